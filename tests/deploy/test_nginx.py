@@ -13,7 +13,8 @@ from typing import Self
 
 import pytest
 from support.debian import program
-from support.postgres import dying_with, free_port
+from support.ports import reserve_port
+from support.postgres import dying_with
 from support.readme import ROOT
 from support.waiting import until
 
@@ -71,7 +72,7 @@ class _Proxy:
 
     def __init__(self, folder: Path, upstreams: list[_Upstream]) -> None:
         folder.chmod(0o755)
-        self.port = free_port()
+        self.port = reserve_port()
         text = (COMPOSE / "nginx.conf").read_text()
         text = text.replace("listen 8080", f"listen 127.0.0.1:{self.port}").replace("/tmp/", f"{folder}/")
         text = text.replace("worker_processes auto", "worker_processes 1")

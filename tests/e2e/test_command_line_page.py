@@ -1,7 +1,6 @@
 """docs/command-line.md says what really happens: its blocks are typed at a terminal, in order."""
 
 import re
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 from support.command_line import CommandLine
 from support.gateway import PASSWORD, LiveGateway, Owner
+from support.ports import reserve_port
 from support.readme import ROOT, blocks
 from support.signing import SECRET
 from typer.main import get_command
@@ -54,15 +54,10 @@ def words_of(command: str, owner: Owner, approval_id: str, folder: Path) -> list
     real = {
         "http://127.0.0.1:8000": owner.url,
         "01a1fe97-76c5": approval_id[:13],
-        "8400": free_port(),
+        "8400": str(reserve_port()),
         "log.csv": str(folder / "log.csv"),
     }
     return [real.get(word, word) for word in found]
-
-
-def free_port() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
 
 
 def test_the_page_shows_what_is_printed(tmp_path: Path, live_gateway: LiveGateway) -> None:

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from support.command_line import CommandLine
 from support.gateway import LiveGateway, Owner
+from support.ports import reserve_port
 from support.signing import SECRET, signed
 
 pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
@@ -155,8 +156,7 @@ def test_a_taken_port_is_told(user):
 
 def test_what_a_gateway_delivers_is_verified(user, tmp_path):
     """A live gateway's event arrives here, signed with the secret it gave, and is shown as right."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
+    port = str(reserve_port())
     private = {"TOOLGATE_WEBHOOKS_ALLOW_PRIVATE": "true"}
     with LiveGateway(tmp_path / "gateway", env=private) as gateway, Owner(gateway.url) as owner:
         made = owner.http.post("/api/webhooks", json={"url": f"http://127.0.0.1:{port}/"})

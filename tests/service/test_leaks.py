@@ -9,7 +9,6 @@ from support.collected import TESTS
 from support.forking import FORK_SERVER
 from support.gateway import PASSWORD, SECRET, LiveGateway, Owner
 from support.leaks import CANARY, assert_none, leaks
-from support.mailbox import free_port
 from support.serving import environment, run_serve
 from support.slack import SIGNING_SECRET
 from support.tables import execute
@@ -97,7 +96,7 @@ def test_a_test_in_which_one_is_said_fails(
 #: a secret in every setting that takes one
 SECRET_SETTINGS = {
     "TOOLGATE_PROVIDER_WEBHOOK_SECRET": "whsec_" + "provider" * 3,
-    "TOOLGATE_SMTP_URL": "smtp://gate:hush-hush@127.0.0.1:{port}",
+    "TOOLGATE_SMTP_URL": "smtp://gate:hush-hush@127.0.0.1:1",
     "TOOLGATE_MAIL_FROM": "gate@example.test",
     "TOOLGATE_PUBLIC_URL": "http://127.0.0.1",
     "TOOLGATE_WEBHOOKS_ALLOW_PRIVATE": "true",
@@ -107,7 +106,7 @@ TALKATIVE = {
     "TOOLGATE_LOG_FORMAT": "json",
     "TOOLGATE_LOG_LEVEL": "debug",
     "TOOLGATE_ACCESS_LOG": "true",
-    "TOOLGATE_METRICS_ADDRESS": "127.0.0.1:{port}",
+    "TOOLGATE_METRICS_ADDRESS": "127.0.0.1:0",
 }
 #: what every request below can fail at: without its table a statement fails with its values
 TABLES = ("log_entries", "approvals", "webhooks", "sessions", "users", "api_keys")
@@ -118,8 +117,7 @@ def test_faults_tell_no_secret(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], how: dict[str, str]
 ) -> None:
     """Whatever breaks beneath a request that is full of secrets: the log names the request, and repeats nothing of it."""
-    env = {name: value.format(port=free_port()) for name, value in (SECRET_SETTINGS | how).items()}
-    with LiveGateway(tmp_path, env=env) as gateway, Owner(gateway.url) as owner:
+    with LiveGateway(tmp_path, env=SECRET_SETTINGS | how) as gateway, Owner(gateway.url) as owner:
         agent = owner.agent()
         owner.permit(agent, "pay", requires_approval=True)
         link = invite(owner)
@@ -131,7 +129,7 @@ def test_faults_tell_no_secret(
         assert statuses >= {200, 400, 401}
         assert max(statuses) >= 500
         if how:
-            figures = httpx.get(f"http://{env['TOOLGATE_METRICS_ADDRESS']}/metrics", timeout=30).text
+            figures = httpx.get(gateway.metrics_url, timeout=30).text
             assert "toolgate_" in figures
             assert_none(figures)
     told = "".join(capfd.readouterr())
@@ -205,8 +203,10 @@ def test_a_refused_start_tells_no_secret(tmp_path: Path, extra: dict[str, str]) 
 @pytest.mark.parametrize("form", [(), ("--json",)], ids=["text", "json"])
 def test_settings_are_shown_without_secrets(tmp_path: Path, command: str, form: tuple[str, ...]) -> None:
     """An operator may paste what `toolgate config` prints into a public question."""
-    env = {name: value.format(port=free_port()) for name, value in SECRET_SETTINGS.items()}
-    env |= {"TOOLGATE_SECRET": SECRET, "TOOLGATE_DATABASE_URL": "postgresql://gate:hunter2@127.0.0.1:1/x"}
+    env = SECRET_SETTINGS | {
+        "TOOLGATE_SECRET": SECRET,
+        "TOOLGATE_DATABASE_URL": "postgresql://gate:hunter2@127.0.0.1:1/x",
+    }
     env |= {
         "TOOLGATE_API_KEY": KEY,
         "TOOLGATE_CLIENT_KEY_PASSWORD": PASSWORD,

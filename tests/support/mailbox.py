@@ -1,5 +1,6 @@
 """Mail servers of this machine, well-behaved and not, that keep what they were sent."""
 
+import asyncio
 import socket
 import ssl
 import threading
@@ -47,7 +48,6 @@ class Mailbox:
         self._controller = _Controller(
             self,
             hostname="127.0.0.1",
-            port=free_port(),
             tls=tls,
             implicit=implicit,
             login=login,
@@ -105,13 +105,18 @@ class _Controller(Controller):
         mailbox: Mailbox,
         *,
         hostname: str,
-        port: int,
         tls: ssl.SSLContext | None,
         implicit: bool,
         login: bool,
     ) -> None:
         self._mailbox, self._starttls, self._login = mailbox, None if implicit else tls, login
-        super().__init__(mailbox, hostname=hostname, port=port, ssl_context=tls if implicit else None)
+        ssl_context = tls if implicit else None
+        super().__init__(mailbox, hostname=hostname, port=0, ssl_context=ssl_context, ready_timeout=60)
+
+    def _trigger_server(self) -> None:
+        # aiosmtpd connects to the port once: by now the server has it from the kernel.
+        self.port = cast("asyncio.Server", self.server).sockets[0].getsockname()[1]
+        super()._trigger_server()  # type: ignore[no-untyped-call]  # the package has no annotation here
 
     def factory(self) -> SMTP:
         return SMTP(
@@ -122,14 +127,6 @@ class _Controller(Controller):
             # With TLS from the first byte it does not see that there is any.
             auth_require_tls=self._starttls is not None,
         )
-
-
-def free_port() -> int:
-    """Return a port at which nobody listens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

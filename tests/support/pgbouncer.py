@@ -10,7 +10,8 @@ from typing import Any, Self
 from sqlalchemy import make_url
 
 from support.debian import program
-from support.postgres import UNPRIVILEGED, dying_with, free_port
+from support.ports import reserve_port
+from support.postgres import UNPRIVILEGED, dying_with
 from support.waiting import until
 
 
@@ -29,7 +30,7 @@ class PgBouncer:
         self._mode = mode
         self._folder = folder
         self._settings = settings
-        self._port = free_port()
+        self._port = reserve_port()
         self._process: subprocess.Popen[bytes] | None = None
 
     @property

@@ -6,7 +6,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,13 +16,13 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, Self
 
+from support.ports import reserve_port
 from support.postgres_versions import Installation, NoPostgres, closed_above
 from support.waiting import until
 
 #: the server refuses to run as root, and so it runs as somebody who may do nothing else
 UNPRIVILEGED = "nobody"
 PREFIX = "toolgate-postgres-"
-STARTS = 5
 LOCALE = ("--encoding=UTF8", "--locale=C", "--no-instructions")
 SETTINGS: dict[str, object] = {
     "listen_addresses": "127.0.0.1",
@@ -102,12 +101,10 @@ class Cluster:
             if os.getuid() == 0:
                 self._make_reachable()
             self._run("initdb", "-D", "data", "-U", "postgres", "-A", "trust", "--no-sync", *LOCALE)
-            for _ in range(STARTS):
-                # Somebody else may take the port before the server does.
-                self.port = free_port()
-                if self._listens():
-                    return self
-            raise self._refusal("postgres")
+            self.port = reserve_port()
+            if not self._listens():
+                raise self._refusal("postgres")
+            return self
         except BaseException:
             self.stop()
             raise
@@ -209,14 +206,6 @@ class Cluster:
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-
-def free_port() -> int:
-    """Return a port that nobody has at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def _locked(folder: Path) -> FileIO:

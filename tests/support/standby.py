@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Self
 
 from support.databases import finished
-from support.postgres import PREFIX, Cluster, _locked, free_port
+from support.ports import reserve_port
+from support.postgres import PREFIX, Cluster, _locked
 
 
 class Standby(Cluster):
@@ -29,7 +30,7 @@ class Standby(Cluster):
             if os.getuid() == 0:
                 self._make_reachable()
             self._run("pg_basebackup", "-d", self._primary.url(), "-D", "data", "-R", "-c", "fast")
-            self.port = free_port()
+            self.port = reserve_port()
             assert self._listens(), (self.folder / "said").read_text()
             finished(_wait_for_standby(self._primary.url()))
         except BaseException:

@@ -11,11 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Self
 
-from support.postgres import dying_with, free_port
+from support.ports import reserve_port
+from support.postgres import dying_with
 from support.waiting import until
 
 PREFIX = "toolgate-valkey-"
-STARTS = 5
 
 
 class Valkey:
@@ -41,13 +41,10 @@ class Valkey:
         assert self._process is None, "it runs already"
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        for _ in range(STARTS):
-            # Somebody else may take a new port before the server does.
-            port = self.port or free_port()
-            if self._answers(port):
-                self.port = port
-                return self
-        raise AssertionError(f"valkey-server does not start:\n{(self._folder / 'said').read_text()}")
+        self.port = self.port or reserve_port()
+        if not self._answers(self.port):
+            raise AssertionError(f"valkey-server does not start:\n{(self._folder / 'said').read_text()}")
+        return self
 
     def kill(self) -> None:
         """End it without a word; whatever it held is lost."""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.certificates import certificate_for
 from support.http_libraries import LIBRARIES_AND_KINDS
+from support.ports import refusing_port
 
 from toolgate import Decision, GatewayProtocolError, GatewayUnavailable
 from toolgate._http.client import AsyncGatewayClient, GatewayClient
@@ -91,9 +92,8 @@ def silent(_: socket.socket) -> None:
 
 
 async def test_refused_connection_is_an_outage(library: str, kind: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    assert not (await failure(f"http://127.0.0.1:{port}", library, kind)).answered
+    with refusing_port() as port:
+        assert not (await failure(f"http://127.0.0.1:{port}", library, kind)).answered
 
 
 async def test_request_that_was_sent_may_have_been_received(peer: Any, library: str, kind: str) -> None:
@@ -121,9 +121,8 @@ async def test_connection_that_is_reset_at_once_was_established(
 
 async def test_connection_that_is_not_established_was_not_received(library: str, kind: str) -> None:
     """A refused connection, and a host whose queue of connections is full, so that connecting takes too long."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    assert not (await failure(f"http://127.0.0.1:{port}", library, kind)).reached
+    with refusing_port() as port:
+        assert not (await failure(f"http://127.0.0.1:{port}", library, kind)).reached
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
         full.listen(0)

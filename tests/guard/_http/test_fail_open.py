@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.ports import refusing_port
 
 from toolgate import GatewayUnavailable, Guard
 from toolgate._http.exchange import Exchange
@@ -100,9 +101,8 @@ def test_tool_runs_if_a_proxy_has_no_gateway_behind_it(
 @pytest.mark.parametrize("kind", ["sync", "async"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
 def test_tool_runs_if_the_connection_is_refused(outbox: Path, host: str, kind: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-    assert has_run(f"http://{host}:{port}", kind, outbox)
+    with refusing_port() as port:
+        assert has_run(f"http://{host}:{port}", kind, outbox)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import pytest
 from support.crowd import together
 from support.gateway import PASSWORD, LiveGateway, Owner
 from support.insight import execute, rows
-from support.mailbox import Mailbox, free_port
+from support.mailbox import Mailbox
+from support.ports import refusing_port
 from support.serving import Serving
 from support.shapes import complaints, refused
 from support.team import TOO_LATE, accept, audited, fresh_email, invite
@@ -203,12 +204,16 @@ def test_a_mail_server_that_is_down_changes_no_answer(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     settings = {
-        "TOOLGATE_SMTP_URL": f"smtp://gate:hush-hush@127.0.0.1:{free_port()}",
         "TOOLGATE_MAIL_FROM": "toolgate@gate.example.test",
         "TOOLGATE_PUBLIC_URL": PUBLIC_URL,
         "TOOLGATE_DEFAULT_PLAN": "enterprise",
     }
-    with Serving(home, extra=settings) as gateway:
+    with (
+        refusing_port() as port,
+        Serving(
+            home, extra=settings | {"TOOLGATE_SMTP_URL": f"smtp://gate:hush-hush@127.0.0.1:{port}"}
+        ) as gateway,
+    ):
         gateway.listening()
         with Owner(gateway.url) as owner:
             refused(ask(gateway.url, owner.email), 202, SENT)

@@ -7,7 +7,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.mailbox import MAIL_PASSWORD, USER, Mailbox, certificate, free_port, misbehaving
+from support.mailbox import MAIL_PASSWORD, USER, Mailbox, certificate, misbehaving
+from support.ports import refusing_port
 
 from toolgate_service import mail
 from toolgate_service.core import mail_settings
@@ -123,7 +124,8 @@ def test_what_the_server_refuses_for_now_may_be_tried_again(answer: str, final: 
 
 def test_a_server_that_is_down_may_come_back() -> None:
     """A refused connection is temporary."""
-    failure = not_sent(f"smtp://127.0.0.1:{free_port()}")
+    with refusing_port() as port:
+        failure = not_sent(f"smtp://127.0.0.1:{port}")
     assert not failure.final
     assert "cannot be reached" in str(failure)
 

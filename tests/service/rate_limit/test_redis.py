@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 from support.databases import database_url
-from support.mailbox import free_port
+from support.ports import refusing_port
 from support.rate_limiters import Window, count_together, in_one_minute, limiters, passed, until_recovered
 from support.valkey import Valkey
 from support.waiting import eventually
@@ -106,10 +106,13 @@ async def test_a_window_of_a_clock_that_was_set_back_stays_full(valkey: Valkey) 
 
 
 async def test_without_redis_the_database_counts(tmp_path: Path) -> None:
-    nowhere = f"redis://127.0.0.1:{free_port()}"
-    async with limiters(tmp_path, nowhere, nowhere) as both:
-        assert all(limiter.is_degraded for limiter in both)
-        rates = await in_one_minute(tmp_path, lambda window: count_together(both, window, LIMIT, LIMIT + 50))
+    with refusing_port() as port:
+        nowhere = f"redis://127.0.0.1:{port}"
+        async with limiters(tmp_path, nowhere, nowhere) as both:
+            assert all(limiter.is_degraded for limiter in both)
+            rates = await in_one_minute(
+                tmp_path, lambda window: count_together(both, window, LIMIT, LIMIT + 50)
+            )
     assert passed(rates) == LIMIT
 
 
