@@ -20,6 +20,9 @@ _DIGITS = 12
 #: ASGI scope key of the `ApiError` for a request whose body the connection has stopped receiving
 CUT_SHORT = "toolgate.cut_short"
 
+#: ASGI scope key of the rest of a body that arrived completely before the client disconnected
+RECEIVED = "toolgate.received"
+
 #: `wbits` value with which zlib detects gzip or deflate by the stream's header
 _ANY_HEADER = 32 + zlib.MAX_WBITS
 _CODINGS = {"gzip", "x-gzip", "deflate"}
@@ -115,6 +118,8 @@ def _limited(scope: Scope, limit: BodyLimit, receive: Receive) -> Receive:
         message = await receive()
         if CUT_SHORT in scope:
             raise scope[CUT_SHORT]
+        if message["type"] == "http.disconnect" and RECEIVED in scope:
+            message = {"type": "http.request", "body": scope.pop(RECEIVED), "more_body": False}
         if message["type"] == "http.request":
             seen += len(message.get("body", b""))
             while limit.size < seen <= MAX_BODY and message.get("more_body"):

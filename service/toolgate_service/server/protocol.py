@@ -16,7 +16,7 @@ from uvicorn.server import ServerState
 
 from toolgate_service.core.errors import ApiError
 from toolgate_service.core.ids import new_id
-from toolgate_service.http.body_limit import CUT_SHORT, too_large
+from toolgate_service.http.body_limit import CUT_SHORT, RECEIVED, too_large
 from toolgate_service.http.request_head import announces_body, check_head
 from toolgate_service.http.responses import APPEND_TO_HEAD, ResponseHeaders
 
@@ -98,6 +98,14 @@ class GatewayProtocol(HttpToolsProtocol):
         elif excess > 0:
             message = "The gateway has too many connections; retry after 1 second"
             self._refuse(ApiError(503, message, {"Retry-After": "1"}))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Keep a completely received body for the application. uvicorn would only report the disconnect."""
+        cycle = self._request_in_progress()
+        # The event is set when data arrives, and cleared when the application reads it.
+        if cycle is not None and not cycle.more_body and cycle.message_event.is_set():
+            cast("dict[str, object]", cycle.scope)[RECEIVED] = bytes(cycle.body)
+        super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse received data, and reject the request if its head or the whole request is too large."""

@@ -236,9 +236,6 @@ def test_what_is_no_request_behind_an_entry_ends_the_connection_after_it(shop: O
     assert len(shop.entries(action="last")) == 1
 
 
-@pytest.mark.sqlite_only(
-    "PostgreSQL is asked for the key first; the SDK sends again what was not acknowledged"
-)
 def test_an_entry_is_stored_though_its_sender_hangs_up(shop: Owner, agent: str) -> None:
     """What came whole is written, whoever waits for the answer."""
     body = json.dumps({"agent_id": agent, "action": "gone", "status": "success"}).encode()
