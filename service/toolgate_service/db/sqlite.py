@@ -14,9 +14,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.core.errors import StorageError
+from toolgate_service.core.errors import StorageError, StorageFault
 from toolgate_service.core.telemetry import traced
-from toolgate_service.db.database import EXPORTS, Usage, parse_url, pool_usage
+from toolgate_service.db.database import EXPORTS, LOCK_TIMEOUT, Usage, parse_url, pool_usage
 from toolgate_service.db.migrate import require_current, upgrade
 from toolgate_service.db.sqlite_driver import BUSY_TIMEOUT, DRIVER, PATIENCE, Connection, Statements, is_busy
 
@@ -48,7 +48,11 @@ class SqliteDatabase:
         self._readers = _engine(self.path, self._threads, "BEGIN", READERS)
         # An export takes long, so it never runs on the event loop: the patience is 0.
         self._exporters = _engine(self.path, self._threads, "BEGIN", EXPORTS, patience=0)
-        self._writer = _engine(self.path, self._threads, "BEGIN IMMEDIATE", 1)
+        self._writer = _engine(
+            self.path, self._threads, "BEGIN IMMEDIATE", 1, busy_timeout=self._remaining_time
+        )
+        #: deadline (event loop time) of the write transaction that waits for the file lock; None if none waits
+        self._lock_deadline: float | None = None
 
     async def start(self, *, migrate: bool = True) -> None:
         """Create the file and its folder if they are missing, and migrate the schema.
@@ -100,19 +104,47 @@ class SqliteDatabase:
     async def writing(
         self,
         *_locks: str,
-        until: float | None = None,  # noqa: ARG002 - SQLite's own busy timeout bounds the wait
+        until: float | None = None,
         patient: bool = False,  # noqa: ARG002 - no server could lose this process
     ) -> AsyncIterator[AsyncSession]:
-        """Open a write transaction. The names of the locks are ignored, since SQLite allows only one writer."""
+        """Open a write transaction. The names of the locks are ignored, since SQLite allows only one writer.
+
+        Raises:
+            StorageFault: The write lock was not available before the deadline.
+        """
+        ends = asyncio.get_running_loop().time() + LOCK_TIMEOUT if until is None else until
         async with (
-            self.write_lock,
+            self._locked(ends),
             AsyncSession(self._writer, expire_on_commit=False, info=self.info) as session,
             session.begin(),
         ):
             # Begin the transaction now, not at the first statement: the block may read a file that other writers
             # change, and needs the write lock while it does.
-            await session.connection()
+            self._lock_deadline = ends
+            try:
+                await session.connection()
+            except DBAPIError as error:
+                if not is_busy(error.orig):
+                    raise
+                raise StorageFault("the write transaction of another process took too long") from error
+            finally:
+                self._lock_deadline = None
             yield session
+
+    @asynccontextmanager
+    async def _locked(self, ends: float) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout_at(ends):
+                    await stack.enter_async_context(self.write_lock)
+            except TimeoutError:
+                raise StorageFault("other changes took too long") from None
+            yield
+
+    def _remaining_time(self) -> float:
+        if self._lock_deadline is None:
+            return BUSY_TIMEOUT
+        return min(BUSY_TIMEOUT, max(0, self._lock_deadline - asyncio.get_running_loop().time()))
 
     @asynccontextmanager
     async def _begun(self) -> AsyncIterator[AsyncConnection]:
@@ -197,7 +229,12 @@ def create_private(path: Path) -> None:
 
 
 def _engine(
-    path: Path, threads: Executor, begin: str, pool_size: int, patience: float = PATIENCE
+    path: Path,
+    threads: Executor,
+    begin: str,
+    pool_size: int,
+    patience: float = PATIENCE,
+    busy_timeout: Callable[[], float] = lambda: BUSY_TIMEOUT,
 ) -> AsyncEngine:
     def connect() -> Connection:
         # Use the driver in autocommit mode. The dialect itself begins transactions with the engine's BEGIN statement.
@@ -205,7 +242,7 @@ def _engine(
         for pragma in PRAGMAS:
             raw.execute(pragma)
         raw.execute("PRAGMA busy_timeout = 0")
-        return Connection(raw, Statements(raw, threads, patience), begin)
+        return Connection(raw, Statements(raw, threads, patience, busy_timeout), begin)
 
     return create_async_engine(
         URL.create(DRIVER, database=str(path)),

@@ -41,14 +41,21 @@ _KIND = 0xFF
 class Statements:
     """Runs the statements of one connection, one after another, on the event loop or in a thread.
 
-    A read may block the event loop for at most `patience` seconds. The connection must be usable in any thread and must
-    have a busy timeout of 0.
+    A read may block the event loop for at most `patience` seconds. A statement waits at most `busy_timeout()` seconds for
+    another process's lock on the file. The connection must be usable in any thread and must have a busy timeout of 0.
     """
 
-    def __init__(self, connection: sqlite3.Connection, threads: Executor, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        threads: Executor,
+        patience: float = PATIENCE,
+        busy_timeout: Callable[[], float] = lambda: BUSY_TIMEOUT,
+    ) -> None:
         self._connection = connection
         self._threads = threads
         self._patience = patience
+        self._busy_timeout = busy_timeout
         self._deadline = 0.0
         self._wrote = False
 
@@ -105,7 +112,9 @@ class Statements:
         return await self._run_in_thread(work)
 
     async def _run_in_thread(self, work: Callable[[], T]) -> T:
-        doing = asyncio.get_running_loop().run_in_executor(self._threads, self._run_waiting, work)
+        doing = asyncio.get_running_loop().run_in_executor(
+            self._threads, self._run_waiting, work, self._busy_timeout()
+        )
         try:
             return await asyncio.shield(doing)
         except asyncio.CancelledError:
@@ -123,8 +132,8 @@ class Statements:
             except asyncio.CancelledError:
                 continue
 
-    def _run_waiting(self, work: Callable[[], T]) -> T:
-        self._connection.execute(f"PRAGMA busy_timeout = {BUSY_TIMEOUT * 1000}")
+    def _run_waiting(self, work: Callable[[], T], seconds: float) -> T:
+        self._connection.execute(f"PRAGMA busy_timeout = {int(seconds * 1000)}")
         try:
             return work()
         finally:

@@ -8,7 +8,7 @@ from sqlmodel import select
 from support.databases import database_url
 
 from toolgate_service.core.errors import StorageFault
-from toolgate_service.db.database import ACCOUNTS, Database, now, open_database
+from toolgate_service.db.database import ACCOUNTS, LOCK_TIMEOUT, Database, now, open_database
 from toolgate_service.db.locks import KeyedLocks
 from toolgate_service.organizations.models import Organization
 
@@ -98,6 +98,25 @@ async def test_what_a_turn_found_stays_true_until_its_end(tmp_path: Path) -> Non
     )
     assert sum(made) == 1
     for gateway in gateways:
+        await gateway.close()
+
+
+@pytest.mark.parametrize("holder", ["same gateway", "other gateway"])
+async def test_a_turn_that_waits_past_its_deadline_fails(tmp_path: Path, holder: str) -> None:
+    """It changes nothing, and the next turn is not delayed."""
+    first, second = (open_database(database_url(tmp_path)) for _ in range(2))
+    await first.start()
+    await second.start()
+    loop = asyncio.get_running_loop()
+    async with (first if holder == "same gateway" else second).writing("a"):
+        begun = loop.time()
+        with pytest.raises(StorageFault):
+            async with first.writing("a", until=begun + 0.2):
+                raise AssertionError("the lock is held by another transaction")
+        assert 0.19 <= loop.time() - begun < LOCK_TIMEOUT / 2
+    async with asyncio.timeout(LOCK_TIMEOUT), first.writing("a", until=loop.time() + LOCK_TIMEOUT):
+        pass
+    for gateway in (first, second):
         await gateway.close()
 
 

@@ -12,13 +12,13 @@ from typing import Any, TypeAlias
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import OperationalError
 from sqlmodel import col, delete, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 from support.waiting import eventually
 
 from toolgate_service.accounts.models import LoginFailures
 from toolgate_service.core.clock import utcnow
+from toolgate_service.core.errors import StorageFault
 from toolgate_service.db import sqlite_driver as sqlite_statements
 from toolgate_service.db.sqlite import READERS, SqliteDatabase
 
@@ -215,15 +215,12 @@ async def test_another_processs_lock_is_waited_for_run_in_thread(database: Sqlit
     assert await subjects(database) == ["patient"]
 
 
-async def test_a_lock_that_is_never_given_back_is_told(
-    database: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """After the time that one process waits for another the transaction fails, as SQLite says it."""
-    monkeypatch.setattr(sqlite_statements, "BUSY_TIMEOUT", 0)
+async def test_a_lock_that_is_never_given_back_is_told(database: SqliteDatabase) -> None:
+    """After the time that one process waits for another the transaction fails."""
     with closing(sqlite3.connect(database.path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(OperationalError, match="locked"):
-            async with database.writing():
+        with pytest.raises(StorageFault, match="another process"):
+            async with database.writing(until=asyncio.get_running_loop().time() + 0.1):
                 pass
     async with database.writing() as session:
         session.add(failed("later"))
