@@ -74,7 +74,7 @@ def check(
     report = load_gateway("config").check(overrides, CLIENT_VARIABLES)
     if as_json:
         findings = [
-            {"check": one.check, "state": one.state, "says": one.says, "cure": one.cure}
+            {"check": one.check, "state": one.state, "says": one.message, "cure": one.hint}
             for one in report.findings
         ]
         print_json({"settings": _as_dict(report.settings), "findings": findings})
@@ -82,9 +82,9 @@ def check(
         _print_settings(report.settings)
         typer.echo()
         for one in report.findings:
-            typer.echo(f"{_STATES[one.state]}  {one.check:<9}  {sanitize(one.says)}")
-            if one.cure:
-                typer.echo(f"{'':20}→ {sanitize(one.cure)}")
+            typer.echo(f"{_STATES[one.state]}  {one.check:<9}  {sanitize(one.message)}")
+            if one.hint:
+                typer.echo(f"{'':20}→ {sanitize(one.hint)}")
     if not report.is_good:
         raise typer.Exit(1)
 

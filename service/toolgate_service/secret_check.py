@@ -64,8 +64,7 @@ async def refuse_other_secret(database: Database, settings: Settings, vault: Vau
         connection = await session.connection()
         if await connection.run_sync(opens_sealed, vault):
             return
-    says, cure = other_secret(settings, missing=vault is None)
-    raise StorageError(f"{says}; {cure}")
+    raise StorageError("; ".join(other_secret(settings, missing=vault is None)))
 
 
 def other_secret(settings: Settings, *, missing: bool = False) -> tuple[str, str]:
@@ -79,11 +78,11 @@ def other_secret(settings: Settings, *, missing: bool = False) -> tuple[str, str
     else:
         state = "TOOLGATE_SECRET is a different one"
         restore = "set TOOLGATE_SECRET to that secret"
-    cure = (
+    fix = (
         f"{restore}, or TOOLGATE_SECRET_PREVIOUS if it was changed; if it is lost, run "
         "'toolgate admin rotate-secret --discard-unreadable'"
     )
-    return f"this database's API keys were sealed with another secret: {state}", cure
+    return f"this database's API keys were sealed with another secret: {state}", fix
 
 
 def _sample(connection: Connection) -> Iterator[tuple[str, Any, Any, bytes]]:

@@ -6,7 +6,7 @@ import re
 import pytest
 from support.readme import ROOT
 
-from toolgate_service.cli.settings_list import is_secret
+from toolgate_service.cli.config import is_secret
 from toolgate_service.core.settings import Settings
 
 DEPLOY = ROOT / "service" / "deploy"

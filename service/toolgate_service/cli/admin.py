@@ -1,48 +1,216 @@
 """`toolgate admin`: changes that an operator makes directly in the database.
 
-Each function of this module reads the settings, makes one change and returns the lines to print. If it fails, it raises
-`StartError` with a one-line message for the operator.
+Each command reads the settings, makes one change and returns the lines to print. If it fails, it raises `StartError` with
+a one-line message for the operator.
+
+A rotation of the secret keeps the former secret until a second, separate step deletes it. So each encrypted value can
+always be decrypted with the current or the former secret.
 """
 
 import secrets
+from collections import Counter
 from datetime import timedelta
 
 from pydantic import ValidationError
-from sqlmodel import select
+from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts import one_time_tokens, password_reset
 from toolgate_service.accounts.models import User
 from toolgate_service.accounts.repository import find_user_by_email, find_user_by_id
 from toolgate_service.accounts.schemas import Registration
+from toolgate_service.accounts.sessions import SESSION_LIFETIME
 from toolgate_service.audit import service as audit
 from toolgate_service.billing.events import BillingTerms, apply_waiting_events, customer_lock
 from toolgate_service.billing.service import current_subscription, is_entitled, update_activation, waive_debts
-from toolgate_service.cli.context import Lines, OperatorSession, display_organization, run_with_database
-from toolgate_service.cli.rotate_secret import rotate_secret
-from toolgate_service.core.crypto import Passwords, Vault, secret_path
+from toolgate_service.cli.context import (
+    Lines,
+    OperatorSession,
+    change_organization,
+    display_organization,
+    run_with_database,
+)
+from toolgate_service.core.crypto import Passwords, Vault, begin_rotation, finish_rotation, secret_path
 from toolgate_service.core.errors import ApiError, StartError
 from toolgate_service.core.plans import MAX_ID, MAX_RATE, plan_name
-from toolgate_service.core.settings import Settings
+from toolgate_service.core.settings import Settings, is_embedded
 from toolgate_service.db.database import ACCOUNTS
 from toolgate_service.jobs.scheduler import RetentionHalted
 from toolgate_service.maintenance import prune
 from toolgate_service.organizations import lifecycle
 from toolgate_service.organizations.models import OPERATOR, PAYMENT, Organization
 from toolgate_service.organizations.registration import create_organization as add_organization
-from toolgate_service.secret_check import verified_vault
+from toolgate_service.secret_check import SEALED_MODELS, SealedModel, verified_vault
 
-__all__ = [
-    "activate",
-    "create_organization",
-    "deactivate",
-    "link_customer",
-    "prune_now",
-    "reset_password",
-    "rotate_secret",
-    "set_plan",
-    "set_rate",
-]
+#: name of the lock that a rotation of the secret holds
+SECRET = "secret"  # noqa: S105 - the name of a lock
+
+RESTART = "restart every gateway that has not been told of the new secret: it goes on with the former one"
+AGAIN = (
+    "once all run with the new secret, run this again; when nothing is left and those tokens have run out, unset "
+    "TOOLGATE_SECRET_PREVIOUS"
+)
+KNOWN = (
+    f"nobody has to log in again: tokens of the former secret work until they run out, {SESSION_LIFETIME.days} days from now "
+    "at the latest"
+)
+LEAKED = "everybody has to log in again: TOOLGATE_SECRET_PREVIOUS_LEAKED is set"
+
+
+def rotate_secret(*, finish: bool = False, discard_unreadable: bool = False) -> Lines:
+    """Re-encrypt all encrypted values with a new secret.
+
+    The new secret of an embedded gateway is created by this command. If the secret is set by TOOLGATE_SECRET, the
+    operator sets the new secret there, and the former secret as TOOLGATE_SECRET_PREVIOUS, before running the command.
+
+    Args:
+        finish: End the rotation: delete the former secret.
+        discard_unreadable: Delete the encrypted values that no known secret decrypts, for instance if a secret was
+            lost.
+    """
+
+    async def work(operator: OperatorSession) -> Lines:
+        if discard_unreadable:
+            return await _discard_unreadable(operator)
+        is_in_file = operator.settings.secret is None and is_embedded(operator.settings.database_url)
+        _refuse_without_secrets(operator.settings, is_in_file=is_in_file, finish=finish)
+        # If two operators run this command at the same time, the second one waits for the lock.
+        async with operator.database.writing(SECRET, patient=True) as session:
+            if is_in_file:
+                # Check the current secret before the files change: if it decrypts none of the values, the rotation must
+                # not begin.
+                _refuse_a_wrong_secret(await _reseal(session, Vault.of(operator.settings)))
+            begun = is_in_file and not finish and begin_rotation(secret_path())
+            vault = Vault.of(operator.settings)
+            counts = await _reseal(session, vault)
+            _refuse_a_wrong_secret(counts)
+            await _audit(session, finish=finish)
+        if is_in_file and finish:
+            finish_rotation(secret_path())
+        tokens = LEAKED if operator.settings.secret_previous_leaked else KNOWN
+        return [_summary(counts), *_next_steps(tokens, is_in_file=is_in_file, begun=begun, finish=finish)]
+
+    return run_with_database(work)
+
+
+async def _discard_unreadable(operator: OperatorSession) -> Lines:
+    vault = Vault.of(operator.settings)
+    discarded = 0
+    async with operator.database.writing(SECRET) as session:
+        for model in SEALED_MODELS:
+            rows = await session.exec(select(model.id, model.organization_id, model.ciphertext))
+            for row, organization, sealed in rows.all():
+                discarded += await _discard_one(session, vault, model, row, organization, sealed)
+        if discarded:
+            for organization_id in (await session.exec(select(Organization.id))).all():
+                audit.record_outside(session, organization_id, "gateway.sealed_values_discarded")
+    return [
+        f"{discarded} sealed values that no known secret opens were discarded",
+        "API keys still work but cannot be shown again; rotate the secrets of webhooks; everybody has to log in again",
+    ]
+
+
+def _refuse_without_secrets(settings: Settings, *, is_in_file: bool, finish: bool) -> None:
+    if is_in_file:
+        if finish and not settings.former_secrets():
+            raise StartError("no rotation is under way; begin one with 'toolgate admin rotate-secret'")
+    elif settings.secret is None or settings.secret_previous in {None, settings.secret}:
+        raise StartError(
+            "set TOOLGATE_SECRET to the new secret and TOOLGATE_SECRET_PREVIOUS to the one until now, for this command "
+            "and for every gateway; write them into the environment, never into a command line"
+        )
+
+
+async def _reseal(session: AsyncSession, vault: Vault) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for model in SEALED_MODELS:
+        rows = await session.exec(select(model.id, model.organization_id, model.ciphertext))
+        for row, organization, sealed in rows.all():
+            outcome = await _reseal_one(session, vault, model, row, organization, sealed)
+            if outcome is not None:
+                counts[outcome] += 1
+    return counts
+
+
+async def _reseal_one(
+    session: AsyncSession, vault: Vault, model: type[SealedModel], row: str, organization: str, sealed: bytes
+) -> str | None:
+    """Re-encrypt one value and return the outcome: `resealed`, `present` (already current) or `lost` (unreadable).
+
+    Return None if the value is empty, because it was discarded or its row was deleted.
+    """
+    while sealed:
+        resealed = vault.resealed(sealed, table=model.__name__, row=row, organization=organization)
+        if resealed is None:
+            return "lost"
+        if resealed == sealed:
+            return "present"
+        if await _replace(session, model, row, sealed, resealed):
+            return "resealed"
+        # A gateway replaced the value in the meantime, so read it again and repeat.
+        sealed = await _sealed(session, model, row)
+    return None
+
+
+async def _discard_one(
+    session: AsyncSession, vault: Vault, model: type[SealedModel], row: str, organization: str, sealed: bytes
+) -> bool:
+    """Delete a value if no known secret decrypts it; return whether it was deleted."""
+    while sealed and vault.open(sealed, table=model.__name__, row=row, organization=organization) is None:
+        if await _replace(session, model, row, sealed, b""):
+            return True
+        sealed = await _sealed(session, model, row)
+    return False
+
+
+async def _replace(
+    session: AsyncSession, model: type[SealedModel], row: str, sealed: bytes, by: bytes
+) -> bool:
+    """Replace an encrypted value if it still equals `sealed`; return whether it was replaced."""
+    query = update(model).where(col(model.id) == row, col(model.ciphertext) == sealed).values(ciphertext=by)
+    return (await session.exec(query)).rowcount == 1
+
+
+async def _sealed(session: AsyncSession, model: type[SealedModel], row: str) -> bytes:
+    """Return the current encrypted value of a row; empty if the row was deleted."""
+    return (await session.exec(select(model.ciphertext).where(model.id == row))).first() or b""
+
+
+def _refuse_a_wrong_secret(counts: Counter[str]) -> None:
+    if counts["lost"] and not counts["present"] + counts["resealed"]:
+        raise StartError(
+            f"no known secret opens any of the {counts['lost']} sealed values: neither the present secret nor "
+            "TOOLGATE_SECRET_PREVIOUS is the one that sealed them; nothing was changed; if that secret is lost, run this "
+            "with --discard-unreadable"
+        )
+
+
+async def _audit(session: AsyncSession, *, finish: bool) -> None:
+    kind = "gateway.secret_rotation_finished" if finish else "gateway.secret_rotated"
+    for organization_id in (await session.exec(select(Organization.id))).all():
+        audit.record_outside(session, organization_id, kind)
+
+
+def _summary(counts: Counter[str]) -> str:
+    line = f"{counts['resealed']} sealed values were sealed anew; {counts['present']} were under the new secret already"
+    if counts["lost"]:
+        line += f"; {counts['lost']} open under neither secret and were left: their keys work, but cannot be shown"
+    return line
+
+
+def _next_steps(tokens: str, *, is_in_file: bool, begun: bool, finish: bool) -> Lines:
+    if not is_in_file:
+        return [RESTART, tokens, AGAIN]
+    if finish:
+        return ["the former secret is forgotten: whoever still has a token that it signed logs in again"]
+    return [
+        f"the new secret is in {str(secret_path())!r}"
+        if begun
+        else "a rotation was under way: its new secret stays",
+        RESTART,
+        tokens,
+        "then run 'toolgate admin rotate-secret --finish', which forgets the former secret",
+    ]
 
 
 def set_plan(name: str, plan: str) -> Lines:
@@ -52,26 +220,21 @@ def set_plan(name: str, plan: str) -> Lines:
     except ValueError as error:
         raise StartError(str(error)) from None
 
-    async def work(operator: OperatorSession) -> Lines:
-        async def change(session: AsyncSession, organization: Organization) -> Lines:
-            before = organization.plan
-            plans = operator.settings.plans
-            if not lifecycle.change_plan(session, plans, organization, chosen, by="operator"):
-                return [f"{display_organization(organization)} was on the plan {chosen} already"]
-            lines = [
-                f"{display_organization(organization)} is on the plan {chosen} now; before it was {before}"
-            ]
-            subscription = await current_subscription(session, organization)
-            if subscription is not None and is_entitled(subscription):
-                lines.append(
-                    f"its subscription {subscription.provider_subscription_id!r} goes on: the provider's next event "
-                    "about it sets the plan that it buys"
-                )
-            return lines
+    async def change(operator: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
+        before = organization.plan
+        plans = operator.settings.plans
+        if not lifecycle.change_plan(session, plans, organization, chosen, by="operator"):
+            return [f"{display_organization(organization)} was on the plan {chosen} already"]
+        lines = [f"{display_organization(organization)} is on the plan {chosen} now; before it was {before}"]
+        subscription = await current_subscription(session, organization)
+        if subscription is not None and is_entitled(subscription):
+            lines.append(
+                f"its subscription {subscription.provider_subscription_id!r} goes on: the provider's next event "
+                "about it sets the plan that it buys"
+            )
+        return lines
 
-        return await operator.change_organization(name, change)
-
-    return run_with_database(work)
+    return change_organization(name, change)
 
 
 def set_rate(name: str, requests_per_minute: int | None) -> Lines:
@@ -79,54 +242,43 @@ def set_rate(name: str, requests_per_minute: int | None) -> Lines:
     if requests_per_minute is not None and not 1 <= requests_per_minute <= MAX_RATE:
         raise StartError(f"{requests_per_minute!r} is no rate; write requests a minute from 1 to {MAX_RATE}")
 
-    async def work(operator: OperatorSession) -> Lines:
-        async def change(session: AsyncSession, organization: Organization) -> Lines:
-            before, organization.requests_per_minute = organization.requests_per_minute, requests_per_minute
-            changes = {"from": before, "to": requests_per_minute}
-            audit.record_outside(session, organization.id, "organization.rate_changed", changes=changes)
-            rate = requests_per_minute or operator.settings.plans[organization.plan].requests_per_minute
-            whose = "of its own" if requests_per_minute else f"of the plan {organization.plan}"
-            return [
-                f"{display_organization(organization)} has the rate {whose} now: {rate} requests a minute"
-            ]
+    async def change(operator: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
+        before, organization.requests_per_minute = organization.requests_per_minute, requests_per_minute
+        changes = {"from": before, "to": requests_per_minute}
+        audit.record_outside(session, organization.id, "organization.rate_changed", changes=changes)
+        rate = requests_per_minute or operator.settings.plans[organization.plan].requests_per_minute
+        source = "of its own" if requests_per_minute else f"of the plan {organization.plan}"
+        return [f"{display_organization(organization)} has the rate {source} now: {rate} requests a minute"]
 
-        return await operator.change_organization(name, change)
-
-    return run_with_database(work)
+    return change_organization(name, change)
 
 
 def activate(name: str) -> Lines:
     """Reactivate an organization, regardless of the reason for its deactivation, and waive its failed payments."""
 
-    async def work(operator: OperatorSession) -> Lines:
-        async def change(session: AsyncSession, organization: Organization) -> Lines:
-            await waive_debts(session, organization)
-            if not await lifecycle.reactivate(session, organization, OPERATOR, PAYMENT):
-                return [
-                    f"{display_organization(organization)} was active already; failed payments until now are forgiven"
-                ]
+    async def change(_: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
+        await waive_debts(session, organization)
+        if not await lifecycle.reactivate(session, organization, OPERATOR, PAYMENT):
             return [
-                f"{display_organization(organization)} is active again; failed payments until now are forgiven"
+                f"{display_organization(organization)} was active already; failed payments until now are forgiven"
             ]
+        return [
+            f"{display_organization(organization)} is active again; failed payments until now are forgiven"
+        ]
 
-        return await operator.change_organization(name, change)
-
-    return run_with_database(work)
+    return change_organization(name, change)
 
 
 def deactivate(name: str) -> Lines:
     """Deactivate an organization immediately. A later payment does not reactivate it; only `activate` does."""
 
-    async def work(operator: OperatorSession) -> Lines:
-        async def change(session: AsyncSession, organization: Organization) -> Lines:
-            if not await lifecycle.deactivate(session, organization, OPERATOR):
-                return [f"{display_organization(organization)} was deactivated by an operator already"]
-            what = "its keys are refused and its users may only read, until 'toolgate admin activate'"
-            return [f"{display_organization(organization)} is not active: {what}"]
+    async def change(_: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
+        if not await lifecycle.deactivate(session, organization, OPERATOR):
+            return [f"{display_organization(organization)} was deactivated by an operator already"]
+        what = "its keys are refused and its users may only read, until 'toolgate admin activate'"
+        return [f"{display_organization(organization)} is not active: {what}"]
 
-        return await operator.change_organization(name, change)
-
-    return run_with_database(work)
+    return change_organization(name, change)
 
 
 def link_customer(name: str, customer_id: str | None, *, replace: bool = False) -> Lines:
@@ -138,32 +290,26 @@ def link_customer(name: str, customer_id: str | None, *, replace: bool = False) 
     if customer_id is not None and not _is_customer(customer_id):
         raise StartError(f"{customer_id!r} is no customer of the provider; copy its id, for instance cus_…")
 
-    async def work(operator: OperatorSession) -> Lines:
+    async def change(operator: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
         grace = timedelta(days=operator.settings.payment_grace_days)
         terms = BillingTerms(operator.settings.plans, grace)
+        before = organization.provider_customer_id
+        if customer_id == before:
+            return [f"{display_organization(organization)} was linked to {before or 'no customer'} already"]
+        await _refuse_taken(session, organization, customer_id, replace=replace)
+        organization.provider_customer_id = customer_id
+        await session.flush()
+        changes = {"from": before, "to": customer_id}
+        audit.record_outside(session, organization.id, "organization.customer_linked", changes=changes)
+        applied = await apply_waiting_events(session, terms, organization) if customer_id else 0
+        await update_activation(session, organization, grace)
+        return [
+            f"{display_organization(organization)} is linked to {customer_id or 'no customer'} now",
+            f"{applied} events that came before were applied; its plan is {organization.plan}, and it is "
+            + ("active" if organization.is_active else "not active"),
+        ]
 
-        async def change(session: AsyncSession, organization: Organization) -> Lines:
-            before = organization.provider_customer_id
-            if customer_id == before:
-                return [
-                    f"{display_organization(organization)} was linked to {before or 'no customer'} already"
-                ]
-            await _refuse_taken(session, organization, customer_id, replace=replace)
-            organization.provider_customer_id = customer_id
-            await session.flush()
-            changes = {"from": before, "to": customer_id}
-            audit.record_outside(session, organization.id, "organization.customer_linked", changes=changes)
-            applied = await apply_waiting_events(session, terms, organization) if customer_id else 0
-            await update_activation(session, organization, grace)
-            return [
-                f"{display_organization(organization)} is linked to {customer_id or 'no customer'} now",
-                f"{applied} events that came before were applied; its plan is {organization.plan}, and it is "
-                + ("active" if organization.is_active else "not active"),
-            ]
-
-        return await operator.change_organization(name, change, customer_lock(customer_id))
-
-    return run_with_database(work)
+    return change_organization(name, change, customer_lock(customer_id))
 
 
 async def _refuse_taken(

@@ -21,14 +21,14 @@ PAGES = 1000
 WAIT = 2
 
 
-def connected(path: Path, *, mode: str = "rw") -> sqlite3.Connection:
+def connect_file(path: Path, *, mode: str = "rw") -> sqlite3.Connection:
     """Open an existing SQLite file. A missing file is not created."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=WAIT, isolation_level=None
     )
 
 
-def copied(source: sqlite3.Connection, target: Path) -> None:
+def copy_snapshot(source: sqlite3.Connection, target: Path) -> None:
     """Copy one snapshot of a database into a new file and sync the file to disk. Writers can continue during the copy.
 
     Only the owner can read the new file.
@@ -38,14 +38,14 @@ def copied(source: sqlite3.Connection, target: Path) -> None:
         OSError: The target file exists already or cannot be created.
     """
     os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    with closing(connected(target)) as made:
+    with closing(connect_file(target)) as made:
         # No journal and no sync during the copy: an incomplete copy is deleted, and a complete one is synced below.
         made.execute("PRAGMA journal_mode = OFF")
         made.execute("PRAGMA synchronous = OFF")
         with snapshot(source):
             # Copy within one snapshot: without it, each commit of another process would restart the copy.
             source.backup(made, pages=PAGES, sleep=0)
-    with closing(connected(target)) as made:
+    with closing(connect_file(target)) as made:
         # In this journal mode the copy is one file, without `-wal` and `-shm` files beside it. A gateway that uses the
         # file switches it back to WAL mode.
         made.execute("PRAGMA journal_mode = DELETE")
@@ -63,7 +63,7 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
         connection.execute("ROLLBACK")
 
 
-def look_through(path: Path, named: Path) -> str:
+def check_file(path: Path, named: Path) -> str:
     """Check the integrity of a whole database file and return the revision of its schema.
 
     Args:
@@ -74,7 +74,7 @@ def look_through(path: Path, named: Path) -> str:
         StartError: The file is damaged, or is not the database of a gateway.
     """
     try:
-        with closing(connected(path)) as connection:
+        with closing(connect_file(path)) as connection:
             problems = [row[0] for row in connection.execute("PRAGMA integrity_check(1)") if row[0] != "ok"]
             if not problems and connection.execute("PRAGMA foreign_key_check").fetchone():
                 problems = ["rows point to rows that are not there"]
@@ -100,7 +100,7 @@ def revision_of(connection: sqlite3.Connection, path: Path) -> str:
     return str(found[0][0])
 
 
-def place(draft: Path, target: Path, *, force: bool) -> None:
+def publish(draft: Path, target: Path, *, force: bool) -> None:
     """Rename a finished draft file to its final name and sync the folder. Replace an existing file only with `force`.
 
     Raises:
@@ -124,20 +124,20 @@ def place(draft: Path, target: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def drafted(target: Path) -> Iterator[Path]:
+def draft_file(target: Path) -> Iterator[Path]:
     """Yield the path of a temporary file next to `target`; at the end of the block, delete its remaining files."""
     draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
-        with _told_to_end():
+        with _ending_on_sigterm():
             yield draft
     finally:
-        for path in (draft, *beside(draft), draft.with_name(f"{draft.name}-journal")):
+        for path in (draft, *companion_files(draft), draft.with_name(f"{draft.name}-journal")):
             with suppress(FileNotFoundError):
                 path.unlink()
 
 
 @contextmanager
-def _told_to_end() -> Iterator[None]:
+def _ending_on_sigterm() -> Iterator[None]:
     """Make SIGTERM raise `SystemExit` during the block, so that a terminated backup deletes its temporary files."""
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -153,7 +153,7 @@ def _told_to_end() -> Iterator[None]:
         signal.signal(signal.SIGTERM, former)
 
 
-def beside(path: Path) -> tuple[Path, Path]:
+def companion_files(path: Path) -> tuple[Path, Path]:
     """Return the paths of the `-wal` and `-shm` files that SQLite creates next to a database in use."""
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
@@ -171,7 +171,7 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def alone_with(path: Path) -> Iterator[sqlite3.Connection]:
+def exclusive_lock(path: Path) -> Iterator[sqlite3.Connection]:
     """Lock a database file exclusively during the block. While it is locked, no gateway can open the file.
 
     In WAL mode each open connection holds a shared lock, even while it is idle. So a running gateway prevents the
@@ -180,7 +180,7 @@ def alone_with(path: Path) -> Iterator[sqlite3.Connection]:
     Raises:
         StartError: Another process has the file open.
     """
-    with closing(connected(path)) as connection:
+    with closing(connect_file(path)) as connection:
         try:
             # Set this mode before the first read: SQLite then locks the whole file and keeps the lock after the
             # transaction.
@@ -196,7 +196,7 @@ def alone_with(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-def keep_the_secret(settings: Settings) -> list[str]:
+def secret_reminder(settings: Settings) -> list[str]:
     """Return the line that reminds the operator to back up the gateway's secret too."""
     where = "TOOLGATE_SECRET" if settings.secret else f"the file {str(secret_path())!r}"
     return [
@@ -220,7 +220,7 @@ def backup(file: Path, url: str | None = None, *, force: bool = False) -> Report
     target = file.expanduser().absolute()
     if target.exists() and target.samefile(source):
         raise StartError(f"{str(file)!r} is the database itself; name another file")
-    if target.resolve() in beside(source.resolve()):
+    if target.resolve() in companion_files(source.resolve()):
         raise StartError(f"{str(file)!r} is a part of the database; name another file")
     if target.is_dir():
         raise StartError(f"{str(file)!r} is a folder; name a file in it")
@@ -239,7 +239,7 @@ def backup(file: Path, url: str | None = None, *, force: bool = False) -> Report
     lines = [
         f"{str(source)!r} is in {str(target)!r}: {size} bytes, looked through and on disk",
         f"schema {revision}, {counts['organizations']} organizations, {counts['log_entries']} log entries",
-        *keep_the_secret(settings),
+        *secret_reminder(settings),
     ]
     return Report(lines, facts | {"rows": counts})
 
@@ -247,13 +247,13 @@ def backup(file: Path, url: str | None = None, *, force: bool = False) -> Report
 def _copy(source: Path, target: Path, *, force: bool) -> tuple[str, dict[str, int]]:
     if force:
         _refuse_in_use(target)
-    with drafted(target) as draft:
-        with closing(connected(source)) as connection:
-            copied(connection, draft)
-        revision = look_through(draft, source)
+    with draft_file(target) as draft:
+        with closing(connect_file(source)) as connection:
+            copy_snapshot(connection, draft)
+        revision = check_file(draft, source)
         counts = _counts(draft)
         try:
-            place(draft, target, force=force)
+            publish(draft, target, force=force)
         except FileExistsError:
             raise StartError(
                 f"{str(target)!r} was made meanwhile; replace it with --force, or name another file"
@@ -268,7 +268,7 @@ def _refuse_in_use(target: Path) -> None:
     """
     if target.is_file():
         try:
-            with alone_with(target):
+            with exclusive_lock(target):
                 pass
         except sqlite3.DatabaseError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_NOTADB:
@@ -276,7 +276,7 @@ def _refuse_in_use(target: Path) -> None:
 
 
 def _counts(path: Path) -> dict[str, int]:
-    with closing(connected(path)) as connection:
+    with closing(connect_file(path)) as connection:
         return {name: _count(connection, name) for name in ("organizations", "log_entries")}
 
 

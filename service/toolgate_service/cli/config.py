@@ -1,24 +1,30 @@
-"""`toolgate config`: list the settings, and check whether a gateway could start with them. Nothing is changed."""
+"""`toolgate config`: list the settings, and check whether a gateway could start with them. Nothing is changed.
+
+Secrets and passwords in URLs are hidden. Names of `TOOLGATE_*` variables that are not settings are reported.
+"""
 
 import asyncio
 import os
+import re
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import quote
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from urllib.parse import quote, unquote
 
+from pydantic import SecretStr
 from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from toolgate_service.cli.findings import Finding, unknown, without, wrong
-from toolgate_service.cli.settings_list import Given, Listed, given_in, listed
 from toolgate_service.core.clock import utcnow
 from toolgate_service.core.crypto import MIN_SECRET, Vault, secret_path
 from toolgate_service.core.errors import StartError, StorageError
 from toolgate_service.core.mail_settings import SmtpServer
-from toolgate_service.core.settings import Settings, is_embedded, load_settings
+from toolgate_service.core.settings import Settings, is_embedded, load_settings, read_settings_folder
+from toolgate_service.core.text_safety import HIDDEN, masked_url, password_in
 from toolgate_service.db.database import open_database
 from toolgate_service.db.migrate import Schema, schema_of
 from toolgate_service.db.sqlite import sqlite_path
@@ -26,11 +32,203 @@ from toolgate_service.mail import NotSent, SmtpMailer
 from toolgate_service.secret_check import has_no_secret, opens_sealed, other_secret
 from toolgate_service.server.tls import read_certificate
 
+
+def display_value(name: str, text: str) -> str:
+    """Return the value of a setting for display, with secrets and passwords hidden.
+
+    `name` is the name of the field in `Settings`.
+    """
+    if name.endswith("_url"):
+        return masked_url(text)
+    if is_secret(name):
+        return HIDDEN
+    return masked_url(text) if "://" in text else text
+
+
+def is_secret(name: str) -> bool:
+    """Return whether the value of a setting is a secret; `name` is the name of the field in `Settings`."""
+    return _holds_secret(Settings.model_fields[name].annotation)
+
+
+def _holds_secret(annotation: Any) -> bool:
+    return annotation is SecretStr or any(_holds_secret(part) for part in get_args(annotation))
+
+
+PREFIX = "TOOLGATE_"
+#: minimum length of a secret that is searched for in messages; shorter secrets may be parts of ordinary words
+_SHORTEST = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SettingValue:
+    """Setting with its value and source, for display.
+
+    Attributes:
+        variable: Name of the setting's environment variable.
+        value: Value with secrets hidden; None if the setting has no value.
+        source: Source of the value.
+    """
+
+    variable: str
+    value: str | None
+    source: Literal["default", "file", "environment", "option"]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingTexts:
+    """Unvalidated texts of all settings that are set, by source. The keys are field names of `Settings`.
+
+    Attributes:
+        options: Settings from command line options.
+        environment: Settings from environment variables.
+        files: Settings from files in the folder ``TOOLGATE_SECRETS_DIR``.
+    """
+
+    options: Mapping[str, str]
+    environment: Mapping[str, str]
+    files: Mapping[str, str]
+
+    @classmethod
+    def by(cls, options: Mapping[str, str], variables: Mapping[str, str]) -> "SettingTexts":
+        """Collect the settings from command line options, environment variables and files.
+
+        Raises:
+            StartError: The folder ``TOOLGATE_SECRETS_DIR`` cannot be read.
+        """
+        environment = texts_in(variables)
+        folder = environment.get("secrets_dir")
+        return cls(
+            options, environment, read_settings_folder(folder, Settings.model_fields) if folder else {}
+        )
+
+    def secrets(self) -> Sequence[str]:
+        """Return all secrets and passwords in the settings, sorted from the longest to the shortest."""
+        found: set[str] = set()
+        for name, value in (*self.environment.items(), *self.files.items()):
+            password = password_in(value)
+            found |= {value} if is_secret(name) else set()
+            found |= {password, unquote(password)} if password else set()
+        return sorted((one for one in found if len(one) >= _SHORTEST), key=len, reverse=True)
+
+
+def list_settings(given: SettingTexts) -> Sequence[SettingValue]:
+    """Return all settings for display, in the order of the fields of `Settings`."""
+    return [_setting_value(name, given) for name in Settings.model_fields]
+
+
+def texts_in(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the settings that are set by environment variables, by field name.
+
+    As in the gateway, names are case-insensitive and empty values are ignored.
+    """
+    by_name = {name.upper(): value for name, value in environment.items() if value}
+    texts = {name: by_name.get(variable_of(name)) for name in Settings.model_fields}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def variable_of(name: str) -> str:
+    """Return the name of the environment variable for a field of `Settings`."""
+    return f"{PREFIX}{name.upper()}"
+
+
+def _setting_value(name: str, given: SettingTexts) -> SettingValue:
+    if name in given.options:
+        return SettingValue(variable_of(name), display_value(name, given.options[name]), "option")
+    if name in given.environment:
+        return SettingValue(variable_of(name), display_value(name, given.environment[name]), "environment")
+    if name in given.files:
+        return SettingValue(variable_of(name), display_value(name, given.files[name]), "file")
+    return SettingValue(variable_of(name), _display_default(_default(name)), "default")
+
+
+def _default(name: str) -> Any:
+    return Settings.model_fields[name].get_default(call_default_factory=True)
+
+
+def _display_default(value: Any) -> str | None:
+    if value is None or isinstance(value, SecretStr) or value == ():
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+State: TypeAlias = Literal["ok", "warning", "wrong"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Result of one check.
+
+    Attributes:
+        check: Name of the checked item, for instance `"database"`.
+        state: Result; a gateway cannot start or work if it is `"wrong"`.
+        message: Description of the result.
+        hint: Instruction to fix the problem; None if there is nothing to do.
+    """
+
+    check: str
+    state: State
+    message: str
+    hint: str | None = None
+
+
+def wrong_finding(check: str, error: object) -> Finding:
+    """Convert an error to a finding. The text before the first semicolon is the problem, the rest is the fix."""
+    message, _, hint = str(error).partition("; ")
+    return Finding(check, "wrong", message, hint or None)
+
+
+def hide_secrets(finding: Finding, secrets: Iterable[str]) -> Finding:
+    """Return a copy of a finding in which each of `secrets` is replaced with an ellipsis."""
+    message, hint = finding.message, finding.hint
+    for secret in secrets:
+        message = message.replace(secret, "…")
+        hint = hint and hint.replace(secret, "…")
+    return replace(finding, message=message, hint=hint)
+
+
+#: minimum similarity (0 to 1) between an unknown name and a setting's name to treat the unknown name as a typing error
+ALIKE = 0.8
+#: names of variables that Kubernetes sets in every container if a service is named "toolgate"
+_OF_KUBERNETES = re.compile(r"TOOLGATE_(SERVICE_(HOST|PORT)(_.+)?|PORT(_\d+_(TCP|UDP)(_.+)?)?)")
+
+
+def find_unknown_names(
+    environment: Iterable[str], files: Iterable[str], others: Collection[str]
+) -> Iterator[Finding]:
+    """Yield a finding for each ``TOOLGATE_*`` variable and each file in ``TOOLGATE_SECRETS_DIR`` that is not a setting.
+
+    Args:
+        environment: Names of all environment variables. They are compared case-insensitively.
+        files: Names of all files in the folder. Only upper-case names are settings.
+        others: Names of the variables that the SDK and the command line read.
+    """
+    known = {variable_of(name) for name in Settings.model_fields}
+    for name in sorted(environment):
+        spelt = name.upper()
+        if spelt not in known | set(others) and not _OF_KUBERNETES.fullmatch(spelt):
+            yield from _unknown_name_finding(name, repr(name), known)
+    for name in sorted(set(files) - known):
+        yield from _unknown_name_finding(name, f"the file {name!r}", known)
+
+
+def _unknown_name_finding(name: str, label: str, known: Collection[str]) -> Iterator[Finding]:
+    spelt = name.upper()
+    if not spelt.startswith(PREFIX):
+        return
+    # Compare the names without the common prefix, which would make all names similar.
+    bare = {one.removeprefix(PREFIX): one for one in known}
+    near = get_close_matches(spelt.removeprefix(PREFIX), bare, n=1, cutoff=ALIKE)
+    if near:
+        yield Finding("variables", "wrong", f"{label} is no setting", f"did you mean {bare[near[0]]!r}?")
+    else:
+        yield Finding("variables", "warning", f"{label} is no setting, and does nothing")
+
+
 USE = "name a file in a directory you may write with TOOLGATE_DATABASE_URL=sqlite:///PATH"
 _VERSION = text("SHOW server_version")
 
 
-async def look_at_database(settings: Settings, vault: Vault | None) -> Sequence[Finding]:
+async def check_database(settings: Settings, vault: Vault | None) -> Sequence[Finding]:
     """Report whether the database is usable, whether its schema is current, and whether the secret matches its data.
 
     Args:
@@ -39,7 +237,7 @@ async def look_at_database(settings: Settings, vault: Vault | None) -> Sequence[
     """
     try:
         if is_embedded(settings.database_url):
-            return _look_at_file(sqlite_path(settings.database_url), settings, vault)
+            return _check_file(sqlite_path(settings.database_url), settings, vault)
         database = open_database(settings.database_url)
         try:
             async with database.opened() as connection:
@@ -48,15 +246,15 @@ async def look_at_database(settings: Settings, vault: Vault | None) -> Sequence[
         finally:
             await database.close()
     except StorageError as error:
-        return [wrong("database", error)]
+        return [wrong_finding("database", error)]
     except SQLAlchemyError as error:
         # Omit the driver's message, which may contain the URL.
         return [Finding("database", "wrong", f"cannot use the database: {type(error).__name__}")]
 
 
-def _look_at_file(path: Path, settings: Settings, vault: Vault | None) -> Sequence[Finding]:
+def _check_file(path: Path, settings: Settings, vault: Vault | None) -> Sequence[Finding]:
     try:
-        if problem := _unusable(path):
+        if problem := _file_problem(path):
             return [Finding("database", "wrong", f"cannot use the database {str(path)!r}: {problem}", USE)]
         if not path.exists():
             return [Finding("database", "ok", f"{str(path)!r} is not there yet; the first start makes it")]
@@ -78,7 +276,7 @@ def _look_at_file(path: Path, settings: Settings, vault: Vault | None) -> Sequen
         engine.dispose()
 
 
-def _unusable(path: Path) -> str | None:
+def _file_problem(path: Path) -> str | None:
     """Return the reason why a gateway cannot use or create this database file, or None if it can."""
     if path.is_dir():
         return "it is a directory"
@@ -96,7 +294,7 @@ def _findings(
     connection: Connection, what: str, settings: Settings, vault: Vault | None
 ) -> Sequence[Finding]:
     schema = schema_of(connection)
-    findings = [_judged(what, schema, settings)]
+    findings = [_schema_finding(what, schema, settings)]
     if schema.current is not None and (vault is not None or has_no_secret(settings)):
         try:
             fits = opens_sealed(connection, vault)
@@ -108,7 +306,7 @@ def _findings(
     return findings
 
 
-def _judged(what: str, schema: Schema, settings: Settings) -> Finding:
+def _schema_finding(what: str, schema: Schema, settings: Settings) -> Finding:
     if not schema.known:
         if schema.usable:
             return Finding(
@@ -122,10 +320,10 @@ def _judged(what: str, schema: Schema, settings: Settings) -> Finding:
         )
     if not schema.pending:
         return Finding("database", "ok", f"{what}; schema {schema.current}, up to date")
-    stands = f"schema {schema.current}" if schema.current else "no schema yet"
+    state = f"schema {schema.current}" if schema.current else "no schema yet"
     if settings.migrate == "check":
-        return Finding("database", "wrong", f"{what}; {stands}", "run 'toolgate db upgrade'")
-    return Finding("database", "ok", f"{what}; {stands}, the start brings it to {schema.newest}")
+        return Finding("database", "wrong", f"{what}; {state}", "run 'toolgate db upgrade'")
+    return Finding("database", "ok", f"{what}; {state}, the start brings it to {schema.newest}")
 
 
 #: timeout in seconds of the connection to the Redis server and of its response
@@ -135,7 +333,7 @@ PATIENCE = 5.0
 class Report(NamedTuple):
     """Result of `toolgate config check`: all settings, and the findings of the checks."""
 
-    settings: Sequence[Listed]
+    settings: Sequence[SettingValue]
     findings: Sequence[Finding]
 
     @property
@@ -144,7 +342,7 @@ class Report(NamedTuple):
         return all(finding.state != "wrong" for finding in self.findings)
 
 
-def show(overrides: Mapping[str, str]) -> Sequence[Listed]:
+def show(overrides: Mapping[str, str]) -> Sequence[SettingValue]:
     """Return all settings of a gateway that would be started in this environment.
 
     Args:
@@ -153,7 +351,7 @@ def show(overrides: Mapping[str, str]) -> Sequence[Listed]:
     Raises:
         StartError: The folder ``TOOLGATE_SECRETS_DIR`` cannot be read.
     """
-    return listed(Given.by(overrides, os.environ))
+    return list_settings(SettingTexts.by(overrides, os.environ))
 
 
 def check(overrides: Mapping[str, str], others: Collection[str]) -> Report:
@@ -163,19 +361,19 @@ def check(overrides: Mapping[str, str], others: Collection[str]) -> Report:
         overrides: Settings that take precedence over environment variables.
         others: Names of ``TOOLGATE_*`` variables that are not settings of the gateway but of the SDK or command line.
     """
-    given = Given(overrides, given_in(os.environ), {})
-    findings = list(unknown(os.environ, _names_in(given.environment.get("secrets_dir")), others))
+    given = SettingTexts(overrides, texts_in(os.environ), {})
+    findings = list(find_unknown_names(os.environ, _names_in(given.environment.get("secrets_dir")), others))
     try:
-        given = Given.by(overrides, os.environ)
+        given = SettingTexts.by(overrides, os.environ)
         settings = load_settings(overrides)
     except StartError as error:
         findings.insert(0, Finding("settings", "wrong", str(error)))
     else:
         findings.insert(0, Finding("settings", "ok", "valid"))
         findings += _find_missing_packages()
-        findings += asyncio.run(_look_around(settings))
+        findings += asyncio.run(_check_settings(settings))
     secrets = given.secrets()
-    return Report(listed(given), [without(finding, secrets) for finding in findings])
+    return Report(list_settings(given), [hide_secrets(finding, secrets) for finding in findings])
 
 
 def _find_missing_packages() -> Sequence[Finding]:
@@ -183,8 +381,8 @@ def _find_missing_packages() -> Sequence[Finding]:
     try:
         import_module("toolgate_service.server.run")
     except ImportError as error:
-        cure = "install it with: pip install 'toolgate[service]'"
-        return [Finding("packages", "wrong", f"the gateway cannot be imported: {error}", cure)]
+        hint = "install it with: pip install 'toolgate[service]'"
+        return [Finding("packages", "wrong", f"the gateway cannot be imported: {error}", hint)]
     return []
 
 
@@ -196,23 +394,23 @@ def _names_in(folder: str | None) -> Sequence[str]:
         return []
 
 
-async def _look_around(settings: Settings) -> Sequence[Finding]:
-    secret, vault = _look_at_secret(settings)
-    findings = [secret, *await look_at_database(settings, vault)]
+async def _check_settings(settings: Settings) -> Sequence[Finding]:
+    secret, vault = _check_secret(settings)
+    findings = [secret, *await check_database(settings, vault)]
     if settings.plans_file is not None:
         # No check is necessary here, since the validation of the settings has already read the file.
         findings.append(Finding("plans", "ok", f"{str(settings.plans_file)!r} can be read"))
     if settings.tls_cert is not None and settings.tls_key is not None:
-        findings.append(_look_at_tls(settings.tls_cert, settings.tls_key))
+        findings.append(_check_tls(settings.tls_cert, settings.tls_key))
     if settings.redis_url is not None:
-        findings.append(await _look_at_redis(settings.redis_url.get_secret_value()))
+        findings.append(await _check_redis(settings.redis_url.get_secret_value()))
     if settings.smtp_url is not None and settings.mail_from is not None:
         mailer = SmtpMailer(SmtpServer.from_url(settings.smtp_url.get_secret_value()), settings.mail_from)
         findings.append(await _check_mail(mailer))
     return findings
 
 
-def _look_at_secret(settings: Settings) -> tuple[Finding, Vault | None]:
+def _check_secret(settings: Settings) -> tuple[Finding, Vault | None]:
     path = secret_path()
     if settings.secret is None and is_embedded(settings.database_url):
         if not path.exists():
@@ -224,22 +422,22 @@ def _look_at_secret(settings: Settings) -> tuple[Finding, Vault | None]:
         # The secret's file exists, so this call only reads it and creates none.
         vault = Vault.of(settings)
     except StorageError as error:
-        return wrong("secret", error), None
+        return wrong_finding("secret", error), None
     former = ", and a former one" if settings.former_secrets() else ""
     return Finding("secret", "ok", f"{where}{former}, at least {MIN_SECRET} characters"), vault
 
 
-def _look_at_tls(certificate: Path, key: Path) -> Finding:
+def _check_tls(certificate: Path, key: Path) -> Finding:
     try:
         ends = read_certificate(certificate, key).not_valid_after_utc
     except StartError as error:
-        return wrong("tls", error)
+        return wrong_finding("tls", error)
     if ends < utcnow():
         return Finding("tls", "wrong", f"the certificate ran out on {ends:%Y-%m-%d}", "renew it")
     return Finding("tls", "ok", f"certificate and key fit; good until {ends:%Y-%m-%d}")
 
 
-async def _look_at_redis(url: str) -> Finding:
+async def _check_redis(url: str) -> Finding:
     from redis.asyncio import Redis
     from redis.exceptions import RedisError
 

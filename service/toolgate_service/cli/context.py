@@ -37,7 +37,7 @@ def settings_for(url: str | None) -> Settings:
 
 
 @contextmanager
-def refusals() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Convert errors of the database and the file system in the block into `StartError` with a one-line message."""
     try:
         yield
@@ -62,7 +62,7 @@ def done(work: Coroutine[Any, Any, T]) -> T:
     Raises:
         StartError: The database or the file system reported an error.
     """
-    with refusals():
+    with translate_errors():
         return asyncio.run(work)
 
 
@@ -77,7 +77,7 @@ def existing_file(url: str) -> Path:
             "this command is for the embedded SQLite file; a PostgreSQL server has tools of its own: pg_dump, pg_restore "
             "and continuous archiving"
         )
-    with refusals():
+    with translate_errors():
         path = sqlite_path(url)
     if not path.is_file():
         # Raise an error before the file is opened: SQLite would create an empty file.
@@ -88,7 +88,7 @@ def existing_file(url: str) -> Path:
 
 
 @asynccontextmanager
-async def looked_at(url: str) -> AsyncIterator[AsyncConnection]:
+async def open_for_reading(url: str) -> AsyncIterator[AsyncConnection]:
     """Open a connection for reading a database, without migrating it. Gateways can use the database at the same time.
 
     Raises:
@@ -114,7 +114,7 @@ async def looked_at(url: str) -> AsyncIterator[AsyncConnection]:
 
 
 @asynccontextmanager
-async def worked_on(url: str) -> AsyncIterator[Database]:
+async def opened_database(url: str) -> AsyncIterator[Database]:
     """Yield the database for a URL, and close its connections at the end of the block."""
     database = open_database(url)
     try:
@@ -129,7 +129,7 @@ def call(work: Callable[[], T]) -> T:
     Raises:
         StartError: The database or the file system reported an error.
     """
-    with refusals():
+    with translate_errors():
         return work()
 
 
@@ -177,28 +177,6 @@ class OperatorSession:
     settings: Settings
     database: Database
 
-    async def change_organization(
-        self,
-        name: str,
-        work: Callable[[AsyncSession, Organization], Awaitable[Lines]],
-        *turns: str,
-    ) -> Lines:
-        """Call `work` with an organization, in one transaction that holds the organization's lock.
-
-        Args:
-            name: Id or slug of the organization, or the e-mail address of one of its admins.
-            work: Function that changes the organization and returns the lines to print.
-            turns: Names of further locks for the transaction.
-
-        Raises:
-            StartError: The organization does not exist.
-        """
-        async with self.database.reading() as session:
-            organization_id = (await find_organization(session, name)).id
-        async with self.database.writing(organization_id, *turns) as session:
-            query = select(Organization).where(Organization.id == organization_id)
-            return await work(session, (await session.exec(query)).one())
-
 
 def run_with_database(work: Callable[[OperatorSession], Awaitable[Lines]]) -> Lines:
     """Open the database of the settings, call `work`, close the database, and return the lines to print.
@@ -214,7 +192,7 @@ def run_with_database(work: Callable[[OperatorSession], Awaitable[Lines]]) -> Li
     except StorageFault as fault:
         raise StartError(f"the database cannot be used just now ({fault}); try again") from fault
     except (SQLAlchemyError, sqlite3.Error, OSError, UnicodeEncodeError) as error:
-        if _names_no_text(error):
+        if _is_invalid_text(error):
             raise StartError("an argument is no UTF-8 text; nothing was changed") from None
         cause = getattr(error, "orig", None) or error
         raise StartError(
@@ -222,7 +200,33 @@ def run_with_database(work: Callable[[OperatorSession], Awaitable[Lines]]) -> Li
         ) from error
 
 
-def _names_no_text(error: BaseException | None) -> bool:
+def change_organization(
+    name: str,
+    change: Callable[[OperatorSession, AsyncSession, Organization], Awaitable[Lines]],
+    *locks: str,
+) -> Lines:
+    """Call `change` with an organization, in one transaction that holds the organization's lock.
+
+    Args:
+        name: Id or slug of the organization, or the e-mail address of one of its admins.
+        change: Function that changes the organization and returns the lines to print.
+        locks: Names of further locks for the transaction.
+
+    Raises:
+        StartError: The organization does not exist, or as in `run_with_database`.
+    """
+
+    async def work(operator: OperatorSession) -> Lines:
+        async with operator.database.reading() as session:
+            organization_id = (await find_organization(session, name)).id
+        async with operator.database.writing(organization_id, *locks) as session:
+            query = select(Organization).where(Organization.id == organization_id)
+            return await change(operator, session, (await session.exec(query)).one())
+
+    return run_with_database(work)
+
+
+def _is_invalid_text(error: BaseException | None) -> bool:
     # Python represents command line bytes that are not valid UTF-8 as lone surrogates, which a database cannot store.
     # PostgreSQL's driver wraps the resulting error in its own exception.
     while error is not None and not isinstance(error, UnicodeEncodeError):
@@ -234,12 +238,7 @@ async def _run_with_database(
     settings: Settings, work: Callable[[OperatorSession], Awaitable[Lines]]
 ) -> Lines:
     if is_embedded(settings.database_url):
-        path = sqlite_path(settings.database_url)
-        # Check this before the file is opened: SQLite would create an empty file.
-        if not path.exists():
-            raise StartError(
-                f"there is no database {str(path)!r}; set TOOLGATE_DATABASE_URL to the one that the gateway uses"
-            )
+        existing_file(settings.database_url)
     database = open_database(settings.database_url)
     try:
         await database.start(migrate=settings.migrate == "auto")

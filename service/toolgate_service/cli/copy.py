@@ -12,15 +12,15 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.dialects.postgresql import asyncpg
 
-from toolgate_service.cli.backup import alone_with, revision_of
+from toolgate_service.cli.backup import exclusive_lock, revision_of
 from toolgate_service.cli.context import (
     Report,
     display_url,
     done,
     existing_file,
     first_line,
+    opened_database,
     settings_for,
-    worked_on,
 )
 from toolgate_service.core.errors import StartError, StorageError
 from toolgate_service.core.settings import is_embedded
@@ -59,15 +59,15 @@ class Columns:
         self._from_server = [_reading(one, _POSTGRES) for one in types]
         self._to_server = [_writing(one, _POSTGRES) for one in types]
 
-    def of_file(self, row: Row) -> Row:
+    def from_file(self, row: Row) -> Row:
         """Convert a row of the SQLite file to Python values."""
         return _convert_each(self._from_file, row)
 
-    def of_server(self, row: Row) -> Row:
+    def from_server(self, row: Row) -> Row:
         """Convert a row of the PostgreSQL server to Python values."""
         return _convert_each(self._from_server, row)
 
-    def written(self, row: Row) -> Row:
+    def to_server(self, row: Row) -> Row:
         """Convert a row of Python values to the values that the PostgreSQL driver accepts."""
         return _convert_each(self._to_server, row)
 
@@ -91,7 +91,7 @@ def rows_of(file: sqlite3.Connection, columns: Columns) -> Iterator[Row]:
     cursor = file.execute(columns.query(collate=False))
     while batch := cursor.fetchmany(BATCH):
         for row in batch:
-            yield columns.of_file(row)
+            yield columns.from_file(row)
 
 
 def _convert_each(converts: Sequence[_Convert | None], row: Row) -> Row:
@@ -128,7 +128,7 @@ class Compared:
     digest: str
 
 
-async def compared(file: sqlite3.Connection, connection: Any, table: sa.Table) -> Compared:
+async def compare_table(file: sqlite3.Connection, connection: Any, table: sa.Table) -> Compared:
     """Read a table from both databases, ordered by primary key, and compare each row.
 
     Args:
@@ -144,7 +144,7 @@ async def compared(file: sqlite3.Connection, connection: Any, table: sa.Table) -
     digest = hashlib.sha256()
     count = 0
     async for record in connection.cursor(columns.query(collate=True), prefetch=BATCH):
-        mine, theirs = next(ours), columns.of_server(tuple(record))
+        mine, theirs = next(ours), columns.from_server(tuple(record))
         # Compare the texts of the values: equal numbers may have different digits, and equal times different time
         # zones.
         if repr(mine) != repr(theirs):
@@ -182,10 +182,10 @@ def copy(to: str, url: str | None = None) -> Report:
         raise StartError("--to names a file; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
 
     async def work() -> list[Compared]:
-        with alone_with(source) as file:
-            async with worked_on(to) as target:
+        with exclusive_lock(source) as file:
+            async with opened_database(to) as target:
                 try:
-                    newest = await _made(target)
+                    newest = await _prepare_schema(target)
                 except StorageError as error:
                     raise StartError(str(error).replace("TOOLGATE_DATABASE_URL", "--to")) from None
                 revision = revision_of(file, source)
@@ -199,17 +199,19 @@ def copy(to: str, url: str | None = None) -> Report:
     found = done(work())
     lines = [f"{one.table:20} {one.rows:>10}  {one.digest}" for one in found]
     total = sum(one.rows for one in found)
-    told = f"{total} rows of {len(found)} tables are in {display_url(to)}; each was read back and is the same"
+    summary = (
+        f"{total} rows of {len(found)} tables are in {display_url(to)}; each was read back and is the same"
+    )
     facts: dict[str, Any] = {
         "database": display_url(chosen),
         "to": display_url(to),
         "tables": {one.table: {"rows": one.rows, "sha256": one.digest} for one in found},
     }
     secret = "serve it with the same TOOLGATE_SECRET: what is sealed opens with no other"  # noqa: S105 - a sentence
-    return Report([*lines, told, secret], facts)
+    return Report([*lines, summary, secret], facts)
 
 
-async def _made(target: Database) -> str | None:
+async def _prepare_schema(target: Database) -> str | None:
     """Create the target's schema if it has none, and return the revision of the schema."""
     async with target.opened() as connection:
         schema = await connection.run_sync(schema_of)
@@ -232,7 +234,7 @@ async def _copy(file: sqlite3.Connection, target: Database) -> list[Compared]:
         file.execute("BEGIN")
         for table in COPIED:
             await _fill(file, connection, table)
-        found = [await compared(file, connection, table) for table in COPIED]
+        found = [await compare_table(file, connection, table) for table in COPIED]
         file.execute("ROLLBACK")
     await _analyze(target)
     return found
@@ -245,7 +247,7 @@ async def _fill(file: sqlite3.Connection, connection: Any, table: sa.Table) -> N
     try:
         await connection.copy_records_to_table(
             table.name,
-            records=_each(columns, file),
+            records=_converted_rows(columns, file),
             columns=columns.names,
             # No timeout, since the duration depends on the size of the table.
             timeout=None,
@@ -258,9 +260,9 @@ async def _fill(file: sqlite3.Connection, connection: Any, table: sa.Table) -> N
         ) from None
 
 
-async def _each(columns: Columns, file: sqlite3.Connection) -> AsyncIterator[tuple[Any, ...]]:
+async def _converted_rows(columns: Columns, file: sqlite3.Connection) -> AsyncIterator[tuple[Any, ...]]:
     for row in rows_of(file, columns):
-        yield columns.written(row)
+        yield columns.to_server(row)
 
 
 @asynccontextmanager

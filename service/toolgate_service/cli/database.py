@@ -18,14 +18,14 @@ from toolgate_service.cli.context import (
     display_url,
     done,
     existing_file,
-    looked_at,
+    open_for_reading,
+    opened_database,
     settings_for,
-    worked_on,
 )
 from toolgate_service.cli.copy import copy
 from toolgate_service.core.settings import is_embedded
 from toolgate_service.db.migrate import Schema, schema_of
-from toolgate_service.db.migrate import upgrade as bring_up
+from toolgate_service.db.migrate import upgrade as run_migrations
 from toolgate_service.db.sqlite import sqlite_path
 from toolgate_service.migrations.metadata import METADATA
 
@@ -33,10 +33,10 @@ __all__ = ["backup", "check", "copy", "current", "upgrade"]
 
 
 #: first words of SQL statements that only read
-_LOOKS = ("SELECT", "PRAGMA", "SHOW")
+_READING = ("SELECT", "PRAGMA", "SHOW")
 
 
-class _TakenBack(Exception):
+class _RollBack(Exception):
     """Raised to roll back the transaction of `upgrade --sql` after its statements were recorded."""
 
 
@@ -76,7 +76,7 @@ def upgrade(url: str | None = None, *, dry_run: bool = False, sql: bool = False)
 
 
 async def _schema(url: str) -> Schema:
-    async with looked_at(url) as connection:
+    async with open_for_reading(url) as connection:
         return await connection.run_sync(schema_of)
 
 
@@ -84,7 +84,7 @@ async def _upgrade(url: str) -> Report:
     before: Schema | None = None
     if not is_embedded(url) or sqlite_path(url).is_file():
         before = await _schema(url)
-    async with worked_on(url) as database:
+    async with opened_database(url) as database:
         await database.start()
     after = await _schema(url)
     was = before.current if before else None
@@ -100,36 +100,36 @@ async def _upgrade(url: str) -> Report:
 async def _statements(url: str) -> Report:
     if is_embedded(url):
         existing_file(url)
-    heard: list[str] = []
+    statements: list[str] = []
 
     def run(connection: Connection) -> Schema:
         schema = schema_of(connection)
-        with _overheard(connection, heard):
-            bring_up(connection)
+        with _recording(connection, statements):
+            run_migrations(connection)
         return schema
 
     schema = await _schema(url)
-    async with worked_on(url) as database:
-        with suppress(_TakenBack):
+    async with opened_database(url) as database:
+        with suppress(_RollBack):
             async with database.opened() as connection:
                 schema = await connection.run_sync(run)
-                raise _TakenBack
-    lines = [f"{statement};" for statement in heard]
-    return Report(lines or [_up_to_date(schema)], _facts(url, schema) | {"statements": heard})
+                raise _RollBack
+    lines = [f"{statement};" for statement in statements]
+    return Report(lines or [_up_to_date(schema)], _facts(url, schema) | {"statements": statements})
 
 
 @contextmanager
-def _overheard(connection: Connection, heard: list[str]) -> Iterator[None]:
-    def hear(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+def _recording(connection: Connection, statements: list[str]) -> Iterator[None]:
+    def record(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
         text = statement.strip()
-        if not text.upper().startswith(_LOOKS):
-            heard.append(f"{text} -- with {parameters!r}" if parameters else text)
+        if not text.upper().startswith(_READING):
+            statements.append(f"{text} -- with {parameters!r}" if parameters else text)
 
-    event.listen(connection, "before_cursor_execute", hear)
+    event.listen(connection, "before_cursor_execute", record)
     try:
         yield
     finally:
-        event.remove(connection, "before_cursor_execute", hear)
+        event.remove(connection, "before_cursor_execute", record)
 
 
 def _lines(url: str, schema: Schema) -> list[str]:
@@ -139,8 +139,8 @@ def _lines(url: str, schema: Schema) -> list[str]:
         f"this version's {schema.newest}",
     ]
     if not schema.known:
-        may = "may use it all the same" if schema.usable else "may not use it"
-        lines.append(f"a newer version wrote it; this one {may}")
+        usable = "may use it all the same" if schema.usable else "may not use it"
+        lines.append(f"a newer version wrote it; this one {usable}")
     lines += [f"pending        {step.revision}: {step.summary}" for step in schema.pending]
     if not schema.pending and schema.known:
         lines.append("pending        nothing")
@@ -165,7 +165,7 @@ def _up_to_date(schema: Schema) -> str:
 
 
 #: maximum number of problems of a database file that are reported
-TOLD = 20
+MAX_PROBLEMS = 20
 
 #: Query for invalid indexes and foreign keys that were never validated. They remain after a migration or an operator's
 #: command that was interrupted.
@@ -189,7 +189,7 @@ def check(url: str | None = None) -> Report:
         StartError: The database cannot be used.
     """
     chosen = settings_for(url).database_url
-    schema, problems = done(_look(chosen))
+    schema, problems = done(_check(chosen))
     facts: dict[str, Any] = {
         "database": display_url(chosen),
         "ok": not problems,
@@ -201,8 +201,8 @@ def check(url: str | None = None) -> Report:
     return Report(lines, facts, good=not problems)
 
 
-async def _look(url: str) -> tuple[Schema, list[str]]:
-    async with looked_at(url) as connection:
+async def _check(url: str) -> tuple[Schema, list[str]]:
+    async with open_for_reading(url) as connection:
         return await connection.run_sync(_problems)
 
 
@@ -218,15 +218,15 @@ def _problems(connection: Connection) -> tuple[Schema, list[str]]:
 
 def _revision(schema: Schema) -> list[str]:
     if schema.pending:
-        stands = f"is at {schema.current}" if schema.current else "has not been made"
-        return [f"the schema {stands}, and this version's is {schema.newest}; run: toolgate db upgrade"]
+        state = f"is at {schema.current}" if schema.current else "has not been made"
+        return [f"the schema {state}, and this version's is {schema.newest}; run: toolgate db upgrade"]
     if not schema.known:
-        may = (
+        usable = (
             "which this one may use"
             if schema.usable
             else "which this one may not use: upgrade this installation"
         )
-        return [f"the schema is at {schema.current}, a newer version's, {may}"]
+        return [f"the schema is at {schema.current}, a newer version's, {usable}"]
     return []
 
 
@@ -240,12 +240,12 @@ def drift(connection: Connection) -> list[str]:
 
     opts = {"compare_type": True, "include_name": is_ours}
     found = compare_metadata(MigrationContext.configure(connection, opts=opts), METADATA)
-    return [_told(one) for one in found]
+    return [_describe_difference(one) for one in found]
 
 
-def _told(difference: Any) -> str:
+def _describe_difference(difference: Any) -> str:
     if isinstance(difference, list):
-        return "; ".join(_told(one) for one in difference)
+        return "; ".join(_describe_difference(one) for one in difference)
     kind, *about = difference
     what = kind.partition("_")[2].replace("_", " ")
     names = [name for one in about if (name := _name(one))]
@@ -266,9 +266,13 @@ def _name(one: object) -> str | None:
 
 
 def _broken_file(connection: Connection) -> list[str]:
-    found = [row[0] for row in connection.execute(text(f"PRAGMA integrity_check({TOLD})")) if row[0] != "ok"]
+    found = [
+        row[0]
+        for row in connection.execute(text(f"PRAGMA integrity_check({MAX_PROBLEMS})"))
+        if row[0] != "ok"
+    ]
     broken = [f"the file is damaged: {told}" for told in found]
-    pointing = connection.execute(text("PRAGMA foreign_key_check")).fetchmany(TOLD)
+    pointing = connection.execute(text("PRAGMA foreign_key_check")).fetchmany(MAX_PROBLEMS)
     return broken + [
         f"row {row[1]} of {row[0]} points to a row of {row[2]} that is not there" for row in pointing
     ]

@@ -54,14 +54,14 @@ def span_below(name: str) -> "AbstractContextManager[Span | None]":
     return span(name) if trace.get_current_span().get_span_context().is_valid else _NOTHING
 
 
-def span_of_entry(given: object) -> "AbstractContextManager[Span | None]":
+def span_of_entry(entry: object) -> "AbstractContextManager[Span | None]":
     """Return a context manager that records a span for one log entry of a request.
 
     If the entry contains a `traceparent`, the span continues the trace of the tool call.
     """
     if _tracer is None:
         return _NOTHING
-    trace = given.get("traceparent") if isinstance(given, dict) else None
+    trace = entry.get("traceparent") if isinstance(entry, dict) else None
     return _Open(_tracer, "toolgate.gateway.record", None, trace if isinstance(trace, str) else None)
 
 
@@ -128,14 +128,14 @@ def traced(name: str) -> Callable[[Opens[P, T]], Opens[P, T]]:
 
     def decorate(opens: Opens[P, T]) -> Opens[P, T]:
         @asynccontextmanager
-        async def told(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+        async def with_span(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
             with span_below(name):
                 async with opens(*args, **kwargs) as opened:
                     yield opened
 
         @wraps(opens)
         def chosen(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
-            return told(*args, **kwargs) if is_recording() else opens(*args, **kwargs)
+            return with_span(*args, **kwargs) if is_recording() else opens(*args, **kwargs)
 
         return chosen
 

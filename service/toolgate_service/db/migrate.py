@@ -153,9 +153,9 @@ def require_current(connection: Connection) -> None:
     """
     schema = schema_of(connection)
     if schema.pending:
-        stands = f"is at {schema.current}" if schema.current else "has not been made"
+        state = f"is at {schema.current}" if schema.current else "has not been made"
         raise StorageError(
-            f"the database's schema {stands}, and this version needs {schema.newest}; TOOLGATE_MIGRATE=check leaves "
+            f"the database's schema {state}, and this version needs {schema.newest}; TOOLGATE_MIGRATE=check leaves "
             "that to you: run 'toolgate db upgrade'"
         )
     if not schema.known:
@@ -175,8 +175,8 @@ def _use_unknown(schema: Schema) -> None:
     )
 
 
-def _unknown(why: str) -> StorageError:
+def _unknown(reason: str) -> StorageError:
     return StorageError(
-        f"the database's schema is not one this version knows ({why}); it was probably written by a newer "
+        f"the database's schema is not one this version knows ({reason}); it was probably written by a newer "
         "toolgate: upgrade this installation"
     )

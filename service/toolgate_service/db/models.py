@@ -55,8 +55,8 @@ class Table(SQLModel, registry=registry(metadata=MetaData(naming_convention=NAME
 
 def one_of(column: str, values: Iterable[str]) -> CheckConstraint:
     """Return a check constraint that allows only these values in a text column."""
-    words = ", ".join(f"'{value}'" for value in values)
-    return CheckConstraint(f"{column} IN ({words})", name=column)
+    literals = ", ".join(f"'{value}'" for value in values)
+    return CheckConstraint(f"{column} IN ({literals})", name=column)
 
 
 def in_environment() -> ForeignKeyConstraint:

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,10 +16,9 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.core.errors import StorageError
+from toolgate_service.core.errors import StorageError, StorageFault
 from toolgate_service.core.telemetry import traced
 from toolgate_service.db.database import EXPORTS, LOCK_TIMEOUT, NOW, Usage, pool_usage
-from toolgate_service.db.locks import KeyedLocks
 from toolgate_service.db.migrate import require_current, upgrade_once
 from toolgate_service.db.postgres_connection import (
     APPLICATION,
@@ -37,6 +36,48 @@ from toolgate_service.db.retry import mark_committed
 
 if TYPE_CHECKING:
     from toolgate_service.db.postgres_connection import Connection
+
+
+class KeyedLocks:
+    """Set of named locks; tasks that wait for the same lock get it in order of arrival."""
+
+    def __init__(self) -> None:
+        #: for each name, the lock and the number of tasks that hold it or wait for it
+        self._locks: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    @asynccontextmanager
+    async def acquire(self, names: Iterable[str], until: float | None = None) -> AsyncIterator[None]:
+        """Hold the locks of several names during the `with` block.
+
+        The locks are taken in sorted order, so that two tasks never wait for each other. `until` is the deadline for
+        taking the locks, as event loop time; None waits without limit.
+
+        Raises:
+            StorageFault: A lock was not available before the deadline.
+        """
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout_at(until):
+                    for name in sorted(set(names)):
+                        await stack.enter_async_context(self._acquire_one(name))
+            except TimeoutError:
+                raise StorageFault("other changes of the same organization took too long") from None
+            yield
+
+    @asynccontextmanager
+    async def _acquire_one(self, name: str) -> AsyncIterator[None]:
+        lock, users = self._locks.get(name, (asyncio.Lock(), 0))
+        self._locks[name] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            _, users = self._locks[name]
+            if users == 1:
+                del self._locks[name]
+            else:
+                self._locks[name] = (lock, users - 1)
+
 
 logger = logging.getLogger("toolgate.gateway")
 

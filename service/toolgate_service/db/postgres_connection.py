@@ -216,7 +216,7 @@ TIMEOUT = 10.0
 #: Number of rounds of the check. By chance, a pooler may give the two test clients different backends in one round.
 ROUNDS = 3
 
-CURE = (
+POOLING_FIX = (
     "set pool_mode = session for this database (PgBouncer: pool_mode in [databases] or [pgbouncer]), or connect to "
     "PostgreSQL directly"
 )
@@ -297,7 +297,7 @@ async def _read_session(connection: "Connection") -> _Session:
 def _refusal(mode: str) -> StorageError:
     return StorageError(
         f"TOOLGATE_DATABASE_URL leads to PostgreSQL through a connection pooler in {mode} mode, in which LISTEN, "
-        f"prepared statements and session settings do not work; {CURE}"
+        f"prepared statements and session settings do not work; {POOLING_FIX}"
     )
 
 

@@ -44,12 +44,12 @@ _PENDING = "toolgate.notifications"
 _AnySession: TypeAlias = Session | AsyncSession
 
 
-def announce(session: _AnySession, *words: str) -> None:
+def announce(session: _AnySession, *parts: str) -> None:
     """Add a notification that is sent when the session's write transaction commits.
 
-    The first word is the kind, the other words are identifiers without spaces. Duplicate notifications are sent once.
+    The first part is the kind, the other parts are identifiers without spaces. Duplicate notifications are sent once.
     """
-    session.info.setdefault(_PENDING, {})[" ".join(words)] = None
+    session.info.setdefault(_PENDING, {})[" ".join(parts)] = None
 
 
 def pending_notifications(session: _AnySession) -> Sequence[str]:
@@ -175,9 +175,9 @@ class Listener:
             logger.info("news of other gateways is heard again")
         self._on_connection_change(connected)
 
-    def _log_failure(self, why: str) -> None:
+    def _log_failure(self, reason: str) -> None:
         if not self._is_logged:
             self._is_logged = True
             logger.warning(
-                "news of other gateways is not heard (%s); until it is, whoever waits looks for it", why
+                "news of other gateways is not heard (%s); until it is, whoever waits looks for it", reason
             )

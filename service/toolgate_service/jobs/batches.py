@@ -16,17 +16,17 @@ from toolgate_service.db.retry import with_retry
 Work = Callable[[AsyncSession], Awaitable[int]]
 
 
-async def in_batches(database: Database, batch: int, work: Work, *turns: str) -> int:
+async def in_batches(database: Database, batch: int, work: Work, *locks: str) -> int:
     """Call `work` repeatedly, each time in a new transaction, until it changes fewer than `batch` rows.
 
-    Return the total number of changed rows. `turns` are the names of the locks that each transaction takes, see
+    Return the total number of changed rows. `locks` are the names of the locks that each transaction takes, see
     `Database.writing`.
     """
     total, loop, began = 0, asyncio.get_running_loop(), 0.0
 
     async def once() -> int:
         nonlocal began
-        async with database.writing(*turns) as session:
+        async with database.writing(*locks) as session:
             began = loop.time()
             return await work(session)
 

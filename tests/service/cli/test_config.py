@@ -24,9 +24,8 @@ from support.valkey import Valkey
 
 from toolgate_cli.config import CLIENT_VARIABLES
 from toolgate_service.cli.admin import prune_now
-from toolgate_service.cli.config import check
+from toolgate_service.cli.config import check, is_secret, variable_of
 from toolgate_service.cli.database import current
-from toolgate_service.cli.settings_list import is_secret, variable_of
 from toolgate_service.core.settings import Settings
 from toolgate_service.core.text_safety import masked_url
 from toolgate_service.server.run import StartError, serve

@@ -9,7 +9,7 @@ from support.databases import database_url
 
 from toolgate_service.core.errors import StorageFault
 from toolgate_service.db.database import ACCOUNTS, LOCK_TIMEOUT, Database, now, open_database
-from toolgate_service.db.locks import KeyedLocks
+from toolgate_service.db.postgres import KeyedLocks
 from toolgate_service.organizations.models import Organization
 
 
