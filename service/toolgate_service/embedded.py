@@ -32,7 +32,7 @@ from toolgate_service.agents.service import create_agent
 from toolgate_service.app import build
 from toolgate_service.core.errors import ApiError, StartError, StorageError, StorageFault
 from toolgate_service.core.settings import Settings, load_settings
-from toolgate_service.db.database import ACCOUNTS, open_database
+from toolgate_service.db.database import ACCOUNTS
 from toolgate_service.db.models import PRODUCTION
 from toolgate_service.gateway import Gateway
 from toolgate_service.organizations.keys import shown_key
@@ -41,7 +41,7 @@ from toolgate_service.organizations.registration import create_organization
 from toolgate_service.permissions.models import Permission
 from toolgate_service.permissions.schemas import NewPermission, PermissionChange
 from toolgate_service.permissions.service import change_permission, create_permission, delete_permission
-from toolgate_service.secret_check import has_no_secret, verified_vault
+from toolgate_service.secret_check import has_no_secret, prepare_database
 
 #: e-mail address of the local user; its domain can never exist, because the top-level domain `invalid` is reserved
 LOCAL_USER = "person@embedded.invalid"
@@ -454,7 +454,7 @@ class Embedded:
 async def _start_gateway(settings: Settings) -> Gateway:
     if has_no_secret(settings):
         # The gateway would create a new secret, which cannot open the keys of an existing database.
-        await _check_secret_is_not_lost(settings)
+        await prepare_database(settings)
     gateway = Gateway(settings)
     try:
         await gateway.start()
@@ -463,12 +463,3 @@ async def _start_gateway(settings: Settings) -> Gateway:
         gateway.passwords.close()
         raise
     return gateway
-
-
-async def _check_secret_is_not_lost(settings: Settings) -> None:
-    database = open_database(settings.database_url)
-    try:
-        await database.start(migrate=settings.migrate == "auto")
-        await verified_vault(database, settings)
-    finally:
-        await database.close()

@@ -9,7 +9,7 @@ from sqlmodel import col, select
 from toolgate_service.core.crypto import Vault, secret_path
 from toolgate_service.core.errors import StorageError
 from toolgate_service.core.settings import Settings, is_embedded
-from toolgate_service.db.database import Database
+from toolgate_service.db.database import Database, open_database
 from toolgate_service.organizations.models import ApiKey
 from toolgate_service.webhooks.models import WebhookSecret
 
@@ -38,6 +38,20 @@ def opens_sealed(connection: Connection, vault: Vault | None) -> bool:
             return True
         found = True
     return not found
+
+
+async def prepare_database(settings: Settings) -> None:
+    """Migrate the database, or check its schema, and verify that the secret decrypts its values.
+
+    Raises:
+        StorageError: The database cannot be used, or the secret is a different one or missing.
+    """
+    database = open_database(settings.database_url)
+    try:
+        await database.start(migrate=settings.migrate == "auto")
+        await verified_vault(database, settings)
+    finally:
+        await database.close()
 
 
 async def verified_vault(database: Database, settings: Settings) -> Vault | None:

@@ -22,9 +22,8 @@ from toolgate_service.core.concurrency import Batcher
 from toolgate_service.core.ids import is_id
 from toolgate_service.core.plans import Plan
 from toolgate_service.db.database import Usage
-from toolgate_service.db.pool import PostgresPool
 from toolgate_service.db.postgres import PostgresDatabase
-from toolgate_service.db.postgres_connection import COMMIT_FROM_MEMORY
+from toolgate_service.db.postgres_connection import COMMIT_FROM_MEMORY, PostgresPool
 from toolgate_service.rate_limit.limiter import Rate, RateLimiter, Surface
 
 CONNECTIONS = 8

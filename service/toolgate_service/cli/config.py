@@ -262,8 +262,8 @@ def _check_file(path: Path, settings: Settings, vault: Vault | None) -> Sequence
         return [Finding("database", "wrong", f"cannot use the database {str(path)!r}: {error.strerror}", USE)]
     # A read-only connection in WAL mode creates the `-wal` and `-shm` files if they are missing. If both exist, a
     # gateway is running, and the connection can use them. Otherwise `immutable` prevents their creation.
-    beside = [path.with_name(f"{path.name}{suffix}").exists() for suffix in ("-wal", "-shm")]
-    how = "mode=ro" if all(beside) else "mode=ro&immutable=1"
+    has_companions = [path.with_name(f"{path.name}{suffix}").exists() for suffix in ("-wal", "-shm")]
+    how = "mode=ro" if all(has_companions) else "mode=ro&immutable=1"
     engine = create_engine(
         "sqlite://", creator=lambda: sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True)
     )
@@ -327,7 +327,7 @@ def _schema_finding(what: str, schema: Schema, settings: Settings) -> Finding:
 
 
 #: timeout in seconds of the connection to the Redis server and of its response
-PATIENCE = 5.0
+REDIS_TIMEOUT = 5.0
 
 
 class Report(NamedTuple):
@@ -442,7 +442,7 @@ async def _check_redis(url: str) -> Finding:
     from redis.exceptions import RedisError
 
     # The error message may be shown: `check` hides the settings' secrets in all findings.
-    server = Redis.from_url(url, socket_timeout=PATIENCE, socket_connect_timeout=PATIENCE)
+    server = Redis.from_url(url, socket_timeout=REDIS_TIMEOUT, socket_connect_timeout=REDIS_TIMEOUT)
     try:
         version = (await server.info("server")).get("redis_version", "unknown")
     except (RedisError, OSError, ValueError) as error:

@@ -1,7 +1,8 @@
-"""Template filters that format untrusted text, JSON, actions, times and numbers.
+"""Template filters that format untrusted text, JSON, actions, times, numbers and the arguments of calls.
 
 Text from agents may contain invisible, right-to-left or combining characters that make it look like other text. The
-filters show such a character as its code point, such as U+202E.
+filters show such a character as its code point, such as U+202E. Of a call's arguments, amounts and recipients come first,
+and truncated values are marked.
 """
 
 import json
@@ -223,13 +224,13 @@ class Arguments:
 
     Attributes:
         shown: Arguments in the order of display.
-        whole: True if the arguments are complete, False if they are truncated.
+        is_complete: True if the arguments are complete, False if they are truncated.
         raw: All arguments as JSON; empty if they are truncated.
         hidden: True if the agent's process has redacted some values; False if the arguments are truncated.
     """
 
     shown: tuple[Argument, ...]
-    whole: bool
+    is_complete: bool
     raw: str
     hidden: bool
 
@@ -242,11 +243,14 @@ def lay_out(context: Mapping[str, Any], size: int, *, at_most: int | None) -> Ar
         size: Length of the arguments as canonical JSON, in characters.
         at_most: Maximum `size`; longer arguments are truncated. None for no limit.
     """
-    whole = at_most is None or size <= at_most
+    is_complete = at_most is None or size <= at_most
     fields = in_reading_order(context)
-    if not whole:
+    if not is_complete:
         return Arguments(
-            tuple(_first_characters(*field) for field in fields[:_FIRST_FIELDS]), whole, "", hidden=False
+            tuple(_first_characters(*field) for field in fields[:_FIRST_FIELDS]),
+            is_complete,
+            "",
+            hidden=False,
         )
     budget = _Budget(MAX_VALUES)
     one_by_one = tuple(_argument(name, value, budget) for name, value in fields[:MAX_VALUES])
@@ -254,7 +258,7 @@ def lay_out(context: Mapping[str, Any], size: int, *, at_most: int | None) -> Ar
     if rest:
         name = Markup("{} more fields").format(len(rest))
         one_by_one += (Argument(name, "other", "json", shown(format_json(rest), lines=True), size=len(rest)),)
-    return Arguments(one_by_one, whole, format_json(context), any(_find_hidden(context)))
+    return Arguments(one_by_one, is_complete, format_json(context), any(_find_hidden(context)))
 
 
 class _Budget:

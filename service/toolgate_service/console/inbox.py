@@ -244,7 +244,7 @@ async def _load_card(page: PageContext) -> Card:
 
 
 async def _render_request(page: PageContext, card: Card, status: int = 200, **values: str) -> Response:
-    done = "done" in page.request.query_params and not card.waits
+    done = "done" in page.request.query_params and not card.is_pending
     return await render_page(
         page,
         "request.html",

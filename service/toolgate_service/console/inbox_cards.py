@@ -72,14 +72,14 @@ class SimilarRequests:
     Attributes:
         approved: Number of approved requests.
         denied: Number of rejected requests.
-        unanswered: Number of expired requests.
+        expired: Number of expired requests.
         same: Number of requests with identical arguments.
         latest: The newest `SHOWN_PAST_REQUESTS` requests, newest first.
     """
 
     approved: int
     denied: int
-    unanswered: int
+    expired: int
     same: int
     latest: Sequence[PastRequest]
 
@@ -136,7 +136,7 @@ def _summarize(
     return SimilarRequests(
         approved=counted.count(APPROVED) + counted.count(CONSUMED),
         denied=counted.count(DENIED),
-        unanswered=counted.count(EXPIRED),
+        expired=counted.count(EXPIRED),
         same=sum(one.digest == approval.digest for one, _ in past),
         latest=latest,
     )
@@ -147,11 +147,11 @@ class Card:
     """View model for one approval request in the inbox of the signed-in user.
 
     Attributes:
-        why: Sentences that explain why the call needs an approval; empty if the request is not pending.
+        reasons: Sentences that explain why the call needs an approval; empty if the request is not pending.
         people: E-mail addresses by user id, for the users who voted and the user who decided.
         voted: E-mail addresses of the users who have already approved.
-        mine: True if the signed-in user has already approved.
-        waits: True if the request is still pending.
+        has_voted: True if the signed-in user has already approved.
+        is_pending: True if the request is still pending.
         may_deny: True if the card has a reject button.
         may_approve: True if the card has an approve button.
         refusal: Reason why the user may reject but not approve the request; None in all other cases.
@@ -163,12 +163,12 @@ class Card:
     approval: ApprovalView
     action: ActionLabel
     arguments: Arguments
-    why: Sequence[str]
+    reasons: Sequence[str]
     similar: SimilarRequests
     people: Mapping[str, str]
     voted: Sequence[str]
-    mine: bool
-    waits: bool
+    has_voted: bool
+    is_pending: bool
     may_deny: bool
     may_approve: bool
     refusal: str | None
@@ -204,12 +204,12 @@ async def load_cards(
             page,
             approval,
             view,
-            laid,
+            laid_out,
             similar[view.id],
             permissions.get(view.permission_id),
             people,
         )
-        for approval, view, laid in zip(approvals, shown, arguments, strict=True)
+        for approval, view, laid_out in zip(approvals, shown, arguments, strict=True)
     ]
 
 
@@ -223,11 +223,11 @@ async def _card(
     permission: Permission | None,
     people: Mapping[str, str],
 ) -> Card:
-    waits = view.status == PENDING
+    is_pending = view.status == PENDING
     voted = [vote.user_id for vote in view.votes if vote.decision == "approved"]
     # A card with truncated arguments has no buttons: the approver must open the page of the request, which shows all
     # arguments.
-    decides = waits and page.may_decide and arguments.whole
+    decides = is_pending and page.may_decide and arguments.is_complete
     refusal = None
     if decides and permission is not None and _is_separated(view, permission):
         refusal = await approver_rejection(session, approval, page.caller.user_id)
@@ -236,12 +236,12 @@ async def _card(
         approval=view,
         action=describe_action(view.action),
         arguments=arguments,
-        why=list(_why(view, permission)) if waits else [],
+        reasons=list(_reasons(view, permission)) if is_pending else [],
         similar=similar,
         people=people,
         voted=[people.get(user, "somebody who left") for user in voted],
-        mine=page.caller.user_id in voted,
-        waits=waits,
+        has_voted=page.caller.user_id in voted,
+        is_pending=is_pending,
         may_deny=decides,
         may_approve=may_approve,
         refusal=refusal,
@@ -251,22 +251,24 @@ async def _card(
     )
 
 
-def _why(view: ApprovalView, permission: Permission | None) -> list[str]:
+def _reasons(view: ApprovalView, permission: Permission | None) -> list[str]:
     if permission is None:
         return ["Its permission is gone: approving lets nothing happen."]
-    told = ["Its permission says that a person must approve every call"]
+    reasons = ["Its permission says that a person must approve every call"]
     if permission.max_amount is not None:
-        told[0] += f", up to an amount of {plain_number(permission.max_amount)}"
-    told[0] += "."
+        reasons[0] += f", up to an amount of {plain_number(permission.max_amount)}"
+    reasons[0] += "."
     required = max(view.required_approvals, permission.required_approvals)
     if required > 1:
         voted = sum(vote.decision == "approved" for vote in view.votes)
-        told.append(f"{required} people must approve it; {voted} of them did so far.")
+        reasons.append(f"{required} people must approve it; {voted} of them did so far.")
     if _is_separated(view, permission):
-        told.append("Users who created the agent, or created or loosened the permission, may not approve it.")
+        reasons.append(
+            "Users who created the agent, or created or loosened the permission, may not approve it."
+        )
     if any(hidden_names(view.context)):
-        told.append("Some arguments are hidden: the agent's process sent only their digests.")
-    return told
+        reasons.append("Some arguments are hidden: the agent's process sent only their digests.")
+    return reasons
 
 
 def _is_separated(view: ApprovalView, permission: Permission) -> bool:

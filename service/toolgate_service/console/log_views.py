@@ -1,4 +1,4 @@
-"""View models of log entries: rows of the log table, and the details of one entry."""
+"""Filters of the log page (query parameters of its URL), rows of the log table, and the details of one entry."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ class LogQuery:
         return {name: value for name, value in self.params.items() if name not in names}
 
     @property
-    def goes_on(self) -> bool:
+    def is_open_ended(self) -> bool:
         """True if the time range has no end, so that new log entries can match."""
         return self.filters.ends is None
 
@@ -231,22 +231,22 @@ class EntryDetail:
     """Log entry with related data.
 
     Attributes:
-        agent_is_gone: True if the agent was deleted, so that it has no page.
+        agent_is_deleted: True if the agent was deleted, so that it has no page.
         milliseconds: Duration of the call as text, such as "12 ms"; empty if the agent's process did not send it.
         key: Masked API key with which the entry was sent; empty if the key was deleted.
-        belonging: The approval request that the entry names; None if it names none or the request does not exist.
+        linked_approval: The approval request that the entry names; None if it names none or the request does not exist.
         after: Later entries of the same agent, newest first.
         before: Earlier entries of the same agent, newest first.
     """
 
     entry: LogEntry
     agent_name: str
-    agent_is_gone: bool
+    agent_is_deleted: bool
     action: ActionLabel
     arguments: Arguments
     milliseconds: str
     key: str
-    belonging: LinkedApproval | None
+    linked_approval: LinkedApproval | None
     after: Sequence[Row]
     before: Sequence[Row]
 
@@ -264,7 +264,7 @@ async def load_entry_detail(page: PageContext, entry_id: str) -> EntryDetail:
         name, deleted_at = (await session.exec(of_agent)).one()
         key = (await session.exec(select(ApiKey).where(ApiKey.id == entry.key_id))).first()
         context: Any = strict_json.loads_own(entry.context or "{}")
-        belonging = await _load_approval(session, page, entry, context)
+        linked_approval = await _load_approval(session, page, entry, context)
     # Prepared in a thread, because large arguments would block the event loop.
     arguments = await asyncio.to_thread(lay_out, context, len(entry.context or ""), at_most=None)
     return EntryDetail(
@@ -275,7 +275,7 @@ async def load_entry_detail(page: PageContext, entry_id: str) -> EntryDetail:
         arguments,
         _milliseconds(context.get("duration_ms")),
         "" if key is None else masked_key(key),
-        belonging,
+        linked_approval,
         build_rows(after),
         build_rows(before),
     )

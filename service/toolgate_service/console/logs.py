@@ -145,7 +145,7 @@ async def show_log(page: PageContext) -> Response:
         except FieldErrors as error:
             return await _render_refused(page, typed, agents, error)
     here = {**query.params}
-    live = query.goes_on and cursor_page.after is None
+    live = query.is_open_ended and cursor_page.after is None
     return await render_page(
         page,
         "logs.html",

@@ -1,4 +1,4 @@
-"""Overview page: tool calls over time, the most active agents and actions, waiting times of approvals, and usage."""
+"""Overview page: charts of tool calls, the most active agents and actions, waiting times of approvals, and usage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -137,18 +137,18 @@ class Bar:
     since: datetime
     counts: Counts
     x: float
-    room: float
+    slot: float
     pieces: Sequence[Piece]
 
     @property
     def inner_x(self) -> float:
         """X coordinate of the bar's left edge, after half of the gap."""
-        return round(self.x + self.room * (1 - BAR_WIDTH) / 2, 2)
+        return round(self.x + self.slot * (1 - BAR_WIDTH) / 2, 2)
 
     @property
     def inner_width(self) -> float:
         """Width of the bar without the gap."""
-        return round(self.room * BAR_WIDTH, 2)
+        return round(self.slot * BAR_WIDTH, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +175,13 @@ def build_chart(time_range: Range, since: int, counted: Sequence[Counts]) -> Cha
         counted: Number of calls by decision, for each bar; oldest first.
     """
     top = round_up(max(one.total for one in counted))
-    room = WIDTH / len(counted)
+    slot = WIDTH / len(counted)
     total = Counts()
     bars = []
     for number, one in enumerate(counted):
         total = total.plus(one)
         began = moment_of(since + number * time_range.width)
-        bars.append(Bar(began, one, round(number * room, 2), round(room, 2), _pieces(one, top)))
+        bars.append(Bar(began, one, round(number * slot, 2), round(slot, 2), _pieces(one, top)))
     return Chart(bars, top, total)
 
 

@@ -144,7 +144,7 @@ class Snippet:
         url: URL of the gateway.
         api_key: API key, in full or masked.
         max_amount: Largest amount that the permission allows; None if the permission has no limit.
-        held: True if the permission requires an approval, so that the call waits for it.
+        requires_approval: True if the permission requires an approval, so that the call waits for it.
     """
 
     url: str
@@ -152,7 +152,7 @@ class Snippet:
     agent_id: str
     action: str
     max_amount: Decimal | None
-    held: bool
+    requires_approval: bool
 
     @property
     def is_readable(self) -> bool:
@@ -178,11 +178,11 @@ class Snippet:
         if self.max_amount is not None:
             amount = plain_number(min(self.max_amount, _FIRST_AMOUNT))
             takes, given = f"{takes}, amount: float", f"{given}, amount={amount}"
-        held = ', on_hold="wait"' if self.held else ""
+        option = ', on_hold="wait"' if self.requires_approval else ""
         return (
             "from toolgate import flush, guarded",
             "",
-            f"@guarded({self.action!r}{held})",
+            f"@guarded({self.action!r}{option})",
             f"def {name}({takes}):",
             '    return f"done: {order}"',
             "",
@@ -270,7 +270,7 @@ def _snippet(page: PageContext, found: Progress, api_key: str) -> Snippet | None
         agent_id=found.agent.id,
         action=found.permission.action,
         max_amount=found.permission.max_amount,
-        held=found.permission.requires_approval,
+        requires_approval=found.permission.requires_approval,
     )
 
 

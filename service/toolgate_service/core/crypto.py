@@ -150,7 +150,7 @@ def stored_secret(path: Path) -> bytes:
                 draft.unlink()
         secret = path.read_bytes().strip()
     except OSError as error:
-        raise _cannot_keep(path, error) from error
+        raise _secret_file_error(path, error) from error
     if len(secret) < MIN_SECRET:
         raise StorageError(
             f"the secret in {str(path)!r} is too short; remove the file to have a new one made"
@@ -169,7 +169,7 @@ def former_secret(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _cannot_keep(_former(path), error) from error
+        raise _secret_file_error(_former(path), error) from error
 
 
 def begin_rotation(path: Path) -> bool:
@@ -189,7 +189,7 @@ def begin_rotation(path: Path) -> bool:
         _replace(_former(path), present)
         _replace(path, new_secret())
     except OSError as error:
-        raise _cannot_keep(path, error) from error
+        raise _secret_file_error(path, error) from error
     return True
 
 
@@ -203,7 +203,7 @@ def finish_rotation(path: Path) -> None:
         _former(path).unlink(missing_ok=True)
         _sync_folder(path.parent)
     except OSError as error:
-        raise _cannot_keep(_former(path), error) from error
+        raise _secret_file_error(_former(path), error) from error
 
 
 def new_secret() -> bytes:
@@ -241,7 +241,7 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _cannot_keep(path: Path, error: OSError) -> StorageError:
+def _secret_file_error(path: Path, error: OSError) -> StorageError:
     return StorageError(
         f"cannot keep the gateway's secret in {str(path)!r}: {error.strerror}; set TOOLGATE_SECRET to at least "
         f"{MIN_SECRET} random characters"

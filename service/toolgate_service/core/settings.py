@@ -94,8 +94,10 @@ def _text(path: Path) -> str:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         # The error message must not contain the content of the file, which may be a secret.
-        why = (error.strerror if isinstance(error, OSError) else None) or "no UTF-8 text"
-        raise StartError(f"{path.name}: cannot read {str(path)!r}: {why}; let the gateway read it") from None
+        reason = (error.strerror if isinstance(error, OSError) else None) or "no UTF-8 text"
+        raise StartError(
+            f"{path.name}: cannot read {str(path)!r}: {reason}; let the gateway read it"
+        ) from None
     if not text:
         raise StartError(f"{path.name}: {str(path)!r} is empty; write the value into it, or remove it")
     return text
@@ -297,7 +299,7 @@ class Settings(BaseSettings):
 
     @field_validator("default_plan", mode="before")
     @classmethod
-    def _known_plan(cls, value: object) -> object:
+    def _check_plan(cls, value: object) -> object:
         return plan_name(str(value))
 
     @field_validator("secret", "secret_previous", "secret_next")
@@ -343,7 +345,7 @@ class Settings(BaseSettings):
         raise ValueError("no web address; write for instance https://toolgate.example.com")
 
     @model_validator(mode="after")
-    def _whole_mail(self) -> Self:
+    def _require_mail_settings(self) -> Self:
         require_all(self.smtp_url, self.mail_from, self.public_url)
         return self
 

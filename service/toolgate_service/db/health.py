@@ -19,7 +19,7 @@ logger = logging.getLogger("toolgate.gateway")
 #: maximum difference in seconds between the clocks of this machine and of the database
 MAX_SKEW = 5
 #: seconds without a response after which the database is considered unavailable
-PATIENCE = 2
+RESPONSE_TIMEOUT = 2
 #: seconds for which a check's result is reused, so that frequent health checks do not delay writers
 CACHE_SECONDS = 1
 
@@ -98,9 +98,9 @@ class Readiness:
             self._check_task = loop.create_task(self._check())
             self._expires_at = loop.time() + CACHE_SECONDS
         # After a timeout the check continues: its statement has its own timeout, and the next caller waits for it too.
-        done, _ = await asyncio.wait({self._check_task}, timeout=PATIENCE)
+        done, _ = await asyncio.wait({self._check_task}, timeout=RESPONSE_TIMEOUT)
         if not done:
-            problem = f"The database did not answer within {PATIENCE} seconds"
+            problem = f"The database did not answer within {RESPONSE_TIMEOUT} seconds"
             self._log_change(problem)
             return problem
         return self._check_task.result()

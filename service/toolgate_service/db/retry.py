@@ -28,7 +28,7 @@ RETRIES = Counter[str](retried=0)
 #: transactions do not collide again.
 PAUSES = (0.01, 0.02, 0.04, 0.08, 0.16, 0.2, 0.2)
 #: time in seconds, from the start of the first attempt, after which no retry begins
-PATIENCE = 3.0
+MAX_DURATION = 3.0
 
 
 class _Attempt:
@@ -54,7 +54,7 @@ async def with_retry(work: Callable[[], Awaitable[T]]) -> T:
         LostRace: The last allowed attempt failed too, or a transaction of the function had already committed.
     """
     attempt, loop = _Attempt(_attempt.get()), asyncio.get_running_loop()
-    ends = loop.time() + PATIENCE
+    ends = loop.time() + MAX_DURATION
     token = _attempt.set(attempt)
     try:
         for pause in PAUSES:

@@ -53,10 +53,10 @@ logger = logging.getLogger("toolgate.gateway")
 
 #: Timeout in seconds for sending one chunk of a streamed response. After the timeout, the stream ends and releases its
 #: database snapshot.
-PATIENCE = 60
+SEND_TIMEOUT = 60
 #: Maximum size in bytes of one chunk of a streamed response. Chunks are small, so that a slow client can receive each
 #: one within the timeout.
-PIECE = 64 * 1024
+CHUNK_SIZE = 64 * 1024
 
 
 class Stream(StreamingResponse):
@@ -79,20 +79,20 @@ class Stream(StreamingResponse):
             start = {"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers}
             await send(start)
             while part is not None:
-                for begin in range(0, len(part), PIECE):
-                    if not await _is_accepted(request, send, part[begin : begin + PIECE]):
+                for begin in range(0, len(part), CHUNK_SIZE):
+                    if not await _is_accepted(request, send, part[begin : begin + CHUNK_SIZE]):
                         return
                 part = await anext(parts, None)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _is_accepted(request: Request, send: Send, piece: bytes) -> bool:
+async def _is_accepted(request: Request, send: Send, chunk: bytes) -> bool:
     """Send one chunk of the body. Return True if the client accepted the chunk in time and is still connected."""
     try:
-        async with asyncio.timeout(PATIENCE):
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        async with asyncio.timeout(SEND_TIMEOUT):
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
     except TimeoutError:
-        logger.warning("an answer was given up: its caller took nothing for %d seconds", PATIENCE)
+        logger.warning("an answer was given up: its caller took nothing for %d seconds", SEND_TIMEOUT)
         return False
     # `send` does not raise an error after the client has disconnected, so the connection is checked here.
     return not await request.is_disconnected()

@@ -10,9 +10,8 @@ from toolgate_service.core.errors import StorageFault
 from toolgate_service.core.ids import is_id, new_id
 from toolgate_service.db.database import Usage
 from toolgate_service.db.models import TEST
-from toolgate_service.db.pool import PostgresPool
 from toolgate_service.db.postgres import PostgresDatabase
-from toolgate_service.db.postgres_connection import WRITE_SETTINGS
+from toolgate_service.db.postgres_connection import WRITE_SETTINGS, PostgresPool
 from toolgate_service.db.retry import with_retry
 from toolgate_service.logs.batch import REMEMBERED, Batch, Known, Tenant, tenant_of
 from toolgate_service.logs.entries import COLUMNS, NewEntry, Outcome

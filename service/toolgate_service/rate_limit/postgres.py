@@ -1,9 +1,8 @@
 """Rate limiter whose counts are stored in PostgreSQL and shared by all gateways."""
 
 from toolgate_service.db.database import Usage
-from toolgate_service.db.pool import PostgresPool
 from toolgate_service.db.postgres import PostgresDatabase
-from toolgate_service.db.postgres_connection import COMMIT_FROM_MEMORY
+from toolgate_service.db.postgres_connection import COMMIT_FROM_MEMORY, PostgresPool
 from toolgate_service.rate_limit.limiter import WINDOW, Rate
 
 RATE_CONNECTIONS = 4

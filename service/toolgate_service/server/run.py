@@ -11,9 +11,8 @@ from toolgate_service.core.errors import StartError, StorageError
 from toolgate_service.core.logging import configure_logging
 from toolgate_service.core.settings import Settings, is_embedded, load_settings
 from toolgate_service.core.text_safety import masked_url
-from toolgate_service.db.database import open_database
 from toolgate_service.db.sqlite import sqlite_path
-from toolgate_service.secret_check import verified_vault
+from toolgate_service.secret_check import prepare_database
 from toolgate_service.server.server import create_server
 from toolgate_service.server.tls import load_certificates
 from toolgate_service.server.workers import run_workers
@@ -48,9 +47,10 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
     listening = listen(host, port)
     try:
         metrics = _metrics_servers(settings)
-        # Prepare the database once, before any worker starts. Create the secret afterwards, so that no secret is
+        # Prepare the database once, before any worker starts, and before uvicorn, which would report an error with a
+        # traceback. Create the secret afterwards, so that no secret is
         # created if the database cannot be used.
-        asyncio.run(_prepare_database(settings))
+        asyncio.run(prepare_database(settings))
         settings.secret_bytes()
         summary = startup_summary(listening, settings, [server.url for server in metrics])
 
@@ -101,16 +101,6 @@ def _metrics_servers(settings: Settings) -> "list[MetricsServer]":
 
     ports = [address.port and address.port + number for number in range(settings.workers)]
     return [MetricsServer(address._replace(port=port)) for port in ports]
-
-
-async def _prepare_database(settings: Settings) -> None:
-    # Prepare the database before uvicorn starts, because uvicorn would report an error with a traceback.
-    database = open_database(settings.database_url)
-    try:
-        await database.start(migrate=settings.migrate == "auto")
-        await verified_vault(database, settings)
-    finally:
-        await database.close()
 
 
 def startup_summary(listening: socket.socket, settings: Settings, metrics: Sequence[str] = ()) -> str:

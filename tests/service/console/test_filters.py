@@ -57,8 +57,8 @@ def test_arguments_are_whole_or_say_so(context: dict[str, object]) -> None:
     """Arguments are complete with their JSON, or a note says that they are cut off."""
     size = len(strict_json.dumps(context))
     arguments = lay_out(context, size, at_most=200)
-    assert arguments.whole is (size <= 200)
-    if arguments.whole:
+    assert arguments.is_complete is (size <= 200)
+    if arguments.is_complete:
         assert len(arguments.shown) == len(context)
         assert strict_json.dumps(strict_json.loads_own(arguments.raw)) == strict_json.dumps(context)
 

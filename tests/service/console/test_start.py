@@ -318,4 +318,4 @@ def test_the_program_is_valid_for_any_action(action: str, maximum: Decimal | Non
 )
 def test_plain_http_to_another_machine_is_reported(url: str, readable: bool) -> None:
     """It would send the key unencrypted."""
-    assert Snippet(url, "ak_x", "id", "a", None, held=False).is_readable is readable
+    assert Snippet(url, "ak_x", "id", "a", None, requires_approval=False).is_readable is readable

@@ -112,7 +112,7 @@ ELSEWHERE = {
     "sqlite": (
         "auth_store/postgres.py",
         "logs/store_postgres.py",
-        "db/pool.py",
+        "db/postgres_connection.py",
         "rate_limit/sqlite.py",
         "logs/partitions.py",
         "db/pubsub.py",
@@ -126,7 +126,7 @@ ELSEWHERE = {
         "logs/store_sqlite.py",
         "db/sqlite",
         "db/postgres.py",
-        "db/pool.py",
+        "db/postgres_connection.py",
     ),
 }
 

@@ -14,9 +14,8 @@ from support.waiting import eventually
 
 from toolgate_service.auth_store.postgres import AUTHENTICATE_MANY, AUTHENTICATE_ONE, CONTEXT
 from toolgate_service.core.errors import StorageFault
-from toolgate_service.db.pool import PostgresPool
 from toolgate_service.db.postgres import PostgresDatabase
-from toolgate_service.db.postgres_connection import Connector
+from toolgate_service.db.postgres_connection import Connector, PostgresPool
 from toolgate_service.logs.store_postgres import KNOWN
 
 pytestmark = pytest.mark.postgresql_only("an SQLite gateway reads its own file")

@@ -45,7 +45,7 @@ async def test_it_is_given_up_in_the_end() -> None:
 
 async def test_nothing_begins_again_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever waits for an answer waits no longer than that, however quick the next attempt might be."""
-    monkeypatch.setattr(retry, "PATIENCE", -1.0)
+    monkeypatch.setattr(retry, "MAX_DURATION", -1.0)
     work = Work(1)
     with pytest.raises(LostRace):
         await with_retry(work)

@@ -4,13 +4,13 @@ from collections.abc import AsyncGenerator
 
 from starlette.types import Message
 
-from toolgate_service.http.responses import PIECE, Stream
+from toolgate_service.http.responses import CHUNK_SIZE, Stream
 
 
 async def parts() -> AsyncGenerator[bytes]:
     yield b"head,"
     yield b""
-    yield b"x" * (5 * PIECE + 1)
+    yield b"x" * (5 * CHUNK_SIZE + 1)
 
 
 async def never() -> Message:
@@ -26,6 +26,6 @@ async def test_a_long_part_goes_in_pieces() -> None:
 
     await Stream(parts(), "text/csv", {})({"type": "http", "method": "GET"}, never, send)
     bodies = [message["body"] for message in sent if message["type"] == "http.response.body"]
-    assert max(map(len, bodies)) == PIECE
-    assert b"".join(bodies) == b"head," + b"x" * (5 * PIECE + 1)
+    assert max(map(len, bodies)) == CHUNK_SIZE
+    assert b"".join(bodies) == b"head," + b"x" * (5 * CHUNK_SIZE + 1)
     assert [message["more_body"] for message in sent[1:]] == [True] * (len(bodies) - 1) + [False]

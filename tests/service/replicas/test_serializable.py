@@ -10,7 +10,7 @@ from support.databases import database_url
 from support.inloop import Member, running
 
 from toolgate_service.core.errors import StorageFault
-from toolgate_service.db import pool as connections
+from toolgate_service.db import postgres_connection as connections
 from toolgate_service.db.retry import storage_fault
 
 pytestmark = pytest.mark.postgresql_only("SQLite puts them in one order by itself")
