@@ -145,7 +145,7 @@ def test_a_backup_that_is_told_to_end_leaves_nothing(tmp_path: Path, monkeypatch
     # Otherwise the signal would end the tests.
     signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        monkeypatch.setattr(backing_up, "look_through", looked_through)
+        monkeypatch.setattr(backing_up, "check_file", looked_through)
         with pytest.raises(SystemExit, match="143"):
             backup(tmp_path / "saved.db", url)
     finally:

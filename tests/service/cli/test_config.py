@@ -266,7 +266,7 @@ def test_unusable_database_is_a_finding_and_refuses_start(
         monkeypatch.setenv(name, value)
     report = check({}, ())
     (finding,) = [one for one in report.findings if one.check == "database"]
-    assert (finding.state, bool(finding.cure)) == ("wrong", True)
+    assert (finding.state, bool(finding.hint)) == ("wrong", True)
     assert HIDE not in str(report)
     for refused in (lambda: serve("127.0.0.1", 0, {}, pytest.fail), prune_now, lambda: current(None)):
         with pytest.raises(StartError) as error:
@@ -300,8 +300,8 @@ def test_missing_driver_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLGATE_SECRET", SECRET)
     report = check({"database_url": "postgresql://me@127.0.0.1:1/x"}, ())
     (finding,) = [one for one in report.findings if one.check == "database"]
-    assert "'asyncpg'" in finding.says
-    assert finding.cure == "install it with: pip install 'toolgate[postgres]'"
+    assert "'asyncpg'" in finding.message
+    assert finding.hint == "install it with: pip install 'toolgate[postgres]'"
 
 
 def test_the_mail_server_is_asked_and_sent_nothing(home: Path) -> None:

@@ -82,7 +82,7 @@ UNHEARD = {
     "billing/service.py _update_one",
     "checks/idempotency.py store_idempotent",
     "checks/idempotency.py load_idempotent",
-    "cli/config.py look_at_database",
+    "cli/config.py check_database",
     "console/inbox_cards.py _permissions",
     "console/inbox.py show_cards",
     "console/inbox_cards.py _of_agent",
@@ -112,7 +112,6 @@ ELSEWHERE = {
     "sqlite": (
         "auth_store/postgres.py",
         "logs/store_postgres.py",
-        "db/postgres_connection.py",
         "rate_limit/sqlite.py",
         "logs/partitions.py",
         "db/pubsub.py",
