@@ -98,7 +98,7 @@ from toolgate_service.server import run as server
 class Thing:
     pass
 
-before = server._prepare_database
+before = server.prepare_database
 
 async def prepare(settings):
     thing = Thing()
@@ -106,7 +106,7 @@ async def prepare(settings):
     del thing
     await before(settings)
 
-server._prepare_database = prepare
+server.prepare_database = prepare
 sys.argv = ["toolgate", "serve", "--port", "0"]
 from toolgate_cli import main
 main()
