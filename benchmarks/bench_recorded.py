@@ -10,12 +10,13 @@ import wrapt
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from toolgate import Guard
+from toolgate._call import new_entry
 from toolgate._capture.context import Rules, capture
-from toolgate._capture.fingerprint import Fingerprinter
-from toolgate._outbox.entries import Entry, Intent, new_entry
+from toolgate._capture.serializer import Fingerprinter
+from toolgate._models import Entry, Intent
 from toolgate._outbox.outbox import Outbox
-from toolgate._outbox.place import Place
 from toolgate._outbox.store import Target
+from toolgate._settings import Place
 
 KEY = "ak_" + "a" * 37
 ANSWER = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}

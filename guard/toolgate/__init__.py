@@ -15,11 +15,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from toolgate._callables import guarded_action, is_guarded
     from toolgate._default import action, configure, default_guard, flush, guarded, resume
     from toolgate._guard import Guard
     from toolgate._identity import acting_as, bind_context, reason, tool_call
     from toolgate._models import Approval, Decision
-    from toolgate._proxy import guarded_action, is_guarded
     from toolgate.errors import (
         ActionDenied,
         ApprovalDenied,
@@ -70,8 +70,8 @@ _MODULES = {
     "default_guard": "_default",
     "flush": "_default",
     "guarded": "_default",
-    "guarded_action": "_proxy",
-    "is_guarded": "_proxy",
+    "guarded_action": "_callables",
+    "is_guarded": "_callables",
     "reason": "_identity",
     "resume": "_default",
     "tool_call": "_identity",

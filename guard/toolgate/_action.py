@@ -9,21 +9,18 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from toolgate._callables import refuse_async
-from toolgate._capture.arguments import Snapshot
-from toolgate._capture.context import Captured, Rules, capture, copy_context, fit
-from toolgate._capture.edits import UNKNOWN, UneditableError, edits_of
-from toolgate._capture.facts import clip
-from toolgate._capture.fingerprint import Fingerprinter
+from toolgate._capture.arguments import UNKNOWN, Snapshot, UneditableError, edits_of
+from toolgate._capture.context import Captured, Rules, capture, clip, copy_context, fit
 from toolgate._capture.jsontext import Json
-from toolgate._capture.serializer import is_immutable
+from toolgate._capture.serializer import Fingerprinter, is_immutable
 from toolgate._drivers import AsyncDriver, Driver, adrive, drive, elapsed_ms, ensure_authorized
 from toolgate._effects import Flow, HandOver, Outcome, Raised, Returned
-from toolgate._identity import identify
-from toolgate._logging import warn_renamed
+from toolgate._flow import begin_flow
+from toolgate._identity import authorize, identify, take_approval
 from toolgate._models import AuthorizedCall
 from toolgate._options import Options, make_options
-from toolgate._resume import authorize, take_approval
-from toolgate._shutdown import ensure_not_finalizing
+from toolgate._process_state import ensure_not_finalizing
+from toolgate._telemetry import warn_renamed
 from toolgate.errors import ConfigurationError, GatewayProtocolError
 
 if TYPE_CHECKING:
@@ -223,8 +220,14 @@ class Action:
             )
         self._guard_state = state = self._find_state().ensure_open()
         self._at_begin = copy_context(self.context), copy_context(self._given)
-        self._flow = self._options.begin(
-            state, self, self.capture(), take_approval(state), runs_elsewhere=runs_elsewhere, verifies=True
+        self._flow = begin_flow(
+            self._options,
+            state,
+            self,
+            self.capture(),
+            take_approval(state),
+            runs_elsewhere=runs_elsewhere,
+            verifies=True,
         )
         return state, self._flow
 

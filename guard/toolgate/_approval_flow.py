@@ -14,7 +14,7 @@ from http import HTTPStatus
 from typing import Any, Final, cast
 
 from toolgate._call import Call, OnHoldWord
-from toolgate._capture.facts import clip
+from toolgate._capture.context import clip
 from toolgate._capture.jsontext import Json, dumps, first_difference
 from toolgate._effects import (
     AskCaller,
@@ -27,8 +27,7 @@ from toolgate._effects import (
     SendCheck,
     Sleep,
 )
-from toolgate._models import Approval, Check, Decision
-from toolgate._outbox.entries import Intent
+from toolgate._models import Approval, Check, Decision, Intent
 from toolgate.errors import (
     ActionDenied,
     ApprovalDenied,

@@ -10,23 +10,22 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
-from toolgate._capture.context import Captured
-from toolgate._capture.facts import clip, with_facts
+from toolgate._capture.context import Captured, clip, with_facts
 from toolgate._capture.jsontext import Json, dumps
 from toolgate._effects import WriteEntry, WriteIntent
 from toolgate._identity import Identity, current_reason
-from toolgate._logging import log_event
-from toolgate._models import Check, LogStatus
-from toolgate._outbox.entries import Entry, Intent, new_entry
+from toolgate._models import Check, Entry, Intent, LogStatus
 from toolgate._process_state import DeniedActions, PendingApproval
+from toolgate._telemetry import log_event, trace_headers
 from toolgate.errors import ActionDenied, ApprovalPending
 
 if TYPE_CHECKING:
     from toolgate._approval_flow import PollSchedule
 
-__all__ = ["Arguments", "Call", "OnHold", "OnHoldWord", "log_entry"]
+__all__ = ["Arguments", "Call", "OnHold", "OnHoldWord", "log_entry", "new_entry"]
 
 OnHoldWord: TypeAlias = Literal["raise", "wait", "check"]
 OnHoldFunction: TypeAlias = Callable[
@@ -38,6 +37,8 @@ OnHoldFunction: TypeAlias = Callable[
 OnHold: TypeAlias = Literal["pause", "raise", "wait"] | OnHoldFunction
 
 _KEY_LENGTH: Final = 32
+#: Statuses of log entries that are written again each time the same call is repeated.
+_REPEATED: Final = ("denied", "pending")
 #: Members of a log entry whose values differ each time the same call is logged; `_with_stable_key` omits them.
 _CHANGING: Final = frozenset({"decision_id", "occurred_at", "traceparent"})
 
@@ -130,7 +131,9 @@ class Call:
             "record", self.action, self.who.agent_id, status, reason=reason, approval_id=self.approval_id
         )
         entry = self._entry(status, facts, intent)
-        return WriteEntry(_with_stable_key(entry, self.who, status, self.approval_id), intent)
+        if self.who.call_id is not None and status in _REPEATED:
+            entry = _with_stable_key(entry, self.who, status, self.approval_id)
+        return WriteEntry(entry, intent)
 
     def context_with(self, facts: Mapping[str, Json]) -> dict[str, Json]:
         """Return the `context` of a log entry: the checked arguments, and facts such as the duration or the error.
@@ -200,6 +203,40 @@ class Call:
         )
 
 
+def new_entry(
+    *,
+    action: str,
+    agent_id: str,
+    status: str,
+    context: dict[str, Json],
+    key: str | None = None,
+    **details: str | None,
+) -> Entry:
+    """Return a log entry whose `occurred_at` is the current time.
+
+    Args:
+        action: Action of the call, such as `stripe.refund`.
+        agent_id: Id of the agent.
+        status: `success`, `failed`, `pending` or `denied`.
+        context: The arguments of the call, and details of its outcome such as duration or error.
+        key: Idempotency-Key, or None for a new one.
+        **details: Further members of the JSON object, such as `approval_id`, `run_id` or `ip_address`. Members whose
+            value is None are omitted.
+    """
+    body: dict[str, Json] = {
+        "agent_id": agent_id,
+        "action": action,
+        "status": status,
+        "context": context,
+        "occurred_at": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+    }
+    body.update({name: value for name, value in details.items() if value is not None})
+    if trace := trace_headers().get("traceparent"):
+        # The trace id of the call is stored in the entry, because the thread that sends the entry has no access to it.
+        body["traceparent"] = trace
+    return Entry(body, key) if key is not None else Entry(body)
+
+
 def log_entry(
     check: Check,
     status: LogStatus,
@@ -231,17 +268,16 @@ def log_entry(
         run_id=who.run_id,
         call_id=who.call_id,
     )
-    return _with_stable_key(entry, who, status, approval_id)
+    if who.call_id is not None and status in _REPEATED:
+        entry = _with_stable_key(entry, who, status, approval_id)
+    return entry
 
 
 def _with_stable_key(entry: Entry, who: Identity, status: LogStatus, approval_id: str | None) -> Entry:
     """Return the entry with an idempotency key that is the same each time a call with this call id is repeated.
 
-    The gateway then stores one `pending` or `denied` entry for the call, and not one for each repetition. Entries with
-    another status, and entries of a call without a call id, are returned unchanged.
+    The gateway then stores one `pending` or `denied` entry for the call, and not one for each repetition.
     """
-    if who.call_id is None or status not in ("denied", "pending"):
-        return entry
     parts: list[Json] = [status, entry.body["action"], who.agent_id, who.run_id, who.call_id, approval_id]
     key = hashlib.sha256(dumps(parts).encode()).hexdigest()[:_KEY_LENGTH]
     # The gateway rejects an idempotency key that is sent again with a different body. Members that differ between

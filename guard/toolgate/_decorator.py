@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -9,21 +10,21 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from toolgate._callables import (
+    GuardedFunction,
     Kind,
     guard_inside,
     inner_function,
-    is_class_method_of,
     is_in_class,
     kind_of,
     refuse_async,
+    refuse_guarded,
     refuse_unguardable,
 )
 from toolgate._capture.binding import Binder
 from toolgate._capture.rules import Rules
-from toolgate._logging import warn_renamed
 from toolgate._options import Options, make_options
-from toolgate._proxy import GuardedFunction, refuse_guarded
-from toolgate._shutdown import ensure_not_finalizing
+from toolgate._process_state import ensure_not_finalizing
+from toolgate._telemetry import warn_renamed
 
 __all__ = ["Guardable", "decorate"]
 
@@ -160,7 +161,8 @@ class _Tool:
         # and not only at the `await`.
         owner: tuple[Any, ...] = ()
         drop_first = instance is not None
-        if self._may_be_method and not drop_first and args and is_class_method_of(self.proxy, args[0]):
+        first = args[0] if args and not drop_first and self._may_be_method else None
+        if isinstance(first, type) and self._is_class_method_of(first):
             drop_first, owner, args = True, args[:1], args[1:]
         rules = self._options.rules
         bound = self._binder.bind(args, kwargs, drop_first=drop_first, reserved=rules.reserved)
@@ -180,3 +182,12 @@ class _Tool:
             # If the coroutine is never awaited, Python's warning contains this name, so it must be the tool's name.
             result.__name__, result.__qualname__ = self._names
         return result
+
+    def _is_class_method_of(self, owner: type) -> bool:
+        """Return True if the class `owner` has the decorated function as a class method.
+
+        Since Python 3.13, a `classmethod` around a guarded function passes the class as an ordinary first argument.
+        Only a look-up of the method in the class can then distinguish `cls` from the arguments of the tool.
+        """
+        found = inspect.getattr_static(owner, self.proxy.__name__, None)
+        return isinstance(found, classmethod) and found.__func__ is self.proxy

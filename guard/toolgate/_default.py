@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from toolgate._decorator import Guardable, decorate
-from toolgate._logging import report_setup_error
+from toolgate._telemetry import report_setup_error
 from toolgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from toolgate._capture.rules import AmountFrom, ContextFrom
     from toolgate._guard import Guard
     from toolgate._http.network import ClientCert
-    from toolgate._resume import Resume
+    from toolgate._identity import Resume
     from toolgate._state import GuardState
 
 __all__ = ["action", "configure", "default_guard", "flush", "guarded", "replace_default", "resume"]
@@ -164,7 +164,7 @@ def resume(approval_id: str) -> Resume:
     Raises:
         ConfigurationError: If the id is not valid.
     """
-    from toolgate._resume import Resume
+    from toolgate._identity import Resume
 
     return Resume(approval_id, _is_default)
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from toolgate._capture.jsontext import Json
-from toolgate._models import Check
-from toolgate._outbox.entries import Entry, Intent
+from toolgate._models import Check, Entry, Intent
 from toolgate.errors import ApprovalPending
 
 __all__ = [

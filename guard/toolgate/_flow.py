@@ -29,7 +29,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator
 from functools import partial
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from toolgate._approval_flow import (
     await_decision,
@@ -39,7 +39,7 @@ from toolgate._approval_flow import (
     withdraw_unanswered,
 )
 from toolgate._call import Arguments, Call
-from toolgate._capture.facts import clip, describe_error
+from toolgate._capture.context import clip, describe_error
 from toolgate._capture.jsontext import Json
 from toolgate._effects import (
     Cleanup,
@@ -52,13 +52,72 @@ from toolgate._effects import (
     RunTool,
     SendCheck,
 )
-from toolgate._models import Decision
-from toolgate._outbox.entries import Intent
+from toolgate._identity import identify_call, pausing_exceptions, take_authorization
+from toolgate._models import Decision, Intent
+from toolgate._process_state import PendingApproval, denied_actions_at
+from toolgate._telemetry import logger, observe
 from toolgate.errors import ConfigurationError, GatewayUnavailable
 
-__all__ = ["authorized_call", "guarded_call"]
+if TYPE_CHECKING:
+    from toolgate._capture.context import Captured
+    from toolgate._options import Options
+    from toolgate._state import GuardState
+
+__all__ = ["authorized_call", "begin_flow", "guarded_call"]
 
 _MAX_NO_ANSWER: Final = 200
+
+
+def begin_flow(
+    options: Options,
+    state: GuardState,
+    arguments: Arguments,
+    captured: Captured,
+    resumes: str | None = None,
+    *,
+    runs_elsewhere: bool = False,
+    verifies: bool = False,
+) -> Flow:
+    """Return the flow of a call that begins now: the generator that checks and logs the call.
+
+    Args:
+        options: Options of the guarded function or action block.
+        state: State of the guard.
+        arguments: The arguments of the call.
+        captured: The redacted JSON copy of the arguments.
+        resumes: Id of the approval request that the call continues; None for a new call.
+        runs_elsewhere: True if another process runs the tool.
+        verifies: True if the arguments must be compared with `captured` again before the tool runs.
+
+    Raises:
+        ConfigurationError: If no agent is set.
+        OutboxFull: If the outbox cannot store the call's log entries.
+    """
+    explicit, default = (options.agent_id, None) if options.at_call else (None, options.agent_id)
+    who = identify_call(explicit, default, state.settings.agent_id)
+    if resumes is None and take_authorization(state, options.action, who.agent_id, captured.context):
+        return authorized_call(arguments if verifies else None)
+    if not options.fail_open:
+        # A full outbox raises an error here, before the check. Otherwise the check could consume an approval for a call
+        # that cannot run.
+        state.recorder.ready(options.action)
+    call = Call(
+        options.action,
+        who,
+        arguments,
+        captured,
+        PendingApproval(state.pending_approvals),
+        state.clock,
+        options.on_hold,
+        options.hold_timeout,
+        resumes,
+        fail_open=options.fail_open,
+        denied_actions=denied_actions_at(state.settings.url) if options.fail_open else None,
+        pauses=pausing_exceptions(),
+        verifies=verifies,
+        runs_elsewhere=runs_elsewhere,
+    )
+    return observe(guarded_call(call), call, options.tool)
 
 
 def guarded_call(call: Call) -> Flow:
@@ -73,12 +132,14 @@ def guarded_call(call: Call) -> Flow:
     """
     yield from _decide(call)
     if call.runs_elsewhere:
-        yield from _ensure_unchanged(call, None)
+        if call.verifies:
+            yield from _ensure_unchanged(call, None)
         context = call.context_with({"outcome": "unknown"})
         yield HandOver(context, call.who.agent_id, call.approval_id, call.decision_id)
         return
     intent = cast("Intent | None", (yield call.intent()))
-    yield from _ensure_unchanged(call, intent)
+    if call.verifies:
+        yield from _ensure_unchanged(call, intent)
     # The reference to the arguments is dropped here. They may include the tool object itself, and the reference
     # would prevent its garbage collection.
     call.arguments = None
@@ -149,12 +210,9 @@ def _check(call: Call, approval_id: str | None) -> Generator[Effect, Any, Decisi
         if call.on_hold == "wait" and approval_id is None:
             yield Cleanup(partial(withdraw_unanswered, call, check))
         raise
-    call.log(
-        "decision",
-        decision.outcome,
-        reason=decision.reason,
-        approval_id=decision.approval_id or approval_id,
-    )
+    if logger.isEnabledFor(logging.INFO):
+        approval_id = decision.approval_id or approval_id
+        call.log("decision", decision.outcome, reason=decision.reason, approval_id=approval_id)
     return decision
 
 
@@ -178,7 +236,7 @@ def _fails_open(call: Call, error: GatewayUnavailable) -> bool:
 
 def _ensure_unchanged(call: Call, intent: Intent | None) -> Flow:
     """Deny the call if its arguments have changed since they were copied for the check."""
-    problem = _changed(call.arguments) if call.verifies and call.arguments is not None else None
+    problem = _changed(call.arguments) if call.arguments is not None else None
     if problem is not None:
         fix = "nothing ran; pass a copy that no other code changes, or name the argument in ignore="
         raise (yield from deny(call, f"{problem}: {fix}", intent=intent))

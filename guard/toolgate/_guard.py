@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Self
 from toolgate._action import Action, make_action
 from toolgate._call import OnHold
 from toolgate._capture.rules import AmountFrom, ContextFrom
-from toolgate._logging import warn_renamed
-from toolgate._outbox.place import load_place
+from toolgate._identity import Resume
 from toolgate._requests import GatewayRequests
-from toolgate._resume import Resume
-from toolgate._settings import load_settings, masked
+from toolgate._settings import load_place, load_settings, masked
 from toolgate._state import GuardState
+from toolgate._telemetry import warn_renamed
 from toolgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
 
     from toolgate._decorator import Guardable
     from toolgate._http.network import ClientCert
-    from toolgate._permissions import Actions
+    from toolgate._options import Actions
     from toolgate.embedded import EmbeddedGateway
 
 __all__ = ["Guard"]

@@ -1,9 +1,13 @@
-"""Data of the gateway's API: checks (requests for a decision), decisions, and approval requests."""
+"""Data that the SDK exchanges with the gateway.
+
+These are checks (requests for a decision), decisions, approval requests and log entries.
+"""
 
 from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from toolgate._capture.jsontext import Json
@@ -16,6 +20,8 @@ __all__ = [
     "AuthorizedCall",
     "Check",
     "Decision",
+    "Entry",
+    "Intent",
     "LogStatus",
 ]
 
@@ -44,7 +50,7 @@ class Check:
     context: dict[str, Json]
     approval_id: str | None = None
     dry_run: bool = False
-    key: str = field(default_factory=lambda: secrets.token_hex(16), compare=False, repr=False)
+    key: str = field(default_factory=partial(secrets.token_hex, 16), compare=False, repr=False)
     reason: str | None = field(default=None, compare=False, repr=False)
 
 
@@ -89,7 +95,7 @@ class Decision:
     @property
     def let_through(self) -> bool:
         """Deprecated name of `already_used`."""
-        from toolgate._logging import warn_renamed
+        from toolgate._telemetry import warn_renamed
 
         warn_renamed("Decision.let_through", "Decision.already_used")
         return self.already_used
@@ -156,3 +162,37 @@ class AuthorizedCall:
     agent_id: str
     approval_id: str | None
     decision_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Log entry of one call, and the entry's Idempotency-Key.
+
+    If an entry is sent twice, the gateway recognizes the key and stores the entry only once.
+
+    Attributes:
+        body: The entry as the JSON object of `POST /sdk/log`.
+        key: Idempotency-Key: by default 128 random bits in hexadecimal.
+    """
+
+    body: dict[str, Json]
+    key: str = field(default_factory=partial(secrets.token_hex, 16))
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """Reference to an intent in the outbox.
+
+    An intent is a log entry that is stored before the tool runs. The outcome is added when the tool has ended.
+
+    Attributes:
+        place: Row id in the outbox file.
+        key: Idempotency-Key of the log entry.
+        process: Id of the process that stored the intent.
+        size: Number of bytes that the outbox counts for the intent, including bytes reserved for the outcome.
+    """
+
+    place: int
+    key: str
+    process: int
+    size: int = 0

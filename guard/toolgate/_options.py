@@ -1,22 +1,37 @@
-"""Options of a guarded function or action block; they are validated when the decorator or block is created."""
+"""Options of guarded functions and action blocks, and the permissions that `Guard.embedded` receives.
+
+All of them are validated when the decorator, block or guard is created.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, cast
 
-from toolgate._identity import identify_call, pausing_exceptions, valid_id
+from toolgate._identity import valid_id
 from toolgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from toolgate._call import Arguments, OnHold, OnHoldWord
-    from toolgate._capture.context import Captured
-    from toolgate._capture.rules import Rules
-    from toolgate._effects import Flow
-    from toolgate._state import GuardState
+    from decimal import Decimal
 
-__all__ = ["Options", "exact_action", "make_options", "valid_action", "valid_answer"]
+    from toolgate._call import OnHold, OnHoldWord
+    from toolgate._capture.rules import Rules
+
+__all__ = [
+    "Actions",
+    "Limits",
+    "Options",
+    "Permitted",
+    "exact_action",
+    "is_amount_required",
+    "make_options",
+    "read_limits",
+    "read_permissions",
+    "valid_action",
+    "valid_answer",
+]
 
 _MAX_ACTION_LENGTH: Final = 255
 _WILDCARDS: Final = "*?"
@@ -48,62 +63,6 @@ class Options:
     fail_open: bool = False
     at_call: bool = False
     tool: str | None = None
-
-    def begin(
-        self,
-        state: GuardState,
-        arguments: Arguments,
-        captured: Captured,
-        resumes: str | None = None,
-        *,
-        runs_elsewhere: bool = False,
-        verifies: bool = False,
-    ) -> Flow:
-        """Return the flow of a call that begins now: the generator that checks and logs the call.
-
-        Args:
-            state: State of the guard.
-            arguments: The arguments of the call.
-            captured: The redacted JSON copy of the arguments.
-            resumes: Id of the approval request that the call continues; None for a new call.
-            runs_elsewhere: True if another process runs the tool.
-            verifies: True if the arguments must be compared with `captured` again before the tool runs.
-
-        Raises:
-            ConfigurationError: If no agent is set.
-            OutboxFull: If the outbox cannot store the call's log entries.
-        """
-        from toolgate._call import Call
-        from toolgate._flow import authorized_call, guarded_call
-        from toolgate._process_state import PendingApproval, denied_actions_at
-        from toolgate._resume import take_authorization
-        from toolgate._telemetry import observe
-
-        explicit, default = (self.agent_id, None) if self.at_call else (None, self.agent_id)
-        who = identify_call(explicit, default, state.settings.agent_id)
-        if resumes is None and take_authorization(state, self.action, who.agent_id, captured.context):
-            return authorized_call(arguments if verifies else None)
-        if not self.fail_open:
-            # A full outbox raises an error here, before the check. Otherwise the check could consume an approval for a
-            # call that cannot run.
-            state.recorder.ready(self.action)
-        call = Call(
-            self.action,
-            who,
-            arguments,
-            captured,
-            PendingApproval(state.pending_approvals),
-            state.clock,
-            self.on_hold,
-            self.hold_timeout,
-            resumes,
-            fail_open=self.fail_open,
-            denied_actions=denied_actions_at(state.settings.url) if self.fail_open else None,
-            pauses=pausing_exceptions(),
-            verifies=verifies,
-            runs_elsewhere=runs_elsewhere,
-        )
-        return observe(guarded_call(call), call, self.tool)
 
 
 def make_options(
@@ -210,8 +169,127 @@ def _valid_hold_timeout(seconds: object, on_hold: OnHold) -> float | None:
 
 def _described(answer: object) -> str:
     try:
-        from toolgate._capture.facts import clip
+        from toolgate._capture.context import clip
 
         return clip(repr(answer)[:200])
     except Exception:  # noqa: BLE001 - the `__repr__` of an application's object may raise anything
         return f"an object of {type(answer).__name__!r}"
+
+
+class Limits(TypedDict, total=False):
+    """Limits of an action.
+
+    Attributes:
+        max_amount: The largest `amount` that a call may have.
+        amount_required: True if a call without an amount is denied. Applies only with `max_amount`; default True.
+    """
+
+    max_amount: float | Decimal
+    amount_required: bool
+
+
+Actions: TypeAlias = Iterable[str] | Mapping[str, Limits | None]
+
+_KNOWN: Final = ("max_amount", "amount_required")
+
+
+@dataclass(frozen=True, slots=True)
+class Permitted:
+    """Permission for one action.
+
+    Attributes:
+        action: Action of the call, such as `stripe.refund`.
+        held: True if each call requires an approval.
+        max_amount: The largest amount that a call may have; None for no limit.
+        amount_required: True if a call without an amount is denied.
+    """
+
+    action: str
+    held: bool
+    max_amount: Decimal | None = None
+    amount_required: bool = False
+
+
+def read_permissions(allow: Actions, require_approval: Actions) -> list[Permitted]:
+    """Return the permissions of the arguments `allow` and `require_approval`.
+
+    Raises:
+        ConfigurationError: An action or limit is wrong; the message names it and the fix.
+    """
+    found: dict[str, Permitted] = {}
+    for name, actions, held in (("allow", allow, False), ("require_approval", require_approval, True)):
+        for action, limits in _pairs(name, actions):
+            if action in found:
+                raise ConfigurationError(
+                    f"Duplicate action {action!r}: name it once, in allow or in require_approval"
+                )
+            found[action] = read_limits(action, limits, held=held)
+    return list(found.values())
+
+
+def read_limits(action: str, limits: Mapping[str, Any] | None, *, held: bool) -> Permitted:
+    """Return the permission for `action` with these limits.
+
+    Raises:
+        ConfigurationError: An action or limit is wrong; the message names it and the fix.
+    """
+    exact_action(action)
+    if limits is not None and not isinstance(limits, Mapping):
+        raise ConfigurationError(
+            f"the limits of action {action!r} are {limits!r}; write {{'max_amount': 100}} or None"
+        )
+    given = dict(limits or {})
+    for name in given:
+        if name not in _KNOWN:
+            raise ConfigurationError(
+                f"action {action!r} has an unknown limit {name!r}; use {' or '.join(_KNOWN)}"
+            )
+    maximum = given.get("max_amount")
+    wanted = given.get("amount_required")
+    if "amount_required" in given and not isinstance(wanted, bool):
+        raise ConfigurationError(f"amount_required of action {action!r} is {wanted!r}; use True or False")
+    if wanted and maximum is None:
+        raise ConfigurationError(
+            f"action {action!r} has amount_required=True without a maximum; add max_amount, "
+            "or remove amount_required"
+        )
+    required = is_amount_required(has_maximum=maximum is not None, wanted=wanted)
+    return Permitted(action, held, None if maximum is None else _amount(action, maximum), required)
+
+
+def is_amount_required(*, has_maximum: bool, wanted: bool | None) -> bool:
+    """Return True if calls without an amount are denied. This is the default for actions with a maximum amount.
+
+    Args:
+        has_maximum: True if the action has a `max_amount`.
+        wanted: Value that the application passed as `amount_required`; None if it passed none.
+    """
+    return has_maximum and wanted is not False
+
+
+def _pairs(name: str, actions: object) -> list[tuple[str, Any]]:
+    if isinstance(actions, Mapping):
+        return list(actions.items())
+    if isinstance(actions, str) or not isinstance(actions, Iterable):
+        raise ConfigurationError(
+            f"{name} is {actions!r}; pass a list of actions, like {name}=['service.operation'], or a mapping "
+            "from actions to their limits"
+        )
+    return [(action, None) for action in actions]
+
+
+def _amount(action: str, maximum: object) -> Decimal:
+    amount = _decimal(maximum)
+    if amount is None or not amount.is_finite() or amount < 0:
+        raise ConfigurationError(f"max_amount of action {action!r} is {maximum!r}; use a number from 0")
+    return amount
+
+
+def _decimal(number: object) -> Decimal | None:
+    # The module is imported here, because a decoration must not load it.
+    from decimal import Decimal
+
+    if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
+        return None
+    # `repr` returns the digits that the caller wrote; Decimal(0.1) would be 0.1000000000000000055….
+    return Decimal(repr(number)) if isinstance(number, float) else Decimal(number)

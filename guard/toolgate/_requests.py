@@ -9,9 +9,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, get_args
 
 from toolgate._approval_flow import MAX_EDITS, unknown_approval
-from toolgate._call import log_entry
-from toolgate._capture.context import Captured, Rules, capture, copy_context
-from toolgate._capture.facts import clip, describe_error
+from toolgate._call import log_entry, new_entry
+from toolgate._capture.context import Captured, Rules, capture, clip, copy_context, describe_error
 from toolgate._capture.jsontext import Json
 from toolgate._identity import (
     current_reason,
@@ -21,10 +20,10 @@ from toolgate._identity import (
     valid_id,
     with_current_run,
 )
-from toolgate._logging import log_event
-from toolgate._models import Approval, Check, LogStatus
+from toolgate._models import Approval, Check, Entry, LogStatus
 from toolgate._options import valid_action
-from toolgate._outbox.entries import Entry, new_entry
+from toolgate._process_state import ensure_not_finalizing
+from toolgate._telemetry import log_event
 from toolgate.errors import ConfigurationError, GatewayProtocolError
 
 if TYPE_CHECKING:
@@ -265,6 +264,7 @@ class GatewayRequests:
         reason: str | None = None,
         dry_run: bool = False,
     ) -> Check:
+        ensure_not_finalizing()
         explicit = None if agent_id is None else valid_id(agent_id, "agent_id")
         who = with_current_run(identify(explicit, self._guard_state.ensure_open().settings.agent_id))
         if call_id is not None:

@@ -11,19 +11,17 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from toolgate._capture.fingerprint import Fingerprinter
-from toolgate._outbox.place import Place
+from toolgate._capture.serializer import Fingerprinter
 from toolgate._outbox.recorder import Recorder
 from toolgate._process_state import pending_approvals_at
-from toolgate._settings import Settings
-from toolgate._shutdown import ensure_not_finalizing
+from toolgate._settings import Place, Settings
 from toolgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from toolgate._call import OnHold
     from toolgate._drivers import AsyncDriver, Driver
-    from toolgate._http.breaker import CircuitBreaker
     from toolgate._http.client import AsyncGatewayClient, GatewayClient
+    from toolgate._http.retry import CircuitBreaker
     from toolgate._outbox.sender import Sender
 
 __all__ = ["GuardState"]
@@ -96,9 +94,7 @@ class GuardState:
 
         Raises:
             ConfigurationError: If the guard is closed.
-            GatewayUnavailable: If the interpreter is finalizing.
         """
-        ensure_not_finalizing()
         if self._closed_at_exit:
             raise ConfigurationError(
                 "the embedded gateway has closed because the interpreter is shutting down; make the last guarded call "
@@ -147,7 +143,7 @@ class GuardState:
         return close
 
     def _shared_breaker(self) -> CircuitBreaker:
-        from toolgate._http.breaker import CircuitBreaker
+        from toolgate._http.retry import CircuitBreaker
 
         breaker = self._breaker = self._breaker or CircuitBreaker(self.settings.url, self.clock)
         return breaker

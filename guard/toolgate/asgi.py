@@ -22,7 +22,7 @@ from toolgate._capture.jsontext import Json, dumps, loads
 from toolgate._default import action, default_guard
 from toolgate._guard import Guard
 from toolgate._identity import acting_as, tool_call, valid_id
-from toolgate._logging import log_event
+from toolgate._telemetry import log_event
 from toolgate.errors import (
     ActionDenied,
     ApprovalDenied,

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeVar, cast
 from urllib.parse import quote, urlsplit
 
 from toolgate._capture.jsontext import dumps, loads
-from toolgate._http.messages import InProcessGateway, Request, Response, TransportError
+from toolgate._http.exchange import InProcessGateway, Request, Response, TransportError
 from toolgate._models import ApprovalRequest
-from toolgate._outbox.place import MEMORY
-from toolgate._permissions import Actions, read_permissions
+from toolgate._options import Actions, read_permissions
+from toolgate._settings import MEMORY
 from toolgate.errors import ConfigurationError
 
 if TYPE_CHECKING:

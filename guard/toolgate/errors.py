@@ -178,7 +178,7 @@ class OutboxFull(GuardError):
     @property
     def cure(self) -> str:
         """Deprecated name of `hint`."""
-        from toolgate._logging import warn_renamed
+        from toolgate._telemetry import warn_renamed
 
         warn_renamed("OutboxFull.cure", "OutboxFull.hint")
         return self.hint

@@ -37,9 +37,8 @@ from toolgate._effects import (
     WriteEntry,
     WriteIntent,
 )
-from toolgate._logging import logger
 from toolgate._models import Approval, Decision
-from toolgate._telemetry import lost_entries, pending_entries
+from toolgate._telemetry import logger, lost_entries, pending_entries
 
 __all__ = ["ObservedFlow", "Telemetry", "current_telemetry"]
 

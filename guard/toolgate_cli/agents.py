@@ -6,13 +6,18 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import AwareDatetime
 
-from toolgate_cli.client import GatewayClient, parse_model
+from toolgate_cli.client import (
+    GatewayClient,
+    Resource,
+    match_id,
+    parse_model,
+    pick_one,
+    print_list,
+    print_page,
+)
 from toolgate_cli.credentials import stored_session
-from toolgate_cli.durations import format_age
-from toolgate_cli.options import AsJson, Environment, EnvironmentOption, Yes
-from toolgate_cli.output import Column, fail, print_json, print_note, sanitize, truncate
-from toolgate_cli.prompts import confirm
-from toolgate_cli.resources import Resource, match_id, pick_one, print_list, print_page
+from toolgate_cli.options import AsJson, Environment, EnvironmentOption, Yes, format_age
+from toolgate_cli.output import Column, confirm, fail, print_json, print_note, sanitize, truncate
 
 AGENTS_PATH: Final = "/api/agents"
 

@@ -4,25 +4,20 @@ from typing import Annotated
 
 import typer
 
-from toolgate_cli.admin import admin
 from toolgate_cli.agents import agents
-from toolgate_cli.approvals import approvals
+from toolgate_cli.approvals import approvals, grants
 from toolgate_cli.check import check
-from toolgate_cli.config import config
-from toolgate_cli.credentials import login, logout, whoami
-from toolgate_cli.db import db
+from toolgate_cli.credentials import login, logout, slack, whoami
 from toolgate_cli.demo import demo
 from toolgate_cli.doctor import doctor
 from toolgate_cli.frameworks import frameworks
-from toolgate_cli.grants import grants
+from toolgate_cli.gateway import admin, config, db, serve
 from toolgate_cli.hooks.commands import hook
 from toolgate_cli.keys import keys
 from toolgate_cli.logs import logs
 from toolgate_cli.mcp import mcp, mcp_proxy
 from toolgate_cli.outbox import outbox
 from toolgate_cli.permissions import permissions
-from toolgate_cli.serve import serve
-from toolgate_cli.slack import slack
 from toolgate_cli.webhooks import webhooks
 
 app = typer.Typer(

@@ -1,4 +1,4 @@
-"""``toolgate login``, ``logout`` and ``whoami``, and the clients with which all other commands send requests.
+"""``toolgate login``, ``logout``, ``whoami`` and ``slack link``, and the clients with which other commands send requests.
 
 The stored login is a token of scope ``cli`` in the user's configuration folder. Commands that use it can read
 data and manage agents, but they cannot decide approval requests or show keys. A command that decides requests or shows
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
@@ -21,8 +21,7 @@ from toolgate._settings import checked_url, travels_readable
 from toolgate.errors import ConfigurationError
 from toolgate_cli.client import GatewayClient, GatewayError
 from toolgate_cli.options import PasswordStdin
-from toolgate_cli.output import fail, print_note, sanitize
-from toolgate_cli.prompts import ask_password
+from toolgate_cli.output import ask_password, fail, print_note, sanitize
 
 #: default address of `toolgate serve`
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -274,3 +273,36 @@ def _is_token(token: object) -> bool:
     # The token is sent in a header. If it contained characters that are invalid in a header, an error message would
     # show the header, which contains the secret token.
     return isinstance(token, str) and token != "" and all("!" <= char <= "~" for char in token)
+
+
+_PATH: Final = "/api/slack/link-codes"
+
+slack = typer.Typer(name="slack", no_args_is_help=True)
+
+
+# Without a callback, Typer would replace a group that contains one command by that command.
+@slack.callback()
+def _slack() -> None:
+    """Link your Slack account, to decide approval requests there."""
+
+
+@slack.command()
+def link(
+    webhook: Annotated[
+        str | None,
+        typer.Option(help="Id of a webhook of the Slack app. Required if several apps are connected."),
+    ] = None,
+    password_stdin: PasswordStdin = False,
+) -> None:
+    """Print a code that links your Slack account to this account. Asks for your password.
+
+    The Slack user who enters the code within ten minutes decides approval requests in your name.
+    """
+    with password_session(
+        "link your Slack account", password_stdin=password_stdin, refusal="no code was created"
+    ) as client:
+        content = client.post(_PATH, None if webhook is None else {"webhook_id": webhook})
+    code = content.get("code") if isinstance(content, dict) else None
+    if not isinstance(code, str):
+        fail(f"invalid response to POST {_PATH!r}: it has no code")
+    typer.echo(f"type this in Slack within ten minutes:  /toolgate link {sanitize(code)}")

@@ -9,13 +9,10 @@ import typer
 from pydantic import AwareDatetime
 
 from toolgate_cli.agents import AGENTS_PATH, Agent, AgentName, find_agent
-from toolgate_cli.client import GatewayClient, parse_model
+from toolgate_cli.client import GatewayClient, Resource, match_id, parse_model, pick_one, print_list
 from toolgate_cli.credentials import StoredLogin, password_session, stored_session
-from toolgate_cli.durations import format_age
-from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes
-from toolgate_cli.output import Column, fail, print_json, print_note, sanitize
-from toolgate_cli.prompts import confirm
-from toolgate_cli.resources import Resource, match_id, pick_one, print_list
+from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes, format_age
+from toolgate_cli.output import Column, confirm, fail, print_json, print_note, sanitize
 
 _READ_PATHS: Final = {
     Environment.PRODUCTION: "/api/organization",

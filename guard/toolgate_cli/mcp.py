@@ -16,8 +16,7 @@ from toolgate.errors import ConfigurationError
 from toolgate_cli.client import GatewayClient, GatewayError
 from toolgate_cli.entry_points import load_plugin
 from toolgate_cli.options import Yes
-from toolgate_cli.output import fail, print_note, sanitize
-from toolgate_cli.prompts import confirm
+from toolgate_cli.output import confirm, fail, print_note, sanitize
 
 _PERMISSIONS_PATH = "/sdk/permissions"
 

@@ -1,5 +1,7 @@
-"""Options that commands of several groups share."""
+"""Options that commands of several groups share, and durations, such as ``30m`` in an option or ``2 h 5 min`` in output."""
 
+import re
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -30,3 +32,41 @@ PasswordStdin = Annotated[
     bool, typer.Option("--password-stdin", help="Read the password from standard input, for scripts.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+_UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
+_DURATION = re.compile(r"([0-9]{1,8})(s|min|m|h|d)")
+
+
+def parse_duration(text: str) -> int:
+    """Return a duration such as ``90s``, ``30m``, ``1h`` or ``2d`` in seconds.
+
+    Raises:
+        ValueError: the text is not a whole number with a unit.
+    """
+    found = _DURATION.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError(f"invalid duration {text!r}; write it as 30m, 1h or 2d")
+    return int(found.group(1)) * _UNITS[found.group(2)]
+
+
+def format_duration(seconds: float) -> str:
+    """Return a number of seconds as text, rounded down: ``12 s``, ``5 min``, ``3 h 12 min`` or ``2 d 4 h``."""
+    whole = max(0, int(seconds))
+    if whole < _UNITS["min"]:
+        return f"{whole} s"
+    if whole < _UNITS["h"]:
+        return f"{whole // 60} min"
+    large, small, rest = ("h", "min", whole) if whole < _UNITS["d"] else ("d", "h", whole)
+    over = rest % _UNITS[large] // _UNITS[small]
+    return f"{rest // _UNITS[large]} {large}" + (f" {over} {small}" if over else "")
+
+
+def format_age(moment: datetime) -> str:
+    """Return the time since a moment, as text such as ``3 h 12 min``."""
+    return format_duration((datetime.now(UTC) - moment).total_seconds())
+
+
+def format_remaining(moment: datetime) -> str:
+    """Return the time until a moment, as text such as ``3 h 12 min``; ``0 s`` if the moment has passed."""
+    return format_duration((moment - datetime.now(UTC)).total_seconds())

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from toolgate._outbox.place import Place, load_place
-from toolgate._settings import load_settings
+from toolgate._settings import Place, load_place, load_settings
 from toolgate.errors import ConfigurationError
 from toolgate_cli.options import Yes
-from toolgate_cli.output import Column, fail, print_table, sanitize, truncate
-from toolgate_cli.prompts import confirm
+from toolgate_cli.output import Column, confirm, fail, print_table, sanitize, truncate
 
 if TYPE_CHECKING:
-    from toolgate._outbox.inspection import StoredEntry
+    from toolgate._outbox.recovery import StoredEntry
 
 outbox = typer.Typer(
     name="outbox",
@@ -53,7 +51,7 @@ def list_(
     as_json: Annotated[bool, typer.Option("--json", help="Print the entries as JSON, in ASCII.")] = False,
 ) -> None:
     """List unsent entries: running or waiting (of live processes), orphan or left (of dead ones), parked (refused)."""
-    from toolgate._outbox.inspection import list_entries
+    from toolgate._outbox.recovery import list_entries
 
     place, path = _find_folder()
     with _outbox_errors():
@@ -78,8 +76,7 @@ def list_(
 def retry() -> None:
     """Send entries again that are parked (refused) or left by dead processes, with the key in TOOLGATE_API_KEY."""
     from toolgate._outbox.delivery import BatchSender
-    from toolgate._outbox.inspection import unpark_all
-    from toolgate._outbox.recovery import convert_shared_file
+    from toolgate._outbox.recovery import convert_shared_file, unpark_all
     from toolgate._outbox.sender import make_sender
 
     place, _ = _find_folder()
@@ -122,7 +119,7 @@ def purge(
     yes: Yes = False,
 ) -> None:
     """Delete unsent entries permanently, except those of calls that are running."""
-    from toolgate._outbox.inspection import drop_entries, list_entries
+    from toolgate._outbox.recovery import drop_entries, list_entries
 
     if bool(keys) + parked + (gateway is not None) != 1:
         fail("write either keys, --parked or --gateway URL; see: toolgate outbox list")
@@ -164,7 +161,7 @@ def _find_entry(key: str, found: "list[StoredEntry]") -> "StoredEntry":
 
 
 def _find_folder() -> tuple[Place, Path]:
-    from toolgate._outbox.inspection import has_outbox
+    from toolgate._outbox.recovery import has_outbox
 
     try:
         place = load_place()
@@ -179,7 +176,7 @@ def _find_folder() -> tuple[Place, Path]:
 
 @contextmanager
 def _outbox_errors() -> Iterator[None]:
-    from toolgate._outbox.entries import Busy, OutboxFault
+    from toolgate._outbox import Busy, OutboxFault
 
     try:
         yield

@@ -11,17 +11,21 @@ from typing import Annotated, Any
 import typer
 
 from toolgate._capture.jsontext import read_decimal
-from toolgate._options import exact_action
-from toolgate._permissions import is_amount_required
+from toolgate._options import exact_action, is_amount_required
 from toolgate.errors import ConfigurationError
 from toolgate_cli.agents import AGENTS_PATH, Agent, AgentName, find_agent
-from toolgate_cli.client import GatewayClient, parse_model
+from toolgate_cli.client import GatewayClient, Resource, parse_model, print_list
 from toolgate_cli.credentials import password_session, stored_session
-from toolgate_cli.durations import format_duration, parse_duration
-from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes
-from toolgate_cli.output import Column, fail, print_json, sanitize
-from toolgate_cli.prompts import confirm
-from toolgate_cli.resources import Resource, print_list
+from toolgate_cli.options import (
+    AsJson,
+    Environment,
+    EnvironmentOption,
+    PasswordStdin,
+    Yes,
+    format_duration,
+    parse_duration,
+)
+from toolgate_cli.output import Column, confirm, fail, print_json, sanitize
 
 _PATH = "/api/permissions"
 #: the gateway's limit: maximum seconds until an approval request expires

@@ -19,8 +19,8 @@ from toolgate import (
     is_guarded,
     tool_call,
 )
-from toolgate._logging import report_setup_error
-from toolgate._proxy import hides_or_derives
+from toolgate._callables import hides_or_derives
+from toolgate._telemetry import report_setup_error
 from toolgate_integrations._arguments import ReceivedCalls
 from toolgate_integrations._held import HeldCalls
 from toolgate_integrations._naming import ToolActions, ToolCall, ToolNames, fitting

@@ -14,7 +14,7 @@ from support.frameworks.opencode import OpenCodeCLI, plugin
 from support.frameworks.tool_server import ToolServer
 from support.waiting import until
 
-from toolgate_cli.hooks.opencode import render_plugin
+from toolgate_cli.hooks.files import render_plugin
 
 _pause = threading.Event()
 

@@ -23,7 +23,7 @@ from support import pickled
 from support.gateway import LiveGateway, Owner
 
 from toolgate import ConfigurationError, Guard, _default, acting_as, bind_context, configure
-from toolgate._proxy import GuardedBoundFunction, GuardedFunction
+from toolgate._callables import GuardedBoundFunction, GuardedFunction
 
 NAMES = list(pickled.tools())
 WAYS = {

@@ -20,8 +20,7 @@ from toolgate._effects import (
     WriteIntent,
 )
 from toolgate._flow import authorized_call
-from toolgate._models import Check
-from toolgate._outbox.entries import Intent
+from toolgate._models import Check, Intent
 from toolgate._process_state import DeniedActions
 
 ALLOWED = Decision(allowed=True, requires_approval=False, decision_id="d-1")

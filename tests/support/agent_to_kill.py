@@ -76,7 +76,7 @@ def main(folder: Path, name: str, mode: str) -> int:
     if mode == "replay":
         return agent.replay()
     # What the first call loads takes longer than everything else together.
-    for module in ("_outbox.sender", "_http.client", "_flow", "_invocation", "_generators"):
+    for module in ("_outbox.sender", "_http.client", "_flow", "_invocation"):
         import_module(f"toolgate.{module}")
     httpx.Client().close()
     sys.stdout.write("ready\n")

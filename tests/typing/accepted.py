@@ -30,7 +30,7 @@ from toolgate import (
     guarded,
     resume,
 )
-from toolgate._permissions import Limits
+from toolgate._options import Limits
 from toolgate.asgi import Endpoint, GuardMiddleware
 from toolgate.testing import ApprovalRequest, Checked, FakeGateway, Logged
 

@@ -81,9 +81,10 @@ class Binder:
         Raises:
             TypeError: The function cannot be called with these arguments.
         """
-        bound = self._signature_for(drop_first=drop_first).bind(*args, **kwargs)
+        signature = self._signature_for(drop_first=drop_first)
+        bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        arguments = self._without_owner(bound.arguments, drop_first=drop_first)
+        arguments = self._without_owner(bound.arguments, signature)
         if self.extra is None:
             return arguments
         extra: dict[str, Any] = arguments.pop(self.extra)
@@ -108,10 +109,11 @@ class Binder:
             drop_first: As for `bind`.
             reserved: As for `bind`.
         """
-        bound = self._signature_for(drop_first=drop_first).bind(*args, **kwargs)
-        whole = self._signature_for(drop_first=drop_first).bind(*args, **kwargs)
+        signature = self._signature_for(drop_first=drop_first)
+        bound = signature.bind(*args, **kwargs)
+        whole = signature.bind(*args, **kwargs)
         whole.apply_defaults()
-        arguments = self._without_owner(whole.arguments, drop_first=drop_first)
+        arguments = self._without_owner(whole.arguments, signature)
         extra: dict[str, Any] = arguments.pop(self.extra) if self.extra is not None else {}
         named = _named(extra, arguments, reserved)
         if any(name not in named and name not in bound.arguments for name in changes):
@@ -146,11 +148,10 @@ class Binder:
     def _signature_for(self, *, drop_first: bool) -> Signature:
         return self._method if drop_first and not self._bound else self._signature
 
-    def _without_owner(self, arguments: Mapping[str, Any], *, drop_first: bool) -> dict[str, Any]:
-        dropped = None if self._signature_for(drop_first=drop_first) is not self._signature else self._owner
-        if dropped is None:
+    def _without_owner(self, arguments: Mapping[str, Any], signature: Signature) -> dict[str, Any]:
+        if self._owner is None or signature is not self._signature:
             return dict(arguments)
-        return {name: value for name, value in arguments.items() if name != dropped}
+        return {name: value for name, value in arguments.items() if name != self._owner}
 
     def _without_first(self) -> Signature:
         parameters = list(self._signature.parameters.values())

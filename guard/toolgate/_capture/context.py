@@ -1,4 +1,7 @@
-"""The context of a call: the JSON object that the gateway checks, an approver reads and the log stores."""
+"""The context of a call: the JSON object that the gateway checks, an approver reads and the log stores.
+
+The context of a log entry also contains facts about the call, such as its duration and its error.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,34 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
-from toolgate._capture.fingerprint import Fingerprinter
+from toolgate._capture.binding import free_name
 from toolgate._capture.jsontext import Json, size
-from toolgate._capture.redaction import Masked, SecretRule, forms, forms_within
+from toolgate._capture.redaction import Masked, SecretRule, forms, forms_within, scrub
 from toolgate._capture.rules import AMOUNT, Rules
-from toolgate._capture.serializer import Extended, Freezer, Frozen, Opaque, Secret, UnsupportedArgumentError
+from toolgate._capture.serializer import (
+    Extended,
+    Fingerprinter,
+    Freezer,
+    Frozen,
+    Opaque,
+    Secret,
+    UnsupportedArgumentError,
+)
 from toolgate.errors import ConfigurationError
 
-__all__ = ["Captured", "FrozenCall", "Rules", "capture", "copy_context", "fit", "freeze_call", "show"]
+__all__ = [
+    "Captured",
+    "FrozenCall",
+    "Rules",
+    "capture",
+    "clip",
+    "copy_context",
+    "describe_error",
+    "fit",
+    "freeze_call",
+    "show",
+    "with_facts",
+]
 
 # Maximum number of nested levels in an argument. The gateway accepts 32 levels per request, and a log entry adds some
 # levels around the arguments.
@@ -116,7 +139,7 @@ def freeze_call(
         arguments = {name: value for name, value in arguments.items() if name not in left_out}
     frozen = freezer.arguments(arguments)
     try:
-        return FrozenCall(frozen, freezer.arguments(derived or {}), texts)
+        return FrozenCall(frozen, freezer.arguments(derived) if derived else {}, texts)
     except UnsupportedArgumentError as error:
         raise ConfigurationError(
             f"context= gives {error.name!r}, which {error.problem}; return plain data"
@@ -301,6 +324,9 @@ def fit(
     """
     fitted = dict(context)
     limit = _MAX_BYTES - (size(dict(beside)) if beside else 0)
+    if size(fitted) <= min(limit, _MAX_VALUES):
+        # Each value takes at least one byte, so the context cannot contain too many values either.
+        return fitted
     for measure, most, least in ((_count, _MAX_VALUES, _DIGEST_VALUES), (size, limit, _DIGEST_BYTES)):
         total = measure(fitted)
         if total <= most:
@@ -338,3 +364,48 @@ def _is_number(value: object) -> bool:
 
 def _is_amount(name: str, value: Json) -> bool:
     return name == AMOUNT and _is_number(value)
+
+
+_MAX_MESSAGE: Final = 1000
+_MAX_MESSAGE_BYTES: Final = 3000
+_MAX_TYPE: Final = 200
+
+
+def with_facts(context: Mapping[str, Json], facts: Mapping[str, Json]) -> dict[str, Json]:
+    """Return the context of a log entry: the checked arguments, with facts such as the duration added.
+
+    If an argument has the same name as a fact, the name of the fact gets a trailing underscore.
+    """
+    entry = dict(context)
+    for name, value in facts.items():
+        entry[free_name(name, entry) if name in entry else name] = value
+    return entry
+
+
+def describe_error(
+    error: BaseException, hidden: Iterable[str], patterns: Iterable[re.Pattern[str]] = ()
+) -> dict[str, Json]:
+    """Return the type of an exception and the first 1,000 characters of its message, with secrets redacted.
+
+    Args:
+        error: Exception to describe.
+        hidden: Secrets to redact in addition to texts that have the form of a secret.
+        patterns: Patterns of secrets to redact in addition to the built-in patterns.
+    """
+    try:
+        message = str(error)
+    except BaseException:  # noqa: BLE001 - an exception's own `__str__` may raise anything; the tool's error is raised all the same
+        message = "<the message cannot be read>"
+    return {"type": clip(type(error).__name__[:_MAX_TYPE]), "message": clip(scrub(message, hidden, patterns))}
+
+
+def clip(text: str) -> str:
+    """Return the beginning of `text` for a log entry: at most 1,000 characters and 3,000 bytes of JSON.
+
+    The gateway accepts requests of up to 64 KiB. The arguments may take up 60 KiB, which leaves 4 KiB for the other
+    fields of the log entry.
+    """
+    text = _UNSENDABLE.sub("�", text[:_MAX_MESSAGE])
+    while size(text) > _MAX_MESSAGE_BYTES:
+        text = text[: len(text) * 3 // 4]
+    return text

@@ -119,7 +119,7 @@ class SecretRule:
         """Return whether `name` itself contains a secret, such as an API key."""
         # Results for names are cached, since most calls contain the same few names.
         looks = _name_looks_secret if len(name) <= _LONGEST_KEPT else looks_secret
-        return looks(name) or any(pattern.search(name) for pattern in self.patterns)
+        return looks(name) or (bool(self.patterns) and any(each.search(name) for each in self.patterns))
 
     def found_in_number(self, number: float | Decimal) -> bool:
         """Return whether `number` is a secret: a card number, or a match of one of the patterns."""

@@ -133,7 +133,7 @@ class Rules:
             return False
         if self.include is not None and not self._is_named_in(self.include, name):
             return True
-        return self._is_named_in(self.exclude, name) or self.names.hides(name)
+        return (bool(self.exclude) and self._is_named_in(self.exclude, name)) or self.names.hides(name)
 
     def derive(self, arguments: Mapping[Any, Any]) -> dict[str, Any]:
         """Return the values that the options `amount` and `context` add to the checked arguments.
@@ -146,7 +146,9 @@ class Rules:
             raise ConfigurationError(f"the context has {AMOUNT!r} already; leave it or the option amount out")
         if self.amount is not None and self.amount not in arguments:
             raise ConfigurationError(f"amount names {self.amount!r}, which the context does not have")
-        derived = self._members(arguments)
+        derived: dict[str, Any] = {}
+        if self.context is not None or self._computed_context is not None:
+            derived = self._members(arguments)
         for name in sorted(derived):
             if name in arguments or name == self.reserved:
                 raise ConfigurationError(f"context= gives {name!r}, which the call has already; rename it")
@@ -158,12 +160,13 @@ class Rules:
         """Return the names of the arguments that the check uses and that are mutable."""
         from toolgate._capture.serializer import is_immutable
 
-        found = frozenset(name for name, value in arguments.items() if not is_immutable(value))
-        if not found:
-            return found
-        return frozenset(
-            name for name in found if not self.leaves_out(name) or self.derives_from(frozenset((name,)))
-        )
+        found = set[str]()
+        for name, value in arguments.items():
+            if not is_immutable(value) and (
+                not self.leaves_out(name) or self.derives_from(frozenset((name,)))
+            ):
+                found.add(name)
+        return frozenset(found)
 
     def derives_from(self, names: frozenset[str]) -> bool:
         """Return True if the `amount` or `context` function, or the option `context`, reads one of these arguments."""

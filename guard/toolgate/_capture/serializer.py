@@ -1,4 +1,4 @@
-"""Immutable copies of arguments, which can be written as JSON.
+"""Immutable copies of arguments, which can be written as JSON, and keyed digests of such copies.
 
 An argument that cannot be written as JSON causes an error that contains its name. The type of a value
 is read with `type()`, and its content with the methods of the built-in types. Otherwise a class that overrides `items`,
@@ -11,6 +11,7 @@ import dataclasses
 import datetime as dt
 import functools
 import hashlib
+import hmac
 import math
 import sys
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,7 @@ from toolgate.errors import ConfigurationError
 
 __all__ = [
     "Extended",
+    "Fingerprinter",
     "Freezer",
     "Frozen",
     "Secret",
@@ -150,24 +152,18 @@ class Freezer:
             name = given if type(given) is str else self.name(given)
             if name in frozen:
                 raise UnsupportedArgumentError(name, "is given twice, by names that are written alike")
-            frozen[name] = self.argument(name, value)
+            try:
+                frozen[name] = self._freeze(value)
+            except _UnsupportedError as error:
+                raise UnsupportedArgumentError(name, str(error)) from None
+            except Exception as error:
+                # Properties and methods of a subclass may raise any exception.
+                raise UnsupportedArgumentError(
+                    name, f"raises {type(error).__name__} when it is read"
+                ) from error
+            finally:
+                self._open.clear()
         return frozen
-
-    def argument(self, name: str, value: object) -> Frozen:
-        """Return an immutable copy of one argument.
-
-        Raises:
-            UnsupportedArgumentError: As for `arguments`.
-        """
-        try:
-            return self._freeze(value)
-        except _UnsupportedError as error:
-            raise UnsupportedArgumentError(name, str(error)) from None
-        except Exception as error:
-            # Properties and methods of a subclass may raise any exception.
-            raise UnsupportedArgumentError(name, f"raises {type(error).__name__} when it is read") from error
-        finally:
-            self._open.clear()
 
     def name(self, given: object) -> str:
         """Convert a name that is not a string to a string.
@@ -187,6 +183,8 @@ class Freezer:
             return value  # type: ignore[no-any-return]  # a str
         if kind in _SCALARS:
             return value  # type: ignore[no-any-return]  # a bool or None
+        if kind is int and value.bit_length() < _MAX_BITS:
+            return value  # type: ignore[no-any-return]  # an int
         if kind is int or kind is float or kind is Decimal:
             return _number(value)
         if kind in _CONTAINERS:
@@ -441,3 +439,48 @@ def is_immutable(value: object) -> bool:
     if kind is tuple or kind is frozenset:
         return all(map(is_immutable, value))  # type: ignore[call-overload]  # a tuple or frozenset
     return False
+
+
+_INFO: Final = b"toolgate capture v1"
+
+
+class Fingerprinter:
+    """Computes keyed digests; equal values have equal digests in all processes that use the same API key.
+
+    Args:
+        api_key: API key. The key of the digests is derived from it by HKDF-SHA256 (RFC 5869, no salt). A reader of the
+            log does not have this key, and so cannot find a secret by comparing digests of guessed values with the
+            digests in the log.
+    """
+
+    def __init__(self, api_key: str) -> None:
+        extracted = hmac.digest(bytes(32), api_key.encode(), hashlib.sha256)
+        self._key = hmac.digest(extracted, _INFO + b"\x01", hashlib.sha256)
+
+    def text(self, value: str) -> dict[str, Json]:
+        """Return the digest of a text."""
+        # Without "surrogatepass", encoding a string with lone surrogates would raise an error.
+        return self._digest(b"text", value.encode("utf-8", "surrogatepass"))
+
+    def binary(self, value: bytes) -> dict[str, Json]:
+        """Return the digest of bytes."""
+        return self._digest(b"bytes", value)
+
+    def json(self, value: Json) -> dict[str, Json]:
+        """Return the digest of a JSON value. For a string, `text` returns the same digest."""
+        if isinstance(value, str):
+            return self.text(value)
+        return self._digest(b"json", dumps(value, canonical=True).encode("utf-8", "surrogatepass"))
+
+    def frozen(self, value: Frozen) -> dict[str, Json]:
+        """Return the digest of an argument that `Freezer` copied."""
+        return self.binary(value) if isinstance(value, bytes) else self.json(plain(value))
+
+    def label(self, value: str) -> str:
+        """Return a digest that replaces a name. It begins with a single `$`, unlike all names of arguments."""
+        return f"${self.text(value)['$digest']}"
+
+    def _digest(self, kind: bytes, value: bytes) -> dict[str, Json]:
+        # The kind is part of the digest, so that the digests of b"1", "1" and 1 differ.
+        digest = hmac.new(self._key, kind + b"\x00" + value, hashlib.sha256).hexdigest()
+        return {"$digest": f"hmac-sha256:{digest}", "bytes": len(value)}

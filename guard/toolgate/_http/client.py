@@ -20,9 +20,8 @@ from pydantic import BaseModel
 from tenacity import Retrying
 
 from toolgate._capture.jsontext import Json, dumps
-from toolgate._http.breaker import CircuitBreaker
-from toolgate._http.messages import Clock, InProcessGateway, Request, Response, TransportError
-from toolgate._http.retry import Attempts, Deadline, RetryableError, retry_policy
+from toolgate._http.exchange import Clock, InProcessGateway, Request, Response, TransportError
+from toolgate._http.retry import Attempts, CircuitBreaker, Deadline, RetryableError, retry_policy
 from toolgate._http.schemas import (
     ApprovalResponse,
     CheckResponse,
@@ -31,8 +30,7 @@ from toolgate._http.schemas import (
     ResponseParser,
 )
 from toolgate._http.transport import AsyncHttpSender, HttpSender
-from toolgate._models import Approval, Check, Decision
-from toolgate._outbox.entries import Entry
+from toolgate._models import Approval, Check, Decision, Entry
 from toolgate._process_state import denied_actions_at
 from toolgate._settings import Settings
 from toolgate._telemetry import trace_headers
@@ -106,7 +104,7 @@ class _Operations:
         model = DryRunResponse if check.dry_run else CheckResponse
         try:
             parsed, response = yield from self._request(
-                request, model, self._deadline(seconds), gated=check.approval_id is None
+                request, model, seconds, gated=check.approval_id is None
             )
         except (ConfigurationError, GatewayProtocolError) as error:
             # If the gateway rejects the API key or the check (status 401 or 403), the SDK stores the action as denied,
@@ -131,7 +129,7 @@ class _Operations:
 
     def _log(self, entry: Entry, seconds: float | None) -> Operation[dict[str, Any]]:
         request = self._post("/sdk/log", entry.body, entry.key)
-        parsed, _ = yield from self._request(request, LogResponse, self._deadline(seconds), gated=True)
+        parsed, _ = yield from self._request(request, LogResponse, seconds, gated=True)
         return parsed.as_dict()
 
     def _approval(self, approval_id: str, wait: int) -> Operation[Approval]:
@@ -145,7 +143,7 @@ class _Operations:
         return (yield from self._read_approval(Request("POST", url, self._traced()), seconds))
 
     def _read_approval(self, request: Request, seconds: float) -> Operation[Approval]:
-        parsed, _ = yield from self._request(request, ApprovalResponse, self._deadline(seconds), gated=False)
+        parsed, _ = yield from self._request(request, ApprovalResponse, seconds, gated=False)
         return Approval(
             parsed.status,
             parsed.note,
@@ -158,13 +156,14 @@ class _Operations:
         )
 
     def _request(
-        self, request: Request, model: type[_Model], deadline: Deadline, *, gated: bool
+        self, request: Request, model: type[_Model], seconds: float | None, *, gated: bool
     ) -> Operation[tuple[_Model, Response]]:
-        """Send a request, and repeat it after temporary errors until the deadline passes.
+        """Send a request, and repeat it after temporary errors for `seconds`, by default the time-out of the settings.
 
         If `gated` is true, the circuit breaker rejects the request while the gateway is unavailable (see `Attempts`).
         """
-        seconds = deadline.left()
+        seconds = self._settings.timeout if seconds is None else seconds
+        deadline = Deadline(seconds, self.clock)
         attempts = Attempts(
             self._settings.url,
             self._breaker,
@@ -189,6 +188,7 @@ class _Operations:
                         if first is not None:
                             failure, first = first, None
                             raise failure
+                        attempts.begin()
                         return (yield from self._attempt(request, model, deadline, attempts))
             except RetryableError as error:
                 raise attempts.give_up(error) from error.__cause__
@@ -197,7 +197,6 @@ class _Operations:
     def _attempt(
         self, request: Request, model: type[_Model], deadline: Deadline, attempts: Attempts
     ) -> Operation[tuple[_Model, Response]]:
-        attempts.begin()
         try:
             response: Response = yield Send(request, deadline.left())
         except TransportError as error:
@@ -214,9 +213,6 @@ class _Operations:
 
     def _traced(self) -> dict[str, str]:
         return {**self._headers, **trace_headers()}
-
-    def _deadline(self, seconds: float | None) -> Deadline:
-        return Deadline(self._settings.timeout if seconds is None else seconds, self.clock)
 
 
 class GatewayClient(_Operations):

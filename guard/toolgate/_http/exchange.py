@@ -1,21 +1,48 @@
-"""State of one request, without I/O: its progress, its response, and whether a failure means an outage.
+"""Requests and responses, the deadline of a request, and how far a request got when it failed.
 
 With the option `fail_open`, a tool runs without a decision only if no connection to the gateway was established. If the
 gateway received the request but did not respond in time, it may be overloaded, or may have denied the call.
+
+The deadlines apply to a complete request. The time-outs of the HTTP library apply only to single steps, such as one
+read.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import heapq
+import itertools
+import os
+import socket
 import ssl
+import threading
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from itertools import islice
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, TypeAlias
 
-from toolgate._http.messages import Response, TransportError
-
-__all__ = ["Exchange", "describe", "gateway_reached", "is_from_proxy"]
+__all__ = [
+    "AsyncDeadline",
+    "Clock",
+    "Exchange",
+    "InProcessGateway",
+    "Request",
+    "Response",
+    "TransportError",
+    "Watch",
+    "describe",
+    "gateway_reached",
+    "is_from_proxy",
+    "look_up",
+    "start_watch",
+]
 
 # Maximum number of bytes in the body of a response; responses of the gateway are far smaller.
 _MAX_BODY: Final = 4 * 1024 * 1024
@@ -185,7 +212,7 @@ def gateway_reached(status: int, headers: Mapping[str, str]) -> bool:
     The result is true if a gateway sent the response, or if a proxy reports that the gateway did not respond in time
     (status 504).
     """
-    return status == HTTPStatus.GATEWAY_TIMEOUT or not is_from_proxy(status, headers)
+    return status not in _NONE_BEHIND or status == HTTPStatus.GATEWAY_TIMEOUT or _VERSION in headers
 
 
 def _tls_rejected(error: BaseException) -> bool:
@@ -213,3 +240,232 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
             for each in cause.exceptions:
                 yield from _causes(each)
         cause = cause.__cause__ or cause.__context__
+
+
+Clock: TypeAlias = Callable[[], float]
+
+
+class TransportError(Exception):
+    """A request got no complete response.
+
+    Attributes:
+        answered: Whether a gateway, or another server at the gateway's address, sent a part of a response or a TLS
+            alert.
+        reached: Whether a gateway may have received the request, because a connection was established.
+        unsent: Whether the request was never sent, because too many requests of this process were in progress.
+    """
+
+    def __init__(
+        self, message: str, *, answered: bool = True, reached: bool = True, unsent: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.answered = answered
+        self.reached = reached
+        self.unsent = unsent
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """HTTP request.
+
+    Attributes:
+        method: HTTP method.
+        url: Absolute URL.
+        headers: HTTP headers; excluded from `repr`, because they contain the API key.
+        body: JSON; excluded from `repr`, because it contains arguments of tools.
+        long_poll: Whether the gateway may delay its response. The number of concurrent long polls has a separate limit.
+    """
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes | None = field(default=None, repr=False)
+    long_poll: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Complete HTTP response; header names are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class InProcessGateway(ABC):
+    """Gateway in this process, such as a fake for tests; it is passed to a `Guard` as the option `transport`.
+
+    Its methods may be called from any thread and event loop.
+    """
+
+    @abstractmethod
+    def send(self, request: Request, seconds: float) -> Response:
+        """Return the response to `request` within `seconds`.
+
+        Raises:
+            TransportError: If there is no response.
+            ConfigurationError: If the gateway cannot be used any more.
+        """
+
+    @abstractmethod
+    async def asend(self, request: Request, seconds: float) -> Response:
+        """Asynchronous form of `send`."""
+
+    def clock(self) -> float:
+        """Return the current time in monotonic seconds; a `Guard` uses this clock for deadlines and pauses."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Pause for `seconds`."""
+        time.sleep(seconds)
+
+    async def asleep(self, seconds: float) -> None:
+        """Asynchronous form of `sleep`."""
+        await asyncio.sleep(seconds)
+
+    def guard_closed(self) -> None:  # noqa: B027 - subclasses need not override it
+        """Clean up after a `Guard` that uses this gateway was closed; may be called more than once."""
+
+
+# Number of event-loop iterations to wait after the deadline before the request is cancelled, so that a response that
+# has already arrived is still read.
+_ROUNDS: Final = 16
+
+
+class AsyncDeadline:
+    """Asynchronous context manager that raises `TimeoutError` after `seconds`, like `asyncio.timeout`.
+
+    Unlike `asyncio.timeout`, it does not cancel the `with` block at once: the event loop first reads data that has
+    already arrived. A response may have arrived in time, but could not be read while a tool blocked the event loop.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._timeout = asyncio.timeout(None)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        self._loop = asyncio.get_running_loop()
+        self._handle: asyncio.Handle = self._loop.call_later(self._seconds, self._expire, _ROUNDS)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._handle.cancel()
+        await self._timeout.__aexit__(kind, error, traceback)
+
+    def _expire(self, rounds: int) -> None:
+        if rounds:
+            self._handle = self._loop.call_soon(self._expire, rounds - 1)
+        else:
+            self._timeout.reschedule(self._loop.time())
+
+
+@dataclass(slots=True, eq=False)
+class Watch:
+    """Deadline of one synchronous request.
+
+    Attributes:
+        ends: Time of the deadline, in monotonic seconds.
+        abort: Function that aborts the request. The watchdog's thread calls it.
+        done: Whether the request has ended.
+        fired: Whether the deadline passed before the request ended.
+    """
+
+    ends: float
+    abort: Callable[[], None]
+    done: bool = False
+    fired: bool = False
+
+
+class _Watchdog:
+    """Thread that aborts the synchronous requests of one process at their deadlines."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._heap: list[tuple[float, int, Watch]] = []
+        self._count = itertools.count()
+        # No thread can be started during interpreter shutdown. Requests then end by the time-outs of httpx alone.
+        with suppress(RuntimeError):
+            threading.Thread(target=self._run, name="toolgate-watchdog", daemon=True).start()
+
+    def add(self, watch: Watch) -> None:
+        with self._changed:
+            heapq.heappush(self._heap, (watch.ends, next(self._count), watch))
+            if self._heap[0][2] is watch:
+                self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            self._next().abort()
+
+    def _next(self) -> Watch:
+        with self._changed:
+            while True:
+                while self._heap and self._heap[0][2].done:
+                    heapq.heappop(self._heap)
+                left = self._heap[0][0] - time.monotonic() if self._heap else None
+                if left is not None and left <= 0:
+                    watch = heapq.heappop(self._heap)[2]
+                    watch.fired = True
+                    return watch
+                self._changed.wait(None if left is None else min(left, threading.TIMEOUT_MAX))
+
+
+def start_watch(seconds: float, abort: Callable[[], None]) -> Watch:
+    """Call `abort` in another thread after `seconds`, unless the caller has set `done` of the result before."""
+    dog = _watchdogs.get(os.getpid())
+    if dog is None:
+        # Each process has its own watchdog, because a forked child does not inherit the threads of its parent. If two
+        # threads create a watchdog at the same time, both use the one that `setdefault` stored first.
+        dog = _watchdogs.setdefault(os.getpid(), _Watchdog())
+    watch = Watch(time.monotonic() + seconds, abort)
+    dog.add(watch)
+    return watch
+
+
+def look_up(host: str, port: int, seconds: float) -> int:
+    """Look up a host and return the number of its addresses.
+
+    The look-up runs in a thread, because `socket.getaddrinfo` has no time-out; concurrent calls share one look-up.
+
+    Raises:
+        TimeoutError: If there is no result within `seconds`.
+        OSError: If the host is unknown.
+    """
+    key = (os.getpid(), host, port)
+    with _locks.setdefault(key[0], threading.Lock()):
+        future = _look_ups.get(key)
+        if future is None:
+            future = _look_ups[key] = Future()
+            try:
+                # The thread is a daemon, so that a DNS server that does not respond cannot delay the end of the
+                # process.
+                threading.Thread(target=_resolve, args=key, name="toolgate-look-up", daemon=True).start()
+            except RuntimeError:
+                # No thread can be started during interpreter shutdown; the look-up then runs in this thread.
+                _resolve(*key)
+    return future.result(min(seconds, threading.TIMEOUT_MAX))
+
+
+def _resolve(process: int, host: str, port: int) -> None:
+    key = (process, host, port)
+    try:
+        found: int | OSError = len(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    except (OSError, UnicodeError) as error:
+        found = OSError(str(error))
+    future = _look_ups.pop(key)
+    if isinstance(found, int):
+        future.set_result(found)
+    else:
+        future.set_exception(found)
+
+
+_watchdogs: Final = dict[int, _Watchdog]()
+# Each process id has its own lock: if another thread holds a lock during a fork, nothing releases the copy of the lock
+# in the child.
+_locks: Final = dict[int, threading.Lock]()
+_look_ups: Final = dict[tuple[int, str, int], Future[int]]()

@@ -16,8 +16,7 @@ from pydantic import (
 )
 
 from toolgate._capture.jsontext import loads
-from toolgate._http.exchange import gateway_reached, is_from_proxy
-from toolgate._http.messages import Response
+from toolgate._http.exchange import Response, gateway_reached, is_from_proxy
 from toolgate._http.retry import RetryableError, retry_after
 from toolgate._settings import Settings, masked
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable

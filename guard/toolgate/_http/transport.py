@@ -23,9 +23,17 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from toolgate._http.deadline import AsyncDeadline, look_up, watchdog
-from toolgate._http.exchange import Exchange, describe
-from toolgate._http.messages import Clock, Request, Response, TransportError
+from toolgate._http.exchange import (
+    AsyncDeadline,
+    Clock,
+    Exchange,
+    Request,
+    Response,
+    TransportError,
+    describe,
+    look_up,
+    start_watch,
+)
 from toolgate._http.network import DEFAULT_NETWORK, Network
 from toolgate._settings import proxies_allowed
 from toolgate.errors import ConfigurationError
@@ -45,7 +53,7 @@ _SHORTEST: Final = 0.001
 # request earlier, but not if the server keeps sending single bytes.
 _GRACE: Final = 0.05
 _PORTS: Final = {"http": 80, "https": 443}
-
+_STEPS: Final = ("connect", "read", "write", "pool")
 _request_hook: Callable[[str], None] | None = None
 
 
@@ -337,19 +345,21 @@ class HttpSender:
             resolve()
         left = max(_SHORTEST, ends - self._clock())
         timeouts.update(dict.fromkeys(_STEPS, left), connect=left / pool.addresses)
-        with watchdog(left + _GRACE, connection.abort) as watch:
+        watch = start_watch(left + _GRACE, connection.abort)
+        try:
+            response = connection.transport.handle_request(built)
             try:
-                response = connection.transport.handle_request(built)
-                try:
-                    exchange.receive_head(response)
-                    for chunk in response.iter_bytes():
-                        exchange.receive_body(chunk, late=self._clock() > ends)
-                except library.httpx.DecodingError:
-                    exchange.discard_body()
-                finally:
-                    response.close()
-            except library.errors as error:
-                raise (exchange.timed_out(seconds) if watch.fired else exchange.failure(error)) from error
+                exchange.receive_head(response)
+                for chunk in response.iter_bytes():
+                    exchange.receive_body(chunk, late=self._clock() > ends)
+            except library.httpx.DecodingError:
+                exchange.discard_body()
+            finally:
+                response.close()
+        except library.errors as error:
+            raise (exchange.timed_out(seconds) if watch.fired else exchange.failure(error)) from error
+        finally:
+            watch.done = True
         return exchange.response()
 
     def _pool(self) -> _Pool:
@@ -460,9 +470,6 @@ async def _close_with_loop(transport: Any) -> AsyncGenerator[None, None]:
         await transport.aclose()
 
 
-_STEPS: Final = ("connect", "read", "write", "pool")
-
-
 def _no_slot(seconds: float) -> TransportError:
     return TransportError(
         f"not sent within {seconds:.1f} s: too many requests of this process are in progress", unsent=True
@@ -474,11 +481,7 @@ _senders: Final[weakref.WeakSet[HttpSender]] = weakref.WeakSet()
 
 @atexit.register
 def _close_at_exit() -> None:
-    """Close all connections at the end of the process, after the outbox has sent its entries.
-
-    Exit handlers run in the reverse order of their registration. The outbox registers its handler after this one, so
-    that its handler runs first.
-    """
+    """Close all connections when the process ends; the outbox's handler, which is registered later, runs before."""
     for sender in list(_senders):
         sender.close()
 

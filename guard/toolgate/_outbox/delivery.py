@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict
 
 from toolgate._capture.redaction import scrub
 from toolgate._http.client import GatewayClient
-from toolgate._http.messages import Response, TransportError
+from toolgate._http.exchange import Response, TransportError
 from toolgate._http.retry import RetryableError
 from toolgate._http.schemas import media_type
-from toolgate._logging import logger
 from toolgate._settings import Settings, masked
+from toolgate._telemetry import logger
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable, GuardError
 
 __all__ = ["BatchSender", "Deliverer", "Delivery", "OutageLog", "Pace", "Result"]

@@ -13,9 +13,9 @@ from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from toolgate._logging import logger
-from toolgate._outbox.entries import Busy, Entry, Intent, OutboxFault
-from toolgate._outbox.place import Place
+from toolgate._capture.jsontext import Json, dumps
+from toolgate._models import Entry, Intent
+from toolgate._outbox import Busy, OutboxFault
 from toolgate._outbox.store import (
     INTENT,
     READY,
@@ -30,8 +30,10 @@ from toolgate._outbox.store import (
     transaction,
     write_schema,
 )
+from toolgate._settings import Place
+from toolgate._telemetry import logger
 
-__all__ = ["Outbox", "StoredEntry"]
+__all__ = ["Outbox", "StoredEntry", "entry_text"]
 
 #: entry that was read from the outbox file of another process: key, state, bytes, body and reason
 StoredEntry = tuple[str, int, int, str, str | None]
@@ -118,19 +120,19 @@ class Outbox:
 
     def intend(self, entry: Entry) -> Intent:
         """Store an intent before a tool runs: the log entry of the call, still without an outcome."""
-        body = entry.text()
+        body = entry_text(entry.body, entry.key)
         # The size includes space for the outcome, so that the counted bytes rarely change when the outcome is stored.
         size = len(body.encode()) + _OUTCOME_BYTES
         return Intent(self._insert(entry.key, INTENT, size, body), entry.key, os.getpid(), size)
 
     def add(self, entry: Entry) -> None:
         """Store an entry, and queue it to be sent."""
-        body = entry.text()
+        body = entry_text(entry.body, entry.key)
         self._insert(entry.key, READY, len(body.encode()), body)
 
     def finish(self, entry: Entry, intent: Intent) -> None:
         """Replace an intent with the complete entry when the tool has ended; queue it even if the outbox is full."""
-        body = Entry(entry.body, intent.key).text()
+        body = entry_text(entry.body, intent.key)
         size = len(body.encode())
 
         def work(connection: sqlite3.Connection) -> None:
@@ -303,23 +305,25 @@ class Outbox:
     def _insert(self, key: str, state: int, size: int, body: str) -> int:
         if self._others is None:
             self.count_others()
-        if (found := self._try_insert(key, state, size, body)) is None:
+
+        def work(connection: sqlite3.Connection) -> list[tuple[int, int, int]]:
+            rows, bytes_ = self._others or (0, 0)
+            values = (key, state, size, body, self.place.rows - rows, self.place.size - bytes_)
+            # `fetchall` is needed although there is at most one row: SQLite commits only after the last row was
+            # fetched.
+            return connection.execute(_INSERT, values).fetchall()
+
+        found = self._do(work)
+        if not found:
             # The last count of the entries in other files may be too high, because other processes may have sent some.
             self.count_others()
-            found = self._try_insert(key, state, size, body)
+            found = self._do(work)
         other_rows, other_size = self._others or (0, 0)
-        if found is None:
+        if not found:
             raise self._full(self._number("SELECT rows FROM totals") + other_rows)
-        place, rows, size_before = found
+        ((place, rows, size_before),) = found
         self._warn_when_filling(rows + 1 + other_rows, size_before + size + other_size)
         return place
-
-    def _try_insert(self, key: str, state: int, size: int, body: str) -> tuple[int, int, int] | None:
-        other_rows, other_size = self._others or (0, 0)
-        values = (key, state, size, body, self.place.rows - other_rows, self.place.size - other_size)
-        # `fetchall` is needed although there is at most one row: SQLite commits only after the last row was fetched.
-        found: list[tuple[int, int, int]] = self._do(lambda db: db.execute(_INSERT, values).fetchall())
-        return found[0] if found else None
 
     def _number(self, statement: str) -> int:
         return int(self._do(lambda db: db.execute(statement).fetchone()[0]))
@@ -334,7 +338,10 @@ class Outbox:
                 raise Busy("this thread is writing")
             self._inside = True
             try:
-                return work(self._opened())
+                connection = self._connection
+                if connection is None or not self._target_stored:
+                    connection = self._opened()
+                return work(connection)
             except sqlite3.Error as error:
                 raise explain(error, self.place.path or "memory") from error
             finally:
@@ -414,6 +421,11 @@ class Outbox:
             self._file_lock.release()
         self._connection = self._file_lock = self.file = self._others = None
         self._warned_at = 0.0
+
+
+def entry_text(body: dict[str, Json], key: str) -> str:
+    """Return the JSON text of an entry with this Idempotency-Key, as the list `entries` of `POST /sdk/logs` has it."""
+    return dumps({**body, "idempotency_key": key})
 
 
 def _before_fork() -> None:

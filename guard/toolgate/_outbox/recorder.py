@@ -16,11 +16,11 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from toolgate._logging import logger
-from toolgate._outbox.entries import Busy, Entry, Intent, OutboxFault
-from toolgate._outbox.place import Place
-from toolgate._shutdown import are_handlers_done
-from toolgate._telemetry import count_losses
+from toolgate._models import Entry, Intent
+from toolgate._outbox import Busy, OutboxFault
+from toolgate._process_state import are_handlers_done
+from toolgate._settings import Place
+from toolgate._telemetry import count_losses, logger
 from toolgate.errors import OutboxFull
 
 if TYPE_CHECKING:
@@ -155,7 +155,20 @@ class Recorder:
     def record(self, entry: Entry, intent: Intent | None = None) -> None:
         """Store the entry with the outcome of a call. Coroutines can call this method: it never waits or raises."""
         try:
-            self._record(entry, intent)
+            sender = self.sender()
+            if intent is not None and intent.process != os.getpid():
+                # The tool has forked the process, and this code runs in the child. The parent also sends an entry, with
+                # the Idempotency-Key of the intent (the entry stored before the fork). The child's entry needs a new
+                # key.
+                entry, intent = Entry(entry.body), None
+            try:
+                if intent is None:
+                    sender.outbox.add(entry)
+                else:
+                    sender.outbox.finish(entry, intent)
+            except (Busy, OutboxFault) as error:
+                self._keep(sender, entry, intent, error)
+            self._recorded(sender)
         except Exception:  # noqa: BLE001 - nothing here may change the result of the tool
             logger.exception("a log entry of action %r is lost", entry.body.get("action"))
 
@@ -233,29 +246,15 @@ class Recorder:
             return None
         raise _refusal(str(entry.body["action"]), fault) from fault
 
-    def _record(self, entry: Entry, intent: Intent | None) -> None:
-        sender = self.sender()
-        if intent is not None and intent.process != os.getpid():
-            # The tool has forked the process, and this code runs in the child. The parent also sends an entry, with the
-            # Idempotency-Key of the intent (the entry stored before the fork). The child's entry needs a new key.
-            entry, intent = Entry(entry.body), None
-        try:
-            if intent is None:
-                sender.outbox.add(entry)
-            else:
-                sender.outbox.finish(entry, intent)
-        except (Busy, OutboxFault) as error:
-            is_full = isinstance(error, OutboxFault) and error.full and intent is None
-            if is_full or not sender.keep(entry, intent):
-                self._losses.add(entry.body.get("action"), str(error))
-            elif isinstance(error, OutboxFault) and not self._logged:
-                self._logged = True
-                logger.error(
-                    "log entries are kept in memory only, the first one of action %r: %s",
-                    entry.body.get("action"),
-                    error,
-                )
-        self._recorded(sender)
+    def _keep(self, sender: Sender, entry: Entry, intent: Intent | None, error: Busy | OutboxFault) -> None:
+        """Keep an entry in memory that the outbox could not store; if this is not possible, count it as lost."""
+        action = entry.body.get("action")
+        is_full = isinstance(error, OutboxFault) and error.full and intent is None
+        if is_full or not sender.keep(entry, intent):
+            self._losses.add(action, str(error))
+        elif isinstance(error, OutboxFault) and not self._logged:
+            self._logged = True
+            logger.error("log entries are kept in memory only, the first one of action %r: %s", action, error)
 
     def _recorded(self, sender: Sender) -> None:
         """Make the sender send a stored entry, even if the guard is already closed or the process is ending."""

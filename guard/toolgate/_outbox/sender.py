@@ -16,15 +16,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from toolgate._http.client import key_scope
-from toolgate._logging import log_event, logger
+from toolgate._models import Entry, Intent
+from toolgate._outbox import Busy, OutboxFault
 from toolgate._outbox.delivery import Deliverer, Delivery, OutageLog, Pace
-from toolgate._outbox.entries import Busy, Entry, Intent, OutboxFault
-from toolgate._outbox.outbox import Outbox
-from toolgate._outbox.place import Place
+from toolgate._outbox.outbox import Outbox, entry_text
 from toolgate._outbox.recovery import adopt_files
 from toolgate._outbox.store import Row, Target
-from toolgate._settings import Settings
-from toolgate._telemetry import count_backlog
+from toolgate._settings import Place, Settings
+from toolgate._telemetry import count_backlog, log_event, logger
 
 __all__ = ["Sender", "make_sender"]
 
@@ -423,7 +422,9 @@ class Sender:
         """Send entries from memory, because the file cannot be used; return the seconds until the next request."""
         unwritten = list(self._unwritten.items())[:_MAX_ENTRIES]
         if unwritten and not self._pace.pause(hurried=self._hurried):
-            delivery = self._to_gateway([(key, entry.text()) for key, (entry, _) in unwritten], seconds)
+            delivery = self._to_gateway(
+                [(key, entry_text(entry.body, key)) for key, (entry, _) in unwritten], seconds
+            )
             for (key, _), result in zip(unwritten, delivery.results, strict=False):
                 if result.taken:
                     self._unwritten.pop(key, None)

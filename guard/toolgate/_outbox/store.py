@@ -17,8 +17,8 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
-from toolgate._outbox.entries import Busy, OutboxFault
-from toolgate._outbox.place import Place
+from toolgate._outbox import Busy, OutboxFault
+from toolgate._settings import Place
 
 __all__ = [
     "INTENT",

@@ -16,10 +16,10 @@ from uuid import uuid4
 
 from toolgate._capture.jsontext import dumps, exact, loads
 from toolgate._guard import Guard
-from toolgate._http.messages import InProcessGateway, Request, Response, TransportError
+from toolgate._http.exchange import InProcessGateway, Request, Response, TransportError
 from toolgate._models import ApprovalRequest
-from toolgate._outbox.place import MEMORY
-from toolgate._permissions import Actions, Limits, Permitted, read_limits, read_permissions
+from toolgate._options import Actions, Limits, Permitted, read_limits, read_permissions
+from toolgate._settings import MEMORY
 from toolgate.errors import ConfigurationError
 from toolgate.testing.records import Checked, Logged, Outcome, Records
 

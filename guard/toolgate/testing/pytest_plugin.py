@@ -50,14 +50,14 @@ class _NetworkBlock:
 
     def begin(self) -> None:
         from toolgate._http.transport import set_request_hook
-        from toolgate._logging import set_setup_error_listener
+        from toolgate._telemetry import set_setup_error_listener
 
         self._request_hook = set_request_hook(self._stop if self._is_active else None)
         self._error_listener = set_setup_error_listener(self._note if self._is_active else None)
 
     def end(self) -> None:
         from toolgate._http.transport import set_request_hook
-        from toolgate._logging import set_setup_error_listener
+        from toolgate._telemetry import set_setup_error_listener
 
         set_request_hook(self._request_hook)
         set_setup_error_listener(self._error_listener)

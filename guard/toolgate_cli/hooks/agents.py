@@ -8,11 +8,11 @@ from typing import Final
 import typer
 
 from toolgate_cli.agents import find_agent
+from toolgate_cli.client import is_id
 from toolgate_cli.credentials import StoredLogin, password_session, stored_session
 from toolgate_cli.options import Environment
 from toolgate_cli.output import fail, sanitize
 from toolgate_cli.permissions import create_permission, iter_permissions
-from toolgate_cli.resources import is_id
 
 #: action that `--allow-reading` assigns to all tools that only read files
 READING_ACTION: Final = "files.read"

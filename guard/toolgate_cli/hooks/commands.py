@@ -30,10 +30,19 @@ from toolgate_cli.hooks.claude_code import (
     remove_hooks,
     settings_path,
 )
-from toolgate_cli.hooks.files import SettingsFileError, format_settings, read_settings, write_text
-from toolgate_cli.hooks.opencode import PROGRAM as OPENCODE
-from toolgate_cli.hooks.opencode import TESTED as OPENCODE_TESTED
-from toolgate_cli.hooks.opencode import check_loaded, is_plugin, plugin_path, remove_plugin, render_plugin
+from toolgate_cli.hooks.files import PROGRAM as OPENCODE
+from toolgate_cli.hooks.files import TESTED as OPENCODE_TESTED
+from toolgate_cli.hooks.files import (
+    SettingsFileError,
+    check_loaded,
+    format_settings,
+    is_plugin,
+    plugin_path,
+    read_settings,
+    remove_plugin,
+    render_plugin,
+    write_text,
+)
 from toolgate_cli.hooks.server import find_secret, secret_export, serve_hooks
 from toolgate_cli.options import PasswordStdin
 from toolgate_cli.output import fail

@@ -62,8 +62,8 @@ from support.lookalikes import (
 
 from toolgate import ActionDenied, ConfigurationError, Guard
 from toolgate._capture.context import Rules, capture
-from toolgate._capture.fingerprint import Fingerprinter
 from toolgate._capture.jsontext import dumps
+from toolgate._capture.serializer import Fingerprinter
 
 HIDER = Fingerprinter("ak_" + "q" * 37)
 HIDDEN = Rules(exclude={"value"})
@@ -408,7 +408,7 @@ def test_text_does_not_pass_for_a_number() -> None:
 def test_same_call_is_the_same_in_every_process() -> None:
     code = (
         "import dataclasses, datetime, uuid\n"
-        "from toolgate._capture.context import *; from toolgate._capture.fingerprint import Fingerprinter\n"
+        "from toolgate._capture.context import *; from toolgate._capture.serializer import Fingerprinter\n"
         "from toolgate._capture.jsontext import dumps\n"
         "deep = {'b': {'x', 'y', 'z'}, 'a': b'1'}\n"
         "for _ in range(60): deep = [deep]\n"

@@ -25,10 +25,9 @@ from hypothesis import strategies as st
 from toolgate import ConfigurationError
 from toolgate._capture import redaction
 from toolgate._capture.binding import Binder
-from toolgate._capture.context import Captured, Rules, capture, fit
-from toolgate._capture.facts import describe_error
-from toolgate._capture.fingerprint import Fingerprinter
+from toolgate._capture.context import Captured, Rules, capture, describe_error, fit
 from toolgate._capture.jsontext import dumps, loads, size
+from toolgate._capture.serializer import Fingerprinter
 
 KEY = "ak_" + "q" * 37
 HIDER = Fingerprinter(KEY)
@@ -326,7 +325,7 @@ def test_a_name_does_not_pass_for_a_hidden_one() -> None:
 def test_stable_across_processes() -> None:
     """Another process with the same key makes the same context, another key another."""
     code = (
-        "from toolgate._capture.context import *; from toolgate._capture.fingerprint import Fingerprinter; from toolgate._capture.jsontext import dumps;"
+        "from toolgate._capture.context import *; from toolgate._capture.serializer import Fingerprinter; from toolgate._capture.jsontext import dumps;"
         f"print(dumps(capture({{'s': {{'a', 'b', 'c'}}, 'password': 'hunter22'}}, Rules(), Fingerprinter({KEY!r})).context))"
     )
     expected = dumps(context(s={"a", "b", "c"}, password="hunter22"))

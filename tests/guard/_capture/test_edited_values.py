@@ -18,10 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolgate._capture.arguments import UNKNOWN, UneditableError, edited
 from toolgate._capture.context import Rules, capture
-from toolgate._capture.edits import UNKNOWN, UneditableError, edited
-from toolgate._capture.fingerprint import Fingerprinter
 from toolgate._capture.jsontext import exact
+from toolgate._capture.serializer import Fingerprinter
 
 HIDER = Fingerprinter("ak_test")
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate._capture.context import Rules, capture
-from toolgate._capture.facts import describe_error
-from toolgate._capture.fingerprint import Fingerprinter
+from toolgate._capture.context import Rules, capture, describe_error
 from toolgate._capture.redaction import SecretRule, scrub
+from toolgate._capture.serializer import Fingerprinter
 
 HIDER = Fingerprinter("ak_" + "q" * 37)
 LINE = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQDKabcd+/efghij"

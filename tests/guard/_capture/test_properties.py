@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from toolgate import ConfigurationError
 from toolgate._capture.binding import Binder
-from toolgate._capture.context import Rules, capture
-from toolgate._capture.facts import describe_error
-from toolgate._capture.fingerprint import Fingerprinter
+from toolgate._capture.context import Rules, capture, describe_error
 from toolgate._capture.jsontext import dumps, exact, loads
+from toolgate._capture.serializer import Fingerprinter
 
 HIDER = Fingerprinter("ak_" + "q" * 37)
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789"

@@ -5,9 +5,9 @@ import time
 import pytest
 
 from toolgate._capture.context import Rules, capture
-from toolgate._capture.fingerprint import Fingerprinter
 from toolgate._capture.jsontext import dumps
 from toolgate._capture.redaction import SecretRule, looks_secret, scrub
+from toolgate._capture.serializer import Fingerprinter
 
 PEM = "-----BEGIN PRIVATE KEY-----\nMIIabc\n-----END PRIVATE KEY-----"
 JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"

@@ -14,10 +14,9 @@ import pytest
 from toolgate import ConfigurationError
 from toolgate._capture.arguments import CallArguments
 from toolgate._capture.binding import Binder
-from toolgate._capture.context import Captured, Rules, capture
-from toolgate._capture.facts import describe_error
-from toolgate._capture.fingerprint import Fingerprinter
+from toolgate._capture.context import Captured, Rules, capture, describe_error
 from toolgate._capture.jsontext import dumps
+from toolgate._capture.serializer import Fingerprinter
 
 HIDER = Fingerprinter("ak_" + "q" * 37)
 IBAN = re.compile("DE[0-9]{20}")

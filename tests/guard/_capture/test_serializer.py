@@ -37,7 +37,7 @@ from toolgate._capture.serializer import (
 
 
 def frozen(value: object) -> Any:
-    return Freezer().argument("value", value)
+    return Freezer().arguments({"value": value})["value"]
 
 
 class Session:

@@ -16,7 +16,7 @@ from support.certificates import certificate_for
 from support.http_libraries import LIBRARIES
 
 from toolgate import ActionDenied, Guard
-from toolgate._http.deadline import AsyncDeadline
+from toolgate._http.exchange import AsyncDeadline
 
 KEY = "ak_" + "k3y" * 12 + "z"
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no", "approval_id": None}

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from toolgate._http.breaker import CircuitBreaker, CircuitOpen
+from toolgate._http.retry import CircuitBreaker, CircuitOpen
 
 
 class Clock:

@@ -10,12 +10,12 @@ import httpx
 import pytest
 
 from toolgate import ConfigurationError, GatewayProtocolError, GatewayUnavailable, GuardError
+from toolgate._call import new_entry
 from toolgate._http.client import AsyncGatewayClient, GatewayClient
-from toolgate._http.messages import Request
+from toolgate._http.exchange import Request
 from toolgate._http.retry import retry_after
 from toolgate._identity import Identity
 from toolgate._models import Approval, Check
-from toolgate._outbox.entries import new_entry
 from toolgate._settings import Settings
 
 KEY = "ak_" + "k3y" * 12 + "z"

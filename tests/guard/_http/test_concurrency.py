@@ -14,7 +14,7 @@ import pytest
 
 from toolgate import Guard
 from toolgate._http import transport
-from toolgate._http.messages import Request, TransportError
+from toolgate._http.exchange import Request, TransportError
 from toolgate._http.transport import AsyncHttpSender, HttpSender
 
 KEY = "ak_" + "k3y" * 12 + "z"

@@ -17,8 +17,8 @@ from support.tunnel import Tunnel
 from support.waiting import until
 
 from toolgate import GatewayUnavailable, Guard
-from toolgate._http import deadline
-from toolgate._http.messages import Request, TransportError
+from toolgate._http import exchange
+from toolgate._http.exchange import Request, TransportError
 from toolgate._http.transport import HttpSender
 
 KEY = "ak_" + "k3y" * 12 + "z"
@@ -170,7 +170,7 @@ def test_several_dead_addresses_share_the_deadline(full: int, resolver: Resolver
 
 def test_threads_share_a_look_up_that_stalls(resolver: Resolver) -> None:
     with ThreadPoolExecutor(20) as pool:
-        waiting = [pool.submit(deadline.look_up, "gateway.example", 443, 0.2) for _ in range(20)]
+        waiting = [pool.submit(exchange.look_up, "gateway.example", 443, 0.2) for _ in range(20)]
         for each in waiting:
             with pytest.raises(TimeoutError):
                 each.result()
@@ -181,9 +181,9 @@ def test_failed_look_up_is_repeated_by_the_next_call() -> None:
     """The error is the system's."""
     for _ in range(2):
         with pytest.raises(OSError, match=r"not known|resolution|No address"):
-            deadline.look_up("gateway.invalid", 443, 20)
+            exchange.look_up("gateway.invalid", 443, 20)
     # The thread says its last word before it takes itself off the list.
-    until(lambda: deadline._look_ups == {})
+    until(lambda: exchange._look_ups == {})
 
 
 @pytest.mark.parametrize(

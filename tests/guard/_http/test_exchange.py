@@ -17,7 +17,7 @@ from support.ports import refusing_port
 
 from toolgate import Decision, GatewayProtocolError, GatewayUnavailable
 from toolgate._http.client import AsyncGatewayClient, GatewayClient
-from toolgate._http.messages import Request, TransportError
+from toolgate._http.exchange import Request, TransportError
 from toolgate._http.transport import AsyncHttpSender, HttpSender
 from toolgate._identity import Identity
 from toolgate._models import Check

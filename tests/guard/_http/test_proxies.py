@@ -11,7 +11,7 @@ import pytest
 from support.http_libraries import LIBRARIES
 
 from toolgate import ConfigurationError, GatewayUnavailable, Guard
-from toolgate._http.messages import Request, TransportError
+from toolgate._http.exchange import Request, TransportError
 from toolgate._http.transport import HttpSender
 from toolgate._settings import proxies_allowed
 

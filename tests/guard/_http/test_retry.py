@@ -12,11 +12,11 @@ import httpx
 import pytest
 
 from toolgate import GatewayProtocolError, GatewayUnavailable
-from toolgate._http.breaker import CircuitBreaker
+from toolgate._call import new_entry
 from toolgate._http.client import AsyncGatewayClient, GatewayClient
+from toolgate._http.retry import CircuitBreaker
 from toolgate._identity import Identity
 from toolgate._models import Check
-from toolgate._outbox.entries import new_entry
 from toolgate._settings import Settings
 
 KEY = "ak_" + "k3y" * 12 + "z"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.http_libraries import MODULES
 
-from toolgate._http.messages import Request, TransportError
+from toolgate._http.exchange import Request, TransportError
 from toolgate._http.transport import AsyncHttpSender, HttpSender
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"

@@ -14,7 +14,7 @@ import pytest
 from support.http_libraries import MODULES
 
 from toolgate._http import exchange
-from toolgate._http.messages import Request, Response, TransportError
+from toolgate._http.exchange import Request, Response, TransportError
 from toolgate._http.transport import AsyncHttpSender, HttpSender
 from toolgate.errors import ConfigurationError
 

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from support.slow_gateway import SlowGateway
 
+from toolgate._call import new_entry
+from toolgate._models import Entry
 from toolgate._outbox.delivery import Delivery, Result
-from toolgate._outbox.entries import Entry, new_entry
 from toolgate._outbox.outbox import Outbox
-from toolgate._outbox.place import Place
 from toolgate._outbox.sender import Sender
 from toolgate._outbox.store import Row, Target
+from toolgate._settings import Place
 from toolgate.errors import GatewayUnavailable
 
 OURS = Target("https://gateway.example", "f" * 64, "production", "org-1")

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from support.outboxes import outbox_file, stored
 
-from toolgate._outbox.entries import Busy, OutboxFault
+from toolgate._outbox import Busy, OutboxFault
 from toolgate._outbox.outbox import Outbox
-from toolgate._outbox.place import Place
 from toolgate._outbox.store import FileLock
+from toolgate._settings import Place
 
 from .conftest import OURS, entry, waiting
 
@@ -92,7 +92,7 @@ def test_the_key_is_not_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 @pytest.mark.skipif(os.name != "posix", reason="rights of files are POSIX")
 def test_only_its_user_may_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The default folder is 0700; the file, and those SQLite puts beside it, are 0600."""
-    from toolgate._outbox.place import load_place
+    from toolgate._settings import load_place
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     os.umask(os.umask(0))
@@ -110,7 +110,7 @@ def test_only_its_user_may_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("word", ["memory", ":memory:"])
 def test_memory_is_no_file(word: str) -> None:
     """Both words for memory mean it: a file named `:memory:` is what nobody wants."""
-    from toolgate._outbox.place import load_place
+    from toolgate._settings import load_place
 
     assert load_place(word).path is None
 
@@ -307,10 +307,10 @@ def test_a_child_does_not_release_the_lock_of_its_parent(tmp_path: Path) -> None
 FORKED = """
 import os, sys
 from toolgate._outbox.outbox import Outbox
-from toolgate._outbox.place import Place
+from toolgate._settings import Place
 from toolgate._outbox.store import Target
-from toolgate._outbox.entries import new_entry
-from toolgate._outbox.entries import Busy
+from toolgate._call import new_entry
+from toolgate._outbox.store import Busy
 from toolgate._outbox.recovery import adopt_files
 from pathlib import Path
 def again(work, *args):
@@ -343,9 +343,9 @@ outbox.close()
 TIDYING = """
 import os, sys, threading
 from toolgate._outbox.outbox import Outbox
-from toolgate._outbox.place import Place
+from toolgate._settings import Place
 from toolgate._outbox.store import Target
-from toolgate._outbox.entries import new_entry
+from toolgate._call import new_entry
 from pathlib import Path
 import sqlite3
 begun, sqlite = threading.Event(), sqlite3.connect

@@ -19,7 +19,8 @@ from support.outboxes import outbox_file, stored
 from support.waiting import eventually, until
 
 from toolgate import ActionDenied, ConfigurationError, Guard, GuardError, OutboxFull
-from toolgate._outbox.entries import Intent, new_entry
+from toolgate._call import new_entry
+from toolgate._models import Intent
 from toolgate._outbox.outbox import Outbox
 from toolgate._outbox.recorder import Handover
 

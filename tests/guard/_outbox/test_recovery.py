@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from support.outboxes import stored
 
+from toolgate._models import Entry
 from toolgate._outbox import recovery
-from toolgate._outbox.entries import Entry
 from toolgate._outbox.outbox import Outbox
 from toolgate._outbox.recovery import adopt_files, retrieve_parked
 from toolgate._outbox.store import INTENT, PARKED, READY, FileLock, Target

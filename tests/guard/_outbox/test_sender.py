@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from support.waiting import until
 
+from toolgate._outbox import Busy
 from toolgate._outbox.delivery import Delivery, Pace, Result
-from toolgate._outbox.entries import Busy
 from toolgate._outbox.outbox import Outbox
 from toolgate._outbox.sender import Sender
 from toolgate.errors import ConfigurationError, GatewayProtocolError, GatewayUnavailable

@@ -6,7 +6,7 @@ import pytest
 import typer
 from support.pretend_gateway import PretendGateway
 
-from toolgate._http.messages import Response
+from toolgate._http.exchange import Response
 from toolgate_cli import client
 from toolgate_cli.client import MAX_RATE_LIMIT_WAIT, GatewayError, RateLimitWait
 

@@ -17,9 +17,9 @@ from support.gateway import Owner
 from support.pretend_gateway import PretendGateway
 from support.shell import Shell
 
+from toolgate_cli import doctor_local as local
 from toolgate_cli.credentials import login_path
-from toolgate_cli.doctor import local
-from toolgate_cli.doctor.local import Finding, hide_secrets
+from toolgate_cli.doctor_local import Finding, hide_secrets
 
 pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
 
@@ -296,7 +296,7 @@ def test_users_are_told_apart(
     real = os.geteuid
     monkeypatch.setattr(local, "find_listening_users", lambda _port: listeners)
     monkeypatch.setattr(local.os, "geteuid", lambda: euid)
-    from toolgate_cli.doctor.local import read_local_settings
+    from toolgate_cli.doctor_local import read_local_settings
 
     (found,) = local.check_users(read_local_settings(None))
     monkeypatch.setattr(local.os, "geteuid", real)

@@ -1,6 +1,6 @@
 import pytest
 
-from toolgate_cli.durations import format_duration, parse_duration
+from toolgate_cli.options import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(

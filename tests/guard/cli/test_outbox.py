@@ -13,7 +13,7 @@ from support.gateway import LiveGateway, Owner
 from typer.testing import CliRunner
 
 from toolgate import Guard
-from toolgate._outbox.entries import new_entry
+from toolgate._call import new_entry
 from toolgate_cli.app import app
 
 pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")

@@ -14,7 +14,7 @@ import pytest
 from support.waiting import until
 
 from toolgate import ConfigurationError, Guard, GuardError
-from toolgate._permissions import Actions
+from toolgate._options import Actions
 
 pytestmark = pytest.mark.sqlite_only("the embedded gateway is on SQLite alone")
 

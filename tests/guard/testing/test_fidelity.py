@@ -20,7 +20,7 @@ from toolgate import (
     Guard,
     GuardError,
 )
-from toolgate._permissions import Actions
+from toolgate._options import Actions
 from toolgate.embedded import EmbeddedGateway
 from toolgate.testing import FakeGateway
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolgate import ConfigurationError, Guard, acting_as
-from toolgate._permissions import Actions
+from toolgate._options import Actions
 from toolgate.embedded import EmbeddedGateway
 from toolgate.testing import FakeGateway
 

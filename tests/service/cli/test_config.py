@@ -22,7 +22,7 @@ from support.readme import ROOT
 from support.serving import Serving, environment
 from support.valkey import Valkey
 
-from toolgate_cli.config import CLIENT_VARIABLES
+from toolgate_cli.gateway import CLIENT_VARIABLES
 from toolgate_service.cli.admin import prune_now
 from toolgate_service.cli.config import check, is_secret, variable_of
 from toolgate_service.cli.database import current

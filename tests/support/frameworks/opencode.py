@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from toolgate_cli.hooks.commands import installed_command
-from toolgate_cli.hooks.opencode import render_plugin
+from toolgate_cli.hooks.files import render_plugin
 
 SECONDS = 60
 MODEL = "anthropic/claude-sonnet-4-5"

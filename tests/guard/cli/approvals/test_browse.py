@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.pretend_gateway import APPROVAL, PretendGateway
 
-from toolgate_cli.approvals.requests import shorten_ids
+from toolgate_cli.approval_requests import shorten_ids
 
 HOSTILE = (
     "x[bold red]y[/]\x1b[31m\x1b]0;t\x07\n│ amount 1\u202e\u200b\u2028\ud800\U000e0041[link=http://e.test]z"

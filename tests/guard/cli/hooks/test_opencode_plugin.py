@@ -10,7 +10,7 @@ from support.frameworks.opencode import plugin
 from support.frameworks.opencode_host import host
 from support.waiting import until
 
-from toolgate_cli.hooks.opencode import render_plugin
+from toolgate_cli.hooks.files import render_plugin
 
 
 def bash(call_id: str, command: str = "ls", **more: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from toolgate_cli.logs.export import open_export
+from toolgate_cli.logs import open_export
 
 
 def test_it_appears_whole(tmp_path: Path) -> None:

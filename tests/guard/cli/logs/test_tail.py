@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate_cli.client import GatewayError
-from toolgate_cli.logs.entries import LogEntry
-from toolgate_cli.logs.read import OVERLAP, Follower
+from toolgate_cli.log_entries import LogEntry
+from toolgate_cli.logs import OVERLAP, Follower
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.signing import SECRET, signed
 
-from toolgate_cli.webhooks.listen import SecretError, Verifier
+from toolgate_cli.webhook_listener import SecretError, Verifier
 
 BODY = b'{"type":"approval.requested","data":{"n":1}}'
 OTHER = "whsec_" + base64.b64encode(b"another secret, as long.").decode()

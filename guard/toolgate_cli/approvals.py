@@ -1,4 +1,8 @@
-"""``toolgate approvals approve`` and ``deny``: show a request, ask for the password, and send the decision."""
+"""``toolgate approvals`` and ``toolgate grants``: decide approval requests, and manage temporary approvals.
+
+``approve`` and ``deny`` show a request, ask for the password, and send the decision. A temporary approval (in the API:
+grant) covers further calls like the call that was approved.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,24 +10,36 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import typer
+from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 from toolgate._capture.jsontext import loads
-from toolgate_cli.approvals.requests import (
+from toolgate_cli.approval_requests import (
     APPROVALS_PATH,
     Approval,
     ApprovalId,
     fetch_approval,
     find_approval,
     format_status,
+    list_,
     parse_approval,
     print_approval,
+    show,
+    watch,
 )
-from toolgate_cli.client import GatewayClient, GatewayError
+from toolgate_cli.client import GatewayClient, GatewayError, parse_model, print_page
 from toolgate_cli.credentials import password_session, stored_session
-from toolgate_cli.durations import format_duration, format_remaining, parse_duration
 from toolgate_cli.layout import Layout, find_hidden
-from toolgate_cli.options import Environment, EnvironmentOption, Full, PasswordStdin
-from toolgate_cli.output import fail, sanitize, terminal_width
+from toolgate_cli.options import (
+    AsJson,
+    Environment,
+    EnvironmentOption,
+    Full,
+    PasswordStdin,
+    format_duration,
+    format_remaining,
+    parse_duration,
+)
+from toolgate_cli.output import fail, print_json, sanitize, terminal_width
 
 #: the gateway's limits for a temporary approval: maximum number of calls, and maximum duration in seconds
 _MAX_USES = 1_000
@@ -307,3 +323,102 @@ def _is_equal(one: Any, other: Any) -> bool:
 
 def _field_names(context: dict[str, Any]) -> str:
     return ", ".join(sanitize(name) for name in context) or "none"
+
+
+_GRANTS_PATH = "/api/grants"
+
+grants = typer.Typer(
+    name="grants",
+    help="List and revoke temporary approvals. Create one with: toolgate approvals approve --for.",
+    no_args_is_help=True,
+)
+
+
+class Grant(BaseModel):
+    """A temporary approval, as the gateway's API returns it."""
+
+    model_config = ConfigDict(frozen=True)
+
+    id: str
+    agent_name: str
+    action: str
+    status: str
+    uses: int
+    uses_left: int
+    context: dict[str, Any]
+    except_fields: list[str]
+    expires_at: AwareDatetime
+
+
+@grants.command("list")
+def list_grants(
+    everything: Annotated[
+        bool, typer.Option("--all", help="Include those that are no longer active.")
+    ] = False,
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    as_json: AsJson = False,
+) -> None:
+    """List active temporary approvals, newest first."""
+    filters = {"environment": environment, "status": None if everything else "active"}
+    with stored_session() as client:
+        found = [
+            (parse_model(Grant, raw, "grant"), raw)
+            for page in client.pages(_GRANTS_PATH, filters)
+            for raw in page
+        ]
+    if as_json:
+        print_json([raw for _, raw in found])
+        return
+    if not found:
+        typer.echo(f"no temporary approvals at {client.url}, {environment}")
+    for grant, _ in found:
+        _print_grant(grant)
+
+
+@grants.command("delete", hidden=True)
+@grants.command()
+def revoke(
+    grant_id: Annotated[str, typer.Argument(metavar="ID", help="The id of the temporary approval.")],
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    password_stdin: PasswordStdin = False,
+) -> None:
+    """Revoke a temporary approval: the agent's next call needs approval again. Asks for your password."""
+    if not grant_id.isascii() or not grant_id.replace("-", "").isalnum():
+        fail(f"invalid id {grant_id!r}: expected a UUID; see: toolgate grants list")
+    with password_session("revoke this", password_stdin=password_stdin) as client:
+        try:
+            raw = client.post(f"{_GRANTS_PATH}/{grant_id}/revoke?environment={environment}")
+        except GatewayError as error:
+            fail(error.detail or str(error))
+        revoked = parse_model(Grant, raw, "grant")
+    typer.echo(f"revoked: {sanitize(revoked.action)} of {sanitize(revoked.agent_name)} needs approval again")
+
+
+def _print_grant(grant: Grant) -> None:
+    is_active = grant.status == "active"
+    print_page(
+        f"Grant {sanitize(grant.id)} · {sanitize(grant.status)}",
+        {
+            "agent": sanitize(grant.agent_name),
+            "action": sanitize(grant.action),
+            "uses left": f"{grant.uses_left:,} of {grant.uses:,}",
+            "expires in": format_remaining(grant.expires_at) if is_active else None,
+            "may differ": ", ".join(map(sanitize, grant.except_fields)),
+        },
+    )
+    typer.echo("  approved arguments")
+    for line in Layout(terminal_width()).context(grant.context):
+        typer.echo(line)
+
+
+approvals = typer.Typer(
+    name="approvals",
+    help="List and decide approval requests. Reading uses your login; a decision asks for your password.",
+    no_args_is_help=True,
+)
+approvals.command("list")(list_)
+approvals.command()(show)
+approvals.command()(approve)
+approvals.command()(deny)
+approvals.command("reject", hidden=True)(deny)
+approvals.command()(watch)

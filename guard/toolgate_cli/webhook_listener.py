@@ -18,8 +18,15 @@ import typer
 from toolgate._capture.jsontext import read_decimal
 from toolgate_cli.layout import Layout
 from toolgate_cli.options import Full, JsonLines
-from toolgate_cli.output import fail, print_note, sanitize, terminal_width, to_ascii_json
-from toolgate_cli.prompts import ask_password, has_terminal
+from toolgate_cli.output import (
+    ask_password,
+    fail,
+    has_terminal,
+    print_note,
+    sanitize,
+    terminal_width,
+    to_ascii_json,
+)
 
 SECRET_VARIABLE: Final = "TOOLGATE_WEBHOOK_SECRET"  # noqa: S105 - the variable's name
 

@@ -14,12 +14,10 @@ from toolgate._capture.jsontext import dumps, read_decimal
 from toolgate._options import valid_action
 from toolgate.errors import ConfigurationError
 from toolgate_cli.agents import find_agent
-from toolgate_cli.client import GatewayClient, GatewayError, Query, parse_model
-from toolgate_cli.durations import parse_duration
+from toolgate_cli.client import GatewayClient, GatewayError, Query, is_id, parse_model
 from toolgate_cli.layout import is_hidden, redacted_text, sort_fields
-from toolgate_cli.options import Environment
+from toolgate_cli.options import Environment, parse_duration
 from toolgate_cli.output import fail, sanitize, truncate
-from toolgate_cli.resources import is_id
 
 LOGS_PATH: Final = "/api/logs"
 EXPORT_PATH: Final = "/api/logs/export"

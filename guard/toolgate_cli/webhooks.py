@@ -1,4 +1,4 @@
-"""``toolgate webhooks list``, ``show``, ``create``, ``update`` and ``delete``.
+"""``toolgate webhooks``: manage webhooks.
 
 Webhooks for Slack are created in the gateway's web console, which guides the user through the set-up of the Slack app.
 """
@@ -8,13 +8,19 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import AwareDatetime
 
-from toolgate_cli.client import GatewayClient, parse_model
+from toolgate_cli.client import (
+    GatewayClient,
+    Resource,
+    match_id,
+    parse_model,
+    pick_one,
+    print_list,
+    print_page,
+)
 from toolgate_cli.credentials import password_session, stored_session
-from toolgate_cli.durations import format_age
-from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes
-from toolgate_cli.output import Column, fail, print_json, print_note, sanitize, truncate
-from toolgate_cli.prompts import confirm
-from toolgate_cli.resources import Resource, match_id, pick_one, print_list, print_page
+from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes, format_age
+from toolgate_cli.output import Column, confirm, fail, print_json, print_note, sanitize, truncate
+from toolgate_cli.webhook_listener import listen
 
 _PATH: Final = "/api/webhooks"
 _MAX_URL: Final = 60
@@ -208,3 +214,16 @@ def _row(webhook: Webhook) -> tuple[str, ...]:
         webhook.status,
         ", ".join(map(sanitize, webhook.events)),
     )
+
+
+webhooks = typer.Typer(
+    name="webhooks",
+    help="List, create, change and delete webhooks, and receive their events. Changes ask for your password.",
+    no_args_is_help=True,
+)
+webhooks.command("list")(list_)
+webhooks.command()(show)
+webhooks.command()(create)
+webhooks.command()(update)
+webhooks.command()(delete)
+webhooks.command()(listen)

@@ -1,18 +1,36 @@
-"""Checks of the gateway: its address, TLS, its clock, the API key, the agent, and the stored login."""
+"""``toolgate doctor``: find problems that prevent agents on this machine from working, or weaken their security.
+
+This module contains the command and the checks of the gateway: its address, TLS, its clock, the API key, the agent, and
+the stored login.
+"""
 
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Final
+from typing import Annotated, Final
 
-from toolgate._http.messages import Request, Response, TransportError
+import typer
+
+from toolgate._http.exchange import Request, Response, TransportError
 from toolgate._http.transport import HttpSender
 from toolgate._settings import load_settings, masked
 from toolgate.errors import ConfigurationError
 from toolgate_cli.client import GatewayClient, GatewayError
-from toolgate_cli.doctor.local import Finding, LocalSettings, finding_from_error, load_network
+from toolgate_cli.doctor_local import (
+    Finding,
+    LocalSettings,
+    check_files,
+    check_installation,
+    check_users,
+    finding_from_error,
+    hide_secrets,
+    load_network,
+    read_local_settings,
+)
+from toolgate_cli.options import GatewayUrl
+from toolgate_cli.output import print_json, sanitize
 
 _HEALTH_SECONDS: Final = 10.0
 #: maximum difference in seconds between the clocks of this machine and of the gateway; a larger difference makes the
@@ -188,3 +206,41 @@ def _explain_key_error(error: GatewayError, key: str) -> Finding:
     if error.unavailable:
         return Finding("key works", "unknown", "not checked: the gateway does not answer")
     return Finding("key works", "wrong", str(error), "check the gateway's own log, or try again in a moment")
+
+
+_STATES: Final = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  ", "unknown": "unknown"}
+
+
+def doctor(
+    url: GatewayUrl = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON, in ASCII.")] = False,
+) -> None:
+    """Check settings, gateway, key, agent, login, files and installation; status 1 if something is wrong.
+
+    Changes nothing, and never prints a key or a token.
+    """
+    settings = read_local_settings(url)
+    findings = [hide_secrets(finding, settings.secrets) for finding in _run_checks(settings)]
+    if as_json:
+        print_json([finding.as_dict() for finding in findings])
+    else:
+        for finding in findings:
+            typer.echo(f"{_STATES[finding.state]}  {finding.check:<12}  {sanitize(finding.says)}")
+            if finding.cure:
+                typer.echo(f"{'':23}→ {sanitize(finding.cure)}")
+    if any(finding.state == "wrong" for finding in findings):
+        raise typer.Exit(1)
+
+
+def _run_checks(settings: LocalSettings) -> Iterator[Finding]:
+    yield from settings.findings
+    gateway = list(check_gateway(settings))
+    yield from gateway
+    if any(finding.check == "gateway" and finding.state == "ok" for finding in gateway):
+        # The API key must not be sent to any other server. It is therefore checked only after a Toolgate gateway has
+        # responded.
+        yield from check_key(settings)
+    yield from check_login(settings)
+    yield from check_files()
+    yield from check_installation()
+    yield from check_users(settings)
