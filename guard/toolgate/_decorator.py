@@ -154,7 +154,7 @@ class _Tool:
     ) -> Any:
         # The imports below fail during interpreter finalization, so this function is called before them.
         ensure_not_finalizing()
-        from toolgate._capture.arguments import CallArguments
+        from toolgate._capture.arguments import CallArguments, Snapshot
         from toolgate._invocation import RUNNERS, Invocation
 
         # The arguments of coroutine functions are bound here too, so that a wrong argument raises an error at the call
@@ -172,9 +172,9 @@ class _Tool:
             args,
             kwargs,
             bound,
-            drop_first=drop_first,
-            rules=rules,
-            fingerprinter=state.fingerprinter,
+            drop_first,
+            rules,
+            Snapshot(rules, state.fingerprinter),
         )
         tool = partial(function, *owner) if owner else function
         result = RUNNERS[self._kind](Invocation(self._options, state, arguments, tool))

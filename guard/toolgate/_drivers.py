@@ -13,6 +13,7 @@ import inspect
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from toolgate._call import OnHold, OnHoldWord
@@ -48,43 +49,37 @@ _MAX_RESTARTS: Final = 3
 _CLEANUP_TIMEOUT: Final = 4.0
 
 
+@dataclass(slots=True, eq=False)
 class Driver:
     """Performs the effects (requests for I/O) of one synchronous call, on the calling thread.
 
     Args:
         client: Client of the gateway.
         recorder: Object that writes log entries to the outbox.
-        on_hold: The option `on_hold` of the guarded function or block.
+        on_hold: Reaction to a required approval: raise an error, wait, or call a function that decides.
         sleep: Function that pauses the thread for a number of seconds.
     """
 
-    def __init__(
-        self,
-        client: GatewayClient,
-        recorder: Recorder,
-        on_hold: OnHold = "raise",
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self.recorder = recorder
-        self._client = client
-        self._on_hold = on_hold
-        self._sleep = sleep
+    client: GatewayClient
+    recorder: Recorder
+    on_hold: OnHold = "raise"
+    sleep: Callable[[float], None] = time.sleep
 
     def perform(self, effect: object) -> object:
         """Perform one effect (request for I/O), and return the reply to it."""
         match effect:
             case SendCheck():
-                return self._client.check(effect.check, effect.seconds)
+                return self.client.check(effect.check, effect.seconds)
             case WriteIntent():
                 return self.recorder.intend(effect.entry, may_be_lost=effect.may_be_lost)
             case WriteEntry():
                 self.recorder.record(effect.entry, effect.intent)
             case GetApproval():
-                return self._client.approval(effect.approval_id, effect.wait)
+                return self.client.approval(effect.approval_id, effect.wait)
             case CancelApproval():
-                return self._client.cancel(effect.approval_id, effect.seconds)
+                return self.client.cancel(effect.approval_id, effect.seconds)
             case Sleep():
-                self._sleep(effect.seconds)
+                self.sleep(effect.seconds)
             case AskCaller():
                 return self._ask(effect)
             case Cleanup():
@@ -94,43 +89,37 @@ class Driver:
         return None
 
     def _ask(self, effect: AskCaller) -> OnHoldWord:
-        answer: object = self._on_hold if isinstance(self._on_hold, str) else self._on_hold(effect.pending)
+        answer: object = self.on_hold if isinstance(self.on_hold, str) else self.on_hold(effect.pending)
         if inspect.isawaitable(answer):
             if inspect.iscoroutine(answer):
                 answer.close()
             raise ConfigurationError(
-                f"on_hold {self._on_hold!r} returned an awaitable, but the call is synchronous; use a plain function"
+                f"on_hold {self.on_hold!r} returned an awaitable, but the call is synchronous; use a plain function"
             )
-        return valid_answer(self._on_hold, answer)
+        return valid_answer(self.on_hold, answer)
 
 
+@dataclass(slots=True, eq=False)
 class AsyncDriver:
     """Performs the effects (requests for I/O) of one asynchronous call, in the calling task.
 
     Args:
         client: Client of the gateway.
         recorder: Object that writes log entries to the outbox.
-        on_hold: The option `on_hold` of the guarded function or block.
+        on_hold: As for `Driver`.
         sleep: Coroutine function that pauses the task for a number of seconds.
     """
 
-    def __init__(
-        self,
-        client: AsyncGatewayClient,
-        recorder: Recorder,
-        on_hold: OnHold = "raise",
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self.recorder = recorder
-        self._client = client
-        self._on_hold = on_hold
-        self._sleep = sleep
+    client: AsyncGatewayClient
+    recorder: Recorder
+    on_hold: OnHold = "raise"
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     async def perform(self, effect: object) -> object:
         """Perform one effect (request for I/O), and return the reply to it."""
         match effect:
             case SendCheck():
-                return await self._client.check(effect.check, effect.seconds)
+                return await self.client.check(effect.check, effect.seconds)
             case WriteIntent():
                 return await self.recorder.aintend(effect.entry, may_be_lost=effect.may_be_lost)
             case WriteEntry():
@@ -138,11 +127,11 @@ class AsyncDriver:
                 # must not await.
                 self.recorder.record(effect.entry, effect.intent)
             case GetApproval():
-                return await self._client.approval(effect.approval_id, effect.wait)
+                return await self.client.approval(effect.approval_id, effect.wait)
             case CancelApproval():
-                return await self._client.cancel(effect.approval_id, effect.seconds)
+                return await self.client.cancel(effect.approval_id, effect.seconds)
             case Sleep():
-                await self._sleep(effect.seconds)
+                await self.sleep(effect.seconds)
             case AskCaller():
                 return await self._ask(effect)
             case Cleanup():
@@ -167,10 +156,10 @@ class AsyncDriver:
             await cleanup.wait()
 
     async def _ask(self, effect: AskCaller) -> OnHoldWord:
-        answer: object = self._on_hold if isinstance(self._on_hold, str) else self._on_hold(effect.pending)
+        answer: object = self.on_hold if isinstance(self.on_hold, str) else self.on_hold(effect.pending)
         if inspect.isawaitable(answer):
             answer = await cast("Awaitable[object]", answer)
-        return valid_answer(self._on_hold, answer)
+        return valid_answer(self.on_hold, answer)
 
 
 def drive(flow: Flow, driver: Driver, outcome: Outcome | None = None) -> RunTool | HandOver | None:

@@ -17,6 +17,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 from weakref import ref
@@ -42,25 +43,26 @@ _MAX_DENIED: Final = 10_000
 _PORTS: Final = {"http": 80, "https": 443}
 
 
+@dataclass(eq=False)
 class PendingApproval:
     """Registration of one call while it waits for an approval request.
 
-    Args:
+    Attributes:
         pending: All waiting calls of this process.
+        waits_for: Process id, and id of the approval request; None while the call does not wait.
     """
 
-    def __init__(self, pending: PendingApprovals) -> None:
-        self._pending = pending
-        self.waits_for: tuple[int, str] | None = None
+    pending: PendingApprovals
+    waits_for: tuple[int, str] | None = None
 
     def begin(self, approval_id: str) -> None:
         """Register that the call waits for this approval request. An earlier registration of the call is replaced."""
         # The process id is included because a forked child inherits the parent's calls, which do not wait in the child.
-        self._pending.join(self, (os.getpid(), approval_id))
+        self.pending.join(self, (os.getpid(), approval_id))
 
     def end(self) -> bool:
         """Remove this call's registration; return True if no other call of this process waits for the same request."""
-        return self._pending.leave(self)
+        return self.pending.leave(self)
 
 
 class PendingApprovals:

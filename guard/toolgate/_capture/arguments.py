@@ -10,6 +10,7 @@ import dataclasses
 import datetime as dt
 import typing
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
@@ -29,25 +30,23 @@ from toolgate.errors import ConfigurationError
 __all__ = ["UNKNOWN", "CallArguments", "Snapshot", "UneditableError", "edited", "edits_of"]
 
 
+@dataclass(slots=True, eq=False)
 class Snapshot:
     """Immutable copy of one call's arguments, to find out before the tool runs whether they changed since the check.
 
-    Args:
+    Attributes:
         rules: Options that decide which arguments are shown, hidden or omitted.
         fingerprinter: Computes the digests that replace hidden values.
-
-    Attributes:
         changeable: Names of the arguments that other code could have changed since the last `take`.
     """
 
-    def __init__(self, rules: Rules, fingerprinter: Fingerprinter) -> None:
-        self._rules = rules
-        self._fingerprinter = fingerprinter
-        # JSON texts are stored instead of the values, because strings are immutable. A stored list could be changed by
-        # other code in the process.
-        self._taken: dict[tuple[str, str], str] = {}
-        self._derived: dict[str, Any] = {}
-        self.changeable: frozenset[str] = frozenset()
+    rules: Rules
+    fingerprinter: Fingerprinter
+    changeable: frozenset[str] = frozenset()
+    # JSON texts are stored instead of the values, because strings are immutable. A stored list could be changed by
+    # other code in the process.
+    _taken: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str], init=False)
+    _derived: dict[str, Any] = field(default_factory=dict[str, Any], init=False)
 
     @property
     def derived(self) -> frozenset[str]:
@@ -60,11 +59,11 @@ class Snapshot:
         Raises:
             ConfigurationError: An argument cannot be written as JSON, or the `amount` or `context` function failed.
         """
-        self._derived = self._rules.derive(arguments)
-        frozen = freeze_call(arguments, self._rules, self._derived)
-        self.changeable = self._rules.changeable(arguments)
+        self._derived = self.rules.derive(arguments)
+        frozen = freeze_call(arguments, self.rules, self._derived)
+        self.changeable = self.rules.changeable(arguments)
         self._taken = _texts(frozen) if self.changeable else {}
-        return show(frozen, self._rules, self._fingerprinter)
+        return show(frozen, self.rules, self.fingerprinter)
 
     def difference(self, arguments: Mapping[str, Any]) -> str | None:
         """Return the name of an argument or computed value that has changed since `take`, or None.
@@ -72,13 +71,13 @@ class Snapshot:
         Raises:
             ConfigurationError: The `amount` or `context` function failed.
         """
-        changeable = self._rules.changeable(arguments)
+        changeable = self.rules.changeable(arguments)
         # The `amount` and `context` functions are not called again if they use only immutable arguments. Otherwise a
         # function that reads the clock, for example, would return another value, and the call would be denied although
         # no argument has changed.
-        derived = self._rules.derive(arguments) if self._rules.derives_from(changeable) else self._derived
+        derived = self.rules.derive(arguments) if self.rules.derives_from(changeable) else self._derived
         try:
-            now = _texts(freeze_call(arguments, self._rules, derived))
+            now = _texts(freeze_call(arguments, self.rules, derived))
         except UnsupportedArgumentError as error:
             return error.name
         for name in sorted({*self._taken, *now}):
@@ -95,41 +94,28 @@ def _texts(call: FrozenCall) -> dict[tuple[str, str], str]:
     }
 
 
+@dataclass(slots=True, eq=False)
 class CallArguments:
     """Arguments of one call, to which an approver's edit can be applied without changing the caller's objects.
 
-    Args:
+    Attributes:
         binder: Binds arguments to the parameters of the function.
         args: Positional arguments. With `drop_first`, they do not contain the instance or class.
         kwargs: Keyword arguments.
         bound: All arguments by name, as `binder.bind` returned them.
         drop_first: True if the function's first parameter is the instance or class (`self` or `cls`).
         rules: Options that decide which arguments are shown, hidden or omitted.
-        fingerprinter: Computes the digests that replace hidden values.
-
-    Attributes:
         snapshot: The copy of the arguments that the last `capture` made.
     """
 
-    def __init__(
-        self,
-        binder: Binder,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        bound: Mapping[str, Any],
-        *,
-        drop_first: bool,
-        rules: Rules,
-        fingerprinter: Fingerprinter,
-    ) -> None:
-        self._binder = binder
-        self._args = args
-        self._kwargs = kwargs
-        self._drop_first = drop_first
-        self._rules = rules
-        self.snapshot = Snapshot(rules, fingerprinter)
-        self._bound = bound
-        self._edits: dict[str, Any] = {}
+    binder: Binder
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    bound: Mapping[str, Any]
+    drop_first: bool
+    rules: Rules
+    snapshot: Snapshot
+    _edits: dict[str, Any] = field(default_factory=dict[str, Any], init=False)
 
     def capture(self) -> Captured:
         """Copy the arguments, including an approver's edit, and return the JSON object that the gateway checks.
@@ -137,7 +123,7 @@ class CallArguments:
         Raises:
             ConfigurationError: An argument cannot be written as JSON, or the `amount` or `context` function failed.
         """
-        return self.snapshot.take({**self._bound, **self._edits})
+        return self.snapshot.take({**self.bound, **self._edits})
 
     def difference(self) -> str | None:
         """Return the name of an argument or computed value that has changed since `capture`, or None.
@@ -145,20 +131,20 @@ class CallArguments:
         Raises:
             ConfigurationError: The `amount` or `context` function failed.
         """
-        return self.snapshot.difference({**self._bound, **self._edits})
+        return self.snapshot.difference({**self.bound, **self._edits})
 
     def edit(self, asked: dict[str, Json], approved: dict[str, Json]) -> str | None:
         """Apply an approver's edit: the difference between the requested arguments `asked` and the `approved` ones.
 
         Return None, or the reason why the edit cannot be applied.
         """
-        mapped = self._rules.amount
+        mapped = self.rules.amount
         if mapped is not None and exact(approved.get(mapped)) != exact(approved.get("amount")):
             return f"'amount' is the argument {mapped!r}, and the edit makes them differ"
         known = self.snapshot.derived
         derived = known if mapped is None else known | {"amount"}
         try:
-            self._edits = edits_of(self._bound, asked, approved, self._binder.hint, derived=derived)
+            self._edits = edits_of(self.bound, asked, approved, self.binder.hint, derived=derived)
             self.capture()
         except (UneditableError, ConfigurationError) as error:
             self._edits = {}
@@ -172,13 +158,13 @@ class CallArguments:
     def passed(self) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """Return the arguments for the tool: the caller's own objects, except those that an approver edited."""
         if not self._edits:
-            return self._args, self._kwargs
-        return self._binder.rebind(
-            self._args,
-            self._kwargs,
+            return self.args, self.kwargs
+        return self.binder.rebind(
+            self.args,
+            self.kwargs,
             self._edits,
-            drop_first=self._drop_first,
-            reserved=self._rules.reserved,
+            drop_first=self.drop_first,
+            reserved=self.rules.reserved,
         )
 
 

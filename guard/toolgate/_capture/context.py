@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Final
 
@@ -171,18 +171,20 @@ def show(call: FrozenCall, rules: Rules, fingerprinter: Fingerprinter) -> Captur
     return Captured(fit(context, fingerprinter), tuple(sorted(set(redactor.hidden))), rules.names.patterns)
 
 
+@dataclass(slots=True, eq=False)
 class _Redactor:
     """Replaces secrets, and values that are too large for the gateway, by their digests.
 
     Attributes:
+        fingerprinter: Computes the digests.
+        names: Rule that finds secrets.
         hidden: Hidden values, in each form in which an error message may contain them. Each method that hides a value
             adds its forms.
     """
 
-    def __init__(self, fingerprinter: Fingerprinter, names: SecretRule) -> None:
-        self._fingerprinter = fingerprinter
-        self._names = names
-        self.hidden: list[str] = []
+    fingerprinter: Fingerprinter
+    names: SecretRule
+    hidden: list[str] = field(default_factory=list[str])
 
     def argument(self, value: Frozen) -> Json:
         """Return the JSON for one argument. If it contains more values than the gateway accepts, return its digest."""
@@ -191,7 +193,7 @@ class _Redactor:
 
     def member(self, name: str, value: Frozen) -> Json:
         """Return the JSON for a value. If `name` is the name of a secret, this is a digest."""
-        return self.hide(value) if value is not None and self._names.hides(name) else self.argument(value)
+        return self.hide(value) if value is not None and self.names.hides(name) else self.argument(value)
 
     def amount(self, value: Frozen) -> Json:
         """Return the JSON for an amount. Amounts are not searched for secrets: they may look like card numbers."""
@@ -203,7 +205,7 @@ class _Redactor:
     def hide(self, value: Frozen) -> dict[str, Json]:
         """Return the digest of a value. Add to `hidden` the forms in which an error message may contain the value."""
         self.hidden.extend(forms_within(value))
-        return self._fingerprinter.frozen(value)
+        return self.fingerprinter.frozen(value)
 
     def name(self, name: str) -> str:
         """Return a name with its secrets masked.
@@ -211,11 +213,11 @@ class _Redactor:
         A name that begins with `$` gets a second `$`, because names that the SDK generates begin with a single `$`.
         """
         if len(name) > _MAX_NAME or _UNSENDABLE.search(name):
-            return self._fingerprinter.label(name)
-        if self._names.found_in_name(name):
-            masked = self._names.mask(name) or Masked(None, (name,))
+            return self.fingerprinter.label(name)
+        if self.names.found_in_name(name):
+            masked = self.names.mask(name) or Masked(None, (name,))
             self._remember(masked)
-            label = self._fingerprinter.label(name)
+            label = self.fingerprinter.label(name)
             return label if masked.visible is None else f"$redacted:{masked.visible} {label[1:]}"
         return f"${name}" if name.startswith("$") else name
 
@@ -225,7 +227,7 @@ class _Redactor:
         if value is None or isinstance(value, bool):
             return value
         if isinstance(value, (int, float, Decimal)):
-            return self.hide(value) if self._names.found_in_number(value) else value
+            return self.hide(value) if self.names.found_in_number(value) else value
         if isinstance(value, (list, dict)):
             if depth >= _MAX_DEPTH:
                 return self._cut(value)
@@ -233,17 +235,17 @@ class _Redactor:
                 self._items(value, depth + 1) if isinstance(value, list) else self._members(value, depth + 1)
             )
         if isinstance(value, bytes):
-            return self._fingerprinter.binary(value)
+            return self.fingerprinter.binary(value)
         if isinstance(value, Extended):
             shown = self._show(value.value, depth + 1)
-            return {"$object": value.label, "$value": shown, **self._fingerprinter.frozen(value.more)}
+            return {"$object": value.label, "$value": shown, **self.fingerprinter.frozen(value.more)}
         return self._secret(value)
 
     def _secret(self, value: Secret | Opaque) -> Json:
         if isinstance(value, Opaque):
             raise TypeError("an object without a JSON form cannot be shown")
         self.hidden.extend(forms_within(value.value))
-        return self._fingerprinter.frozen(value.value)
+        return self.fingerprinter.frozen(value.value)
 
     def _items(self, items: list[Frozen], depth: int) -> list[Json]:
         if len(items) == _PAIR and isinstance(items[0], str):
@@ -257,22 +259,22 @@ class _Redactor:
             # An HTTP header may also be an object, such as {"name": "Authorization", "value": "…"}. The member `value`
             # is hidden if the member `name` is the name of a secret.
             names = [members[name] for name in _NAMES_IN_PAIRS & members.keys()]
-            if any(isinstance(each, str) and self._names.hides(each) for each in names):
+            if any(isinstance(each, str) and self.names.hides(each) for each in names):
                 shown["value"] = self.hide(members["value"])
         return shown
 
     def _member(self, name: str, value: Frozen, depth: int) -> Json:
-        return self.hide(value) if value is not None and self._names.hides(name) else self._show(value, depth)
+        return self.hide(value) if value is not None and self.names.hides(name) else self._show(value, depth)
 
     def _text(self, value: str) -> Json:
-        masked = self._names.mask(value)
+        masked = self.names.mask(value)
         if masked is None:
             return self._sendable(value)
         self._remember(masked)
         if masked.visible is None or not isinstance(visible := self._sendable(masked.visible), str):
             self.hidden.extend(forms(value))
-            return self._fingerprinter.text(value)
-        return {"$redacted": visible, **self._fingerprinter.text(value)}
+            return self.fingerprinter.text(value)
+        return {"$redacted": visible, **self.fingerprinter.text(value)}
 
     def _remember(self, masked: Masked) -> None:
         for secret in masked.secrets:
@@ -281,8 +283,8 @@ class _Redactor:
     def _sendable(self, value: str) -> Json:
         # A character has at most four bytes in UTF-8, so short texts need not be encoded to count their bytes.
         if len(value) * 4 > _MAX_TEXT and len(value.encode("utf-8", "surrogatepass")) > _MAX_TEXT:
-            return self._fingerprinter.text(value)
-        return self._fingerprinter.text(value) if _UNSENDABLE.search(value) else value
+            return self.fingerprinter.text(value)
+        return self.fingerprinter.text(value) if _UNSENDABLE.search(value) else value
 
     def _cut(self, value: Frozen) -> dict[str, Json]:
         """Return the digest of a value that is too large. Add to `hidden` the forms of the secrets inside the value."""
@@ -299,15 +301,15 @@ class _Redactor:
             elif isinstance(inside, Extended):
                 left += [inside.value, inside.more]
             elif isinstance(inside, list):
-                if len(inside) == _PAIR and isinstance(inside[0], str) and self._names.hides(inside[0]):
+                if len(inside) == _PAIR and isinstance(inside[0], str) and self.names.hides(inside[0]):
                     self.hidden.extend(forms_within(inside[1]))
                 left += [item for item in inside if not isinstance(item, (str, int, float))]
             elif isinstance(inside, dict):
                 for name, item in inside.items():
-                    if self._names.hides(name):
+                    if self.names.hides(name):
                         self.hidden.extend(forms_within(item))
                 left += inside.values()
-        return self._fingerprinter.frozen(value)
+        return self.fingerprinter.frozen(value)
 
 
 def fit(

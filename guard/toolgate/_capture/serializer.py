@@ -127,6 +127,7 @@ class _UnsupportedError(Exception):
     """A value cannot be copied by `Freezer`; the message is the continuation of "argument 'x' …"."""
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class Freezer:
     """Creates immutable copies of one call's arguments; the size limits apply to all arguments together.
 
@@ -135,11 +136,10 @@ class Freezer:
             If False, such an object causes an error.
     """
 
-    def __init__(self, *, accepts_objects: bool = False) -> None:
-        self._accepts_objects = accepts_objects
-        self._open: set[int] = set()
-        self._values = _MAX_VALUES
-        self._characters = _MAX_CHARACTERS
+    accepts_objects: bool = False
+    _open: set[int] = dataclasses.field(default_factory=set[int], init=False)
+    _values: int = dataclasses.field(default=_MAX_VALUES, init=False)
+    _characters: int = dataclasses.field(default=_MAX_CHARACTERS, init=False)
 
     def arguments(self, arguments: Mapping[Any, Any]) -> dict[str, Frozen]:
         """Return immutable copies of the arguments by name; a name that is not a string is converted to a string.
@@ -223,7 +223,7 @@ class Freezer:
             return Secret(self._freeze(pydantic.SecretStr.get_secret_value(value)))
         if kind.__module__ in _ADDRESSES:
             return self._text(str(value))
-        if self._accepts_objects:
+        if self.accepts_objects:
             return Opaque(value, id(value))
         verb = "contains a value" if self._open else "is"
         raise _UnsupportedError(f"{verb} of type {_label(value)!r}, which cannot be written as JSON")

@@ -23,13 +23,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, Self
 
 from tenacity import RetryCallState, retry_if_exception_type
 
 from toolgate._capture.redaction import scrub
-from toolgate._http.exchange import Clock, Response, TransportError, gateway_reached, is_from_proxy
+from toolgate._http.exchange import Clock, Response, TransportError, is_from_proxy
 from toolgate._telemetry import logger
 from toolgate.errors import GatewayUnavailable
 
@@ -180,13 +181,12 @@ class Attempts:
 
     def succeed(self, response: Response) -> None:
         """Record that an attempt got a response of any status, from the gateway or from a proxy in front of it."""
-        if gateway_reached(response.status, response.headers):
-            self._reached = True
-        if is_from_proxy(response.status, response.headers):
+        from_proxy = is_from_proxy(response.status, response.headers)
+        if from_proxy:
             self._last_failure = f"a proxy answers {response.status}"
-            self._end(answered=False)
-        else:
-            self._end(answered=True)
+        # With status 504, a proxy reports that the gateway did not respond in time, so it may have received the request.
+        self._reached = self._reached or not from_proxy or response.status == HTTPStatus.GATEWAY_TIMEOUT
+        self._end(answered=not from_proxy)
 
     def fail(self, error: TransportError) -> RetryableError:
         """Record that an attempt got no complete response, and return the exception to raise."""

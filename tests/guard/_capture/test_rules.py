@@ -12,7 +12,7 @@ import pydantic
 import pytest
 
 from toolgate import ConfigurationError
-from toolgate._capture.arguments import CallArguments
+from toolgate._capture.arguments import CallArguments, Snapshot
 from toolgate._capture.binding import Binder
 from toolgate._capture.context import Captured, Rules, capture, describe_error
 from toolgate._capture.jsontext import dumps
@@ -248,7 +248,9 @@ def test_an_edit_has_to_say_what_the_function_would() -> None:
     binder = Binder(order)
     rules = Rules(amount=amount).fits(binder, order)
     bound = binder.bind((3, 1), {}, drop_first=False, reserved=rules.reserved)
-    arguments = CallArguments(binder, (3, 1), {}, bound, drop_first=False, rules=rules, fingerprinter=HIDER)
+    arguments = CallArguments(
+        binder, (3, 1), {}, bound, drop_first=False, rules=rules, snapshot=Snapshot(rules, HIDER)
+    )
     asked = arguments.capture().context
     assert arguments.edit(asked, {**asked, "quantity": 5, "amount": 10}) is None
     assert arguments.capture().context == {**asked, "quantity": 5, "amount": 10}
