@@ -19,7 +19,7 @@ import pytest
 from support.outboxes import outbox_file, stored
 
 from toolgate._outbox import Busy, OutboxFault
-from toolgate._outbox.outbox import Outbox
+from toolgate._outbox.outbox import Outbox, entry_text
 from toolgate._outbox.store import FileLock
 from toolgate._settings import Place
 
@@ -60,7 +60,7 @@ def test_what_is_sent_is_what_was_written(outbox: Outbox) -> None:
     one = entry(amount=Decimal("12.500"))
     outbox.add(one)
     [row] = waiting(outbox)
-    assert row.body == one.text()
+    assert row.body == entry_text(one.body, one.key)
     assert '"amount":12.500' in row.body
     assert f'"idempotency_key":"{one.key}"' in row.body
 
@@ -306,7 +306,7 @@ def test_a_child_does_not_release_the_lock_of_its_parent(tmp_path: Path) -> None
 
 FORKED = """
 import os, sys
-from toolgate._outbox.outbox import Outbox
+from toolgate._outbox.outbox import Outbox, entry_text
 from toolgate._settings import Place
 from toolgate._outbox.store import Target
 from toolgate._call import new_entry
@@ -342,7 +342,7 @@ outbox.close()
 
 TIDYING = """
 import os, sys, threading
-from toolgate._outbox.outbox import Outbox
+from toolgate._outbox.outbox import Outbox, entry_text
 from toolgate._settings import Place
 from toolgate._outbox.store import Target
 from toolgate._call import new_entry

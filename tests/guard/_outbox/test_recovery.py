@@ -18,7 +18,7 @@ from support.outboxes import stored
 
 from toolgate._models import Entry
 from toolgate._outbox import recovery
-from toolgate._outbox.outbox import Outbox
+from toolgate._outbox.outbox import Outbox, entry_text
 from toolgate._outbox.recovery import adopt_files, retrieve_parked
 from toolgate._outbox.store import INTENT, PARKED, READY, FileLock, Target
 
@@ -317,7 +317,15 @@ def put(
     reason = "404: Agent not found" if state == PARKED else None
     shared.execute(
         "INSERT INTO entries (key, owner, target, state, bytes, body, reason) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (one.key, number, cursor.lastrowid, state, len(one.text()), one.text(), reason),
+        (
+            one.key,
+            number,
+            cursor.lastrowid,
+            state,
+            len(entry_text(one.body, one.key)),
+            entry_text(one.body, one.key),
+            reason,
+        ),
     )
 
 
