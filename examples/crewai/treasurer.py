@@ -73,7 +73,7 @@ def run() -> str:
     )
     task = Task(description=TASK, expected_output="One sentence.", agent=treasurer)
     # Whoever would rather have the crew wait for the person says on_hold="wait".
-    with GuardHooks(on_hold="tell"):
+    with GuardHooks(on_hold="notify_model"):
         return str(Crew(agents=[treasurer], tasks=[task], tracing=False).kickoff().raw)
 
 

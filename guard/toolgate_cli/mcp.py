@@ -26,12 +26,22 @@ mcp = typer.Typer(name="mcp", help="Manage MCP servers behind toolgate mcp-proxy
 class OnHold(StrEnum):
     """Behavior of the proxy for a call that needs approval.
 
-    `elicit` points the user to the approval request, `wait` waits for the decision, `tell` informs the model.
+    `pause` points the client's user to the approval request, `wait` waits for the decision, `notify_model` lets the
+    model read that the call is pending, and `raise` fails the request. `elicit` and `tell` are deprecated names of
+    `pause` and `notify_model`.
     """
 
-    ELICIT = "elicit"
+    PAUSE = "pause"
     WAIT = "wait"
+    RAISE = "raise"
+    NOTIFY_MODEL = "notify_model"
+    ELICIT = "elicit"
     TELL = "tell"
+
+    @property
+    def current(self) -> str:
+        """The current name of the behavior."""
+        return {"elicit": "pause", "tell": "notify_model"}.get(self.value, self.value)
 
 
 def mcp_proxy(
@@ -66,7 +76,7 @@ def mcp_proxy(
     on_hold: Annotated[
         OnHold,
         typer.Option(help="A call that needs approval: point the user to it, wait, or tell the model."),
-    ] = OnHold.ELICIT,
+    ] = OnHold.PAUSE,
     hold_timeout: Annotated[
         float, typer.Option(help="Seconds to wait for an approval; 0 for no limit.")
     ] = 50.0,
@@ -97,7 +107,7 @@ def mcp_proxy(
             guard=Guard(agent_id=agent),
             name=name,
             tool_actions=_parse_pairs("--tool-action", "TOOL=ACTION", tool_action or []),
-            on_hold=on_hold.value,
+            on_hold=on_hold.current,
             hold_timeout=hold_timeout or None,
             approval_page=approval_page,
             granted=_permitted_actions(settings) if only_granted else None,

@@ -1,12 +1,13 @@
-"""Defaults of a JSON schema, filled into an object."""
+"""Defaults of JSON schemas, filled into the arguments of a tool call."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-__all__ = ["with_defaults"]
+__all__ = ["SchemaDefaultError", "complete_arguments", "with_defaults"]
 
 _DEEPEST: Final = 64
 
@@ -100,3 +101,230 @@ def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
         key = part.replace("~1", "/").replace("~0", "~")
         found = found.get(key) if isinstance(found, Mapping) else None
     return found
+
+
+# Deeper is no description of arguments; a `$ref` that refers to itself ends here too.
+_MOST_LEVELS: Final = 64
+_MOST_VALUES: Final = 10_000
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "string": (str,),
+    "integer": (int, float),
+    "number": (int, float),
+    "boolean": (bool,),
+    "array": (list,),
+    "object": (dict,),
+    "null": (type(None),),
+}
+
+
+class SchemaDefaultError(ValueError):
+    """A schema's defaults cannot be filled in; the message says where and why."""
+
+
+def complete_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a deep copy of `arguments` where absent members have the defaults of `schema`.
+
+    Defaults are taken from `properties`, at any depth, through `$ref`, `allOf` and the items of arrays. Alternatives
+    (`anyOf`, `oneOf`, `if`) are followed where the value's type leaves one of them.
+
+    Raises:
+        SchemaDefaultError: A default is invalid, two defaults of one member differ, or a `$ref` cannot be resolved.
+    """
+    filled: dict[str, Any] = copy.deepcopy(dict(arguments))
+    _Filler(schema).fill(schema, filled, "", 0)
+    return filled
+
+
+class _Filler:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._left = _MOST_VALUES
+
+    def fill(self, schema: object, value: Any, path: str, level: int) -> None:
+        self._left -= 1
+        if level > _MOST_LEVELS or self._left < 0:
+            raise SchemaDefaultError(f"the input schema is nested too deep at {path or 'its root'!r}")
+        if isinstance(value, dict):
+            # A default that is an object may have members with defaults of their own.
+            self._add(schema, value, path, level)
+            for each in self._applying(schema, value, path, level):
+                for name, inner in _mapping(each, "properties", path).items():
+                    if name in value:
+                        self.fill(inner, value[name], _within(path, name), level + 1)
+                self._fill_others(each, value, path, level)
+        elif isinstance(value, list):
+            for each in self._applying(schema, value, path, level):
+                prefix = each.get("prefixItems")
+                first = prefix if isinstance(prefix, list) else []
+                for index, item in enumerate(value):
+                    inner = first[index] if index < len(first) else each.get("items")
+                    if isinstance(inner, dict):
+                        self.fill(inner, item, f"{path}[{index}]", level + 1)
+
+    def _fill_others(self, schema: Mapping[str, Any], value: dict[str, Any], path: str, level: int) -> None:
+        others = schema.get("additionalProperties")
+        if isinstance(others, dict):
+            for name in value.keys() - _mapping(schema, "properties", path).keys():
+                self.fill(others, value[name], _within(path, name), level + 1)
+
+    def _add(self, schema: object, value: dict[str, Any], path: str, level: int) -> None:
+        """Add the defaults of absent members; the same member may be described in several places."""
+        added: dict[str, Any] = {}
+        for each in self._applying(schema, value, path, level):
+            for name, inner in _mapping(each, "properties", path).items():
+                if name in value:
+                    continue
+                where = _within(path, name)
+                for default in self._defaults(inner, where, level + 1):
+                    if name in added and not _equal(added[name], default):
+                        raise SchemaDefaultError(f"the input schema has two defaults for {where!r}")
+                    added[name] = copy.deepcopy(default)
+        value.update(added)
+
+    def _defaults(self, schema: object, path: str, level: int) -> Iterator[Any]:
+        if level > _MOST_LEVELS:
+            raise SchemaDefaultError(f"the input schema is nested too deep at {path!r}")
+        if not isinstance(schema, dict):
+            return
+        # The one that stands nearest wins, as for a description beside `$ref`.
+        if "default" in schema:
+            self._check(schema, schema["default"], path, level)
+            yield schema["default"]
+            return
+        if "$ref" in schema:
+            yield from self._defaults(self._resolved(schema["$ref"], path), path, level + 1)
+        for each in _list(schema, "allOf", path):
+            yield from self._defaults(each, path, level + 1)
+
+    def _check(self, schema: object, default: Any, path: str, level: int) -> None:
+        """Refuse a default that its own schema does not allow."""
+        for each in self._applying(schema, default, path, level):
+            if "type" in each and not _is_of(each["type"], default, path):
+                raise SchemaDefaultError(
+                    f"the default of {path!r} in the input schema is {_short(default)}, and its type is "
+                    f"{each['type']!r}"
+                )
+            if isinstance(each.get("enum"), list) and not any(_equal(default, one) for one in each["enum"]):
+                raise SchemaDefaultError(
+                    f"the default of {path!r} in the input schema is {_short(default)}, which 'enum' does not list"
+                )
+        for key in ("anyOf", "oneOf"):
+            choices = _list(schema, key, path) if isinstance(schema, dict) else []
+            if choices and not any(self._allows(each, default, path, level + 1) for each in choices):
+                raise SchemaDefaultError(
+                    f"the default of {path!r} in the input schema is {_short(default)}, which no choice of {key!r} "
+                    "allows"
+                )
+
+    def _applying(self, schema: object, value: Any, path: str, level: int) -> Iterator[Mapping[str, Any]]:
+        """Yield every part of a schema that applies to a value."""
+        if level > _MOST_LEVELS:
+            raise SchemaDefaultError(f"the input schema is nested too deep at {path or 'its root'!r}")
+        if not isinstance(schema, dict):
+            return
+        yield schema
+        if "$ref" in schema:
+            yield from self._applying(self._resolved(schema["$ref"], path), value, path, level + 1)
+        for each in _list(schema, "allOf", path):
+            yield from self._applying(each, value, path, level + 1)
+        for key in ("anyOf", "oneOf"):
+            fitting = [
+                each for each in _list(schema, key, path) if self._allows(each, value, path, level + 1)
+            ]
+            if len(fitting) == 1:
+                yield from self._applying(fitting[0], value, path, level + 1)
+
+    def _allows(self, schema: object, value: Any, path: str, level: int) -> bool:
+        """Return whether a choice may apply to a value, by types, constants and required members."""
+        if not isinstance(schema, dict):
+            return schema is not False
+        if level > _MOST_LEVELS:
+            raise SchemaDefaultError(f"the input schema is nested too deep at {path!r}")
+        if "$ref" in schema and not self._allows(
+            self._resolved(schema["$ref"], path), value, path, level + 1
+        ):
+            return False
+        if "type" in schema and not _is_of(schema["type"], value, path):
+            return False
+        if "const" in schema and not _equal(schema["const"], value):
+            return False
+        if isinstance(schema.get("enum"), list) and not any(_equal(one, value) for one in schema["enum"]):
+            return False
+        if isinstance(value, dict):
+            if any(name not in value for name in _list(schema, "required", path)):
+                return False
+            members = _mapping(schema, "properties", path)
+            return all(
+                self._allows(inner, value[name], _within(path, name), level + 1)
+                for name, inner in members.items()
+                if name in value
+            )
+        return all(self._allows(each, value, path, level + 1) for each in _list(schema, "allOf", path))
+
+    def _resolved(self, reference: object, path: str) -> object:
+        problem = SchemaDefaultError(
+            f"the input schema refers to {_short(reference)} at {path or 'its root'!r}, which it does not contain"
+        )
+        if not isinstance(reference, str) or not reference.startswith("#"):
+            raise problem
+        found: Any = self._root
+        for step in reference[1:].split("/")[1:]:
+            name = step.replace("~1", "/").replace("~0", "~")
+            if not isinstance(found, dict) or name not in found:
+                raise problem
+            found = found[name]
+        return found
+
+
+def _mapping(schema: Mapping[str, Any], key: str, path: str) -> Mapping[str, Any]:
+    found = schema.get(key)
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise SchemaDefaultError(
+            f"{key!r} of {path or 'the input schema'!r} is {_short(found)}, not an object"
+        )
+    return found
+
+
+def _list(schema: Mapping[str, Any], key: str, path: str) -> list[Any]:
+    found = schema.get(key)
+    if found is None:
+        return []
+    if not isinstance(found, list):
+        raise SchemaDefaultError(
+            f"{key!r} of {path or 'the input schema'!r} is {_short(found)}, not an array"
+        )
+    return found
+
+
+def _is_of(types: object, value: Any, path: str) -> bool:
+    names = types if isinstance(types, list) else [types]
+    for name in names:
+        if not isinstance(name, str) or name not in _TYPES:
+            raise SchemaDefaultError(
+                f"the type of {path!r} in the input schema is {_short(types)}, which is unknown"
+            )
+        if not isinstance(value, _TYPES[name]) or (isinstance(value, bool) and name != "boolean"):
+            continue
+        if name == "integer" and isinstance(value, float) and not value.is_integer():
+            continue
+        return True
+    return False
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return _exact(one) == _exact(other)
+
+
+def _exact(value: Any) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004 - as much as a message needs
+
+
+def _within(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from toolgate import ConfigurationError, guarded_action, is_guarded
 from toolgate_integrations._arguments import Received
 
-__all__ = ["ToolActions", "ToolCall", "ToolNames", "fitting", "function_of"]
+__all__ = ["ToolActions", "ToolCall", "ToolNames", "function_of", "normalize_id"]
 
 logger = logging.getLogger("toolgate")
 
@@ -176,7 +176,7 @@ def function_of(*functions: object) -> object:
     return next((each for each in found if not is_guarded(each)), found[0] if found else None)
 
 
-def fitting(name: str | None) -> str | None:
+def normalize_id(name: str | None) -> str | None:
     """A framework's id as the gateway takes it: one that is too long or odd is a digest of itself."""
     if not name or not name.strip():
         return None

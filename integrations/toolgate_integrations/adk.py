@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import json
 import logging
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Final
 
 from toolgate import (
     ApprovalExpired,
@@ -19,10 +23,21 @@ from toolgate import (
     GuardError,
     is_guarded,
 )
-from toolgate_integrations._arguments import InvalidArgumentsError
-from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations._setup_errors import SETUP_ERRORS
-from toolgate_integrations._telling import areject, refusal_or_raise, shown
+from toolgate_integrations._arguments import with_signature_defaults
+from toolgate_integrations._options import OnHold, set_context
+from toolgate_integrations.base import (
+    SETUP_ERRORS,
+    ArgumentSchema,
+    Begun,
+    Bridge,
+    CustomSchema,
+    InvalidArgumentsError,
+    RawSchema,
+    ToolActions,
+    ToolCall,
+    describe_pending,
+    require,
+)
 
 require("adk")
 
@@ -31,28 +46,156 @@ from google.adk.events import Event
 from google.adk.plugins.base_plugin import BasePlugin
 from google.adk.tools.agent_tool import AgentTool
 from google.adk.tools.base_tool import BaseTool
+from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
-
-from toolgate_integrations._adk_calls import (
-    PAUSES,
-    Asked,
-    Open,
-    StoppedError,
-    asked_for,
-    confirms,
-    failure,
-    inside,
-    outer,
-    recordable,
-    schema_of,
-    served_by,
-    stopped,
-)
+from pydantic_core import to_jsonable_python
 
 __all__ = ["GuardPlugin"]
 
-OnHold = Literal["confirmation", "wait", "tell"]
+#: the framework's name of the calls by which it asks its user
+CONFIRMATION: Final = "adk_request_confirmation"
+
+
+class StoppedError(Exception):
+    """The tool asks its user for something, and is called again with the answer."""
+
+
+#: what a call stops by only to be made again
+PAUSES = (StoppedError, ApprovalPending)
+# The call of a tool inside which others are made. An agent that a tool runs has a session that is thrown away: it
+# cannot pause.
+_outer: ContextVar[ToolCall | None] = ContextVar("toolgate_adk_outer", default=None)
+
+
+@dataclass(slots=True)
+class Open:
+    """A call that was let through, and has not ended.
+
+    Attributes:
+        context: The framework's context, the same in all callbacks of a call.
+        call: The call.
+        begun: What records it; None for a function that asks and records by itself.
+        around: What holds while it runs.
+    """
+
+    context: ToolContext
+    call: ToolCall
+    begun: Begun | None
+    around: ExitStack = field(default_factory=ExitStack)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a session keeps of a call that waits for its user.
+
+    Attributes:
+        author: The agent that makes the call.
+        request: The framework's request.
+        approval_id: The gateway's; None if the framework asks by itself.
+    """
+
+    author: str
+    request: types.FunctionCall
+    approval_id: str | None
+
+
+def outer() -> ToolCall | None:
+    """The call of a tool inside which this is, if it is inside one."""
+    return _outer.get()
+
+
+def inside(call: ToolCall) -> AbstractContextManager[None]:
+    """While a tool runs."""
+    return set_context(_outer, _outer.get() or call)
+
+
+def asked_for(events: Sequence[Event], wanted: str | None) -> Asked | None:
+    """What a session says of a request, by its id or by the id of the call it is about; the newest."""
+    for event in reversed(events):
+        for request in event.get_function_calls():
+            original = (request.args or {}).get("originalFunctionCall")
+            if request.name != CONFIRMATION or not isinstance(original, Mapping) or wanted is None:
+                continue
+            if wanted in (request.id, original.get("id")):
+                said = (request.args or {}).get("toolConfirmation")
+                payload = said.get("payload") if isinstance(said, Mapping) else None
+                approval_id = payload.get("approval_id") if isinstance(payload, Mapping) else None
+                return Asked(event.author, request, approval_id if isinstance(approval_id, str) else None)
+    return None
+
+
+def confirms(part: types.Part) -> str | None:
+    """The id of the request that a part of a user's message says yes to; None for anything else."""
+    answer = part.function_response
+    if answer is None or answer.name != CONFIRMATION or not isinstance(answer.response, Mapping):
+        return None
+    said: Any = answer.response
+    if set(said) == {"response"}:
+        # As the framework's own client writes it.
+        try:
+            said = json.loads(said["response"])
+        except (TypeError, ValueError):
+            return None
+    return answer.id if isinstance(said, Mapping) and said.get("confirmed") is True else None
+
+
+def stopped(context: ToolContext) -> bool:
+    """Whether a tool that has come back only asks its user for something."""
+    name = context.function_call_id
+    asked = (context.actions.requested_tool_confirmations, context.actions.requested_auth_configs)
+    return any(name in each for each in asked)
+
+
+def failure(result: object) -> str | None:
+    """What a tool's answer says went wrong, by the framework's convention or the one of MCP."""
+    if not isinstance(result, Mapping):
+        return None
+    if result.get("isError") is True:
+        return str(result.get("content"))
+    return str(result["error"]) if result.get("error") else None
+
+
+def recordable(error: BaseException) -> Exception:
+    """What ended a call, as it is recorded: a run that is cancelled says so by what is no Exception."""
+    return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
+
+
+def schema_of(tool: BaseTool) -> ArgumentSchema:
+    """Return the schema by which the framework converts the arguments of a tool's calls."""
+    if not isinstance(tool, FunctionTool):
+        return RawSchema()
+    own = {"tool_context", "input_stream", *getattr(tool, "_ignore_params", ())}
+
+    def receive(sent: dict[str, Any]) -> dict[str, Any]:
+        validate = getattr(tool, "_preprocess_args_with_validation", None)
+        # Some versions have no method that also returns errors.
+        found, errors = (tool._preprocess_args(sent), []) if validate is None else validate(sent)  # noqa: SLF001 - the one place where it converts
+        if errors:
+            raise ValueError("\n".join(errors))
+        parameters = inspect.signature(tool.func).parameters
+        if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            # It leaves out what the function does not take.
+            found = {name: value for name, value in found.items() if name in parameters}
+        found = {name: value for name, value in found.items() if name not in own}
+        return with_signature_defaults(found, tool.func, own)
+
+    return CustomSchema(receive, lambda received: to_jsonable_python(dict(received), by_alias=True))
+
+
+def served_by(tool: BaseTool) -> tuple[str | None, str | None]:
+    """The server of a remote tool by the name it has here, its prefix, and the tool's own name there.
+
+    Returns:
+        The server is None for a tool of this process, and empty for a server without a prefix.
+    """
+    if not any(each.__module__.startswith("google.adk.tools.mcp_tool.") for each in type(tool).__mro__):
+        return None, None
+    own_name = str(getattr(tool, "raw_mcp_tool", tool).name)
+    prefix = tool.name.removesuffix(own_name)
+    return ("" if prefix == tool.name else prefix.rstrip("_")), own_name
+
+
 _WHY = "rejected where the session is gone on with"
 _REJECTED = "Not done: it was rejected. Do not ask for it again."
 _ENDED = "Not done: its approval request has ended. Asking again makes a new request."
@@ -63,12 +206,14 @@ class GuardPlugin(BasePlugin):
     """Guards every tool call of an app, of all its agents; list it first.
 
     Args:
-        guard: The guard that asks; None is the environment's.
-        tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
+        guard: The guard; None for the guard that is configured by the environment.
+        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is
             `tools.<name>`, and `<prefix>.<name>` for those of MCP servers.
         agents: Agent ids by the names given to `LlmAgent(name=…)`.
-        on_hold: What a held call does: `confirmation` ends the run with the framework's own request, `wait` waits for
-            the person within the run, `tell` lets the model read that it waits.
+        on_hold: Reaction to a call that requires an approval. `pause`: the run ends with the framework's own request.
+            `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
+            the model reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
         name: The plugin's name in the app.
 
     Raises:
@@ -81,12 +226,19 @@ class GuardPlugin(BasePlugin):
         *,
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
-        on_hold: OnHold = "confirmation",
+        on_hold: OnHold = "pause",
+        hold_timeout: float | None = None,
         name: str = "toolgate",
     ) -> None:
         super().__init__(name=name)
-        valid_on_hold(on_hold, "confirmation")
-        self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+        self._bridge = Bridge(
+            guard,
+            tool_actions=tool_actions,
+            agents=agents,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+            can_pause=True,
+        )
         # By the identity of the framework's context, which is kept with it.
         self._open: dict[int, Open] = {}
         self._undecided: dict[str, list[Asked]] = {}
@@ -125,9 +277,7 @@ class GuardPlugin(BasePlugin):
         except GuardError as error:
             return self._told(tool_context, error)
         opened = Open(tool_context, call, begun)
-        opened.around.enter_context(
-            self._bridge.bearing(call, PAUSES) if begun is None else self._bridge.within(call)
-        )
+        opened.around.enter_context(self._bridge.acting(call, PAUSES, is_named=begun is None))
         opened.around.enter_context(inside(call))
         self._open[id(tool_context)] = opened
         task = asyncio.current_task()
@@ -231,12 +381,12 @@ class GuardPlugin(BasePlugin):
         expired = ApprovalExpired(
             action=action, agent_id=newest.agent_id or "", approval_id=asked.approval_id
         )
-        return {"error": refusal_or_raise(expired)}
+        return {"error": self._bridge.refusal(expired)}
 
     async def _rejected(self, call: ToolCall, context: ToolContext) -> dict[str, Any]:
         """Take a no; whose request it is, the session says, and not the answer."""
         asked = asked_for(context.session.events, context.function_call_id)
-        await areject(self._bridge, call, _WHY, None if asked is None else asked.approval_id)
+        await self._bridge.areject(call, _WHY, None if asked is None else asked.approval_id)
         return {"error": _REJECTED}
 
     def _told(self, context: ToolContext, error: GuardError) -> dict[str, Any]:
@@ -245,14 +395,14 @@ class GuardPlugin(BasePlugin):
             self._bridge.report(error)
         pauses = isinstance(error, ApprovalPending) and self._pauses(context)
         if isinstance(error, ApprovalPending) and pauses:
-            context.request_confirmation(hint=error.reason, payload=shown(error))
+            context.request_confirmation(hint=error.reason, payload=describe_pending(error))
             # Or else the model is asked again at once.
             context.actions.skip_summarization = True
-        return {"error": refusal_or_raise(error, paused=pauses)}
+        return {"error": self._bridge.refusal(error, paused=pauses)}
 
     def _pauses(self, context: ToolContext) -> bool:
         within = outer() is not None
-        return self._bridge.on_hold == "confirmation" and bool(context.function_call_id) and not within
+        return self._bridge.on_hold == "pause" and bool(context.function_call_id) and not within
 
     def _closed(self, context: ToolContext) -> Open | None:
         opened = self._open.pop(id(context), None)
@@ -274,7 +424,7 @@ class GuardPlugin(BasePlugin):
         function = getattr(tool, "func", None)
         around = outer()
         # A model that was told asks again by another id: bound to this one, its approval would be of no use to it.
-        waits = self._bridge.on_hold == "wait" and not is_guarded(function)
+        waits = self._bridge.on_hold == "wait" and self._bridge.names_calls and not is_guarded(function)
         run_id = context.session.id if around is None else around.run_id
         call_id = context.function_call_id
         received = self._bridge.received.of(tool.name, arguments, schema_of(tool), run_id, call_id)

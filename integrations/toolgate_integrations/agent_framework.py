@@ -3,45 +3,266 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import Any, Literal
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any, Final
+from uuid import UUID
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError, is_guarded
 from toolgate_integrations._arguments import with_signature_defaults
-from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations._setup_errors import SETUP_ERRORS
-from toolgate_integrations._telling import shown
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._options import OnHold, set_context
+from toolgate_integrations.base import (
+    Bridge,
+    ToolActions,
+    ToolCall,
+    describe_pending,
+    refusal_text,
+    require,
+)
 
 require("agent_framework")
 
 from agent_framework import (
+    AgentContext,
     AgentMiddleware,
+    AgentSession,
     Content,
     FunctionInvocationContext,
     FunctionMiddleware,
+    FunctionTool,
     MiddlewareFailure,
+    MiddlewareTermination,
+    UserInputRequiredException,
 )
-
-from toolgate_integrations._agent_framework_calls import (
-    PAUSES,
-    AskedBehindError,
-    Behind,
-    arguments_of,
-    kept,
-    request_id,
-)
-from toolgate_integrations._agent_framework_runs import (
-    RUN,
-    Run,
-    RunMiddleware,
-    forget,
-    remember,
-    served_by,
-)
+from pydantic_core import to_jsonable_python
 
 __all__ = ["GuardMiddleware", "GuardSetupError", "MisplacedGuardError"]
 
-OnHold = Literal["approval", "wait", "tell"]
+#: under which the runtime arguments of a run's tools have the run; the hook takes it out before the tool
+RUN: Final = "toolgate_run"
+# In the session's state: the calls that wait, by the id of the framework's request.
+_HELD: Final = "toolgate_held"
+_WHY: Final = "rejected where the run is gone on with"
+# The run whose tool is running. An agent that a tool runs cannot pause: its caller makes an error of it.
+_outer: ContextVar[Run | None] = ContextVar("toolgate_agent_framework_outer", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of an agent.
+
+    Attributes:
+        agent: The agent.
+        session_id: The session it is part of; of an agent that is a tool, its caller's: its own is made anew each time.
+        pauses: Whether a call of it can be gone on with: its caller gave a session, and is no tool.
+        tools: Those of the agent, and of this run only.
+        paused: The requests it has paused for.
+    """
+
+    agent: object
+    session_id: str | None
+    pauses: bool
+    tools: tuple[object, ...]
+    paused: set[str] = field(default_factory=set)
+
+    @property
+    def name(self) -> str | None:
+        """The agent's name."""
+        return getattr(self.agent, "name", None)
+
+
+class RunMiddleware(AgentMiddleware):
+    """Tells the guard of calls which run they belong to, and takes the rejections a run is gone on with.
+
+    Args:
+        bridge: Takes them to the gateway.
+    """
+
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+
+    async def process(self, context: AgentContext, call_next: Callable[[], Awaitable[None]]) -> None:
+        """Go on with the run."""
+        given, outer, session = context.function_invocation_kwargs, _outer.get(), context.session
+        callers = given.get("session")
+        if outer is None and isinstance(callers, AgentSession):
+            # The framework gives a tool its caller's: so this agent is one, of a caller that is not guarded.
+            session = callers
+        pauses = session is not None and session is context.session and outer is None
+        session_id = None if session is None else session.session_id
+        run = Run(context.agent, session_id if outer is None else outer.session_id, pauses, _tools(context))
+        former = given.get(RUN)
+        if isinstance(former, Run):
+            # Middleware in front runs the agent once more.
+            run.paused.update(former.paused)
+        given[RUN] = run
+        if context.session is not None:
+            for message in context.messages:
+                for content in message.contents:
+                    # Anything but a plain True is a no to the framework.
+                    if content.type == "function_approval_response" and content.approved is not True:
+                        await self._rejected(content, run, context.session)
+        await call_next()
+
+    async def _rejected(self, answer: Content, run: Run, session: AgentSession) -> None:
+        """What the run's caller brings back is compared with nothing but the session: only its request is looked up."""
+        held = forget(session, answer.id)
+        if held is None:
+            return
+        tool = next((each for each in run.tools if getattr(each, "name", None) == held["name"]), None)
+        call = ToolCall(
+            held["name"],
+            held["arguments"],
+            call_id=answer.id,
+            run_id=session.session_id,
+            agent=run.name,
+            function=getattr(tool, "func", None),
+            server=held["server"],
+            own_name=held["own_name"],
+        )
+        await self._bridge.areject(call, _WHY, held["approval_id"])
+
+
+def running(run: Run | None) -> AbstractContextManager[None]:
+    """While a tool of a run is running; agents that it runs cannot pause."""
+    return set_context(_outer, run or _outer.get())
+
+
+def remember(
+    session: AgentSession, request_id: str, call: ToolCall, approval_id: str, arguments: Mapping[str, Any]
+) -> None:
+    """Keep in the session what a call that waits would be rejected as."""
+    session.state.setdefault(_HELD, {})[request_id] = {
+        "name": call.name,
+        "arguments": dict(arguments),
+        "server": call.server,
+        "own_name": call.own_name,
+        "approval_id": approval_id,
+    }
+
+
+def forget(session: AgentSession | None, request_id: str | None) -> dict[str, Any] | None:
+    """Take out of the session what is kept of a call, if anything is."""
+    held = None if session is None else session.state.get(_HELD)
+    found = held.pop(request_id, None) if isinstance(held, dict) else None
+    return found if isinstance(found, dict) else None
+
+
+def served_by(tool: FunctionTool, run: Run | None) -> tuple[str | None, str | None]:
+    """The server of a remote tool by the name it has here, and the tool's own name there.
+
+    Returns:
+        The server is None for a tool of this process, and empty for one that the run does not know.
+    """
+    own_name = (tool.additional_properties or {}).get("_mcp_remote_name")
+    if not isinstance(own_name, str):
+        return None, None
+    for each in () if run is None else run.tools:
+        functions = getattr(each, "functions", ())
+        if any(one.name == tool.name for one in functions):
+            return str(getattr(each, "name", "")), own_name
+    return "", own_name
+
+
+def _tools(context: AgentContext) -> tuple[object, ...]:
+    options: Any = getattr(context.agent, "default_options", None) or {}
+    given: list[object] = [options.get("tools"), getattr(context.agent, "mcp_tools", None), context.tools]
+    given.append((context.options or {}).get("tools"))
+    listed: list[object] = []
+    for each in given:
+        listed += each if isinstance(each, list | tuple) else [each]
+    return tuple(each for each in listed if each is not None)
+
+
+class AskedBehindError(Exception):
+    """Something behind the guard asks for approval in the framework: the tool has not run, and comes again."""
+
+
+#: what a call stops by only to be made again
+PAUSES = (AskedBehindError, ApprovalPending, UserInputRequiredException)
+
+
+class Behind:
+    """Runs what is behind the guard with the arguments that were approved.
+
+    Args:
+        context: The framework's context of the call.
+        run: The run it is part of, if that is known.
+        arguments: What the gateway is asked about.
+        call_next: Runs it.
+
+    Attributes:
+        ended: By what it ended the run, if it did.
+    """
+
+    def __init__(
+        self,
+        context: FunctionInvocationContext,
+        run: Run | None,
+        arguments: Mapping[str, Any],
+        call_next: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._context, self._run, self._arguments, self._call_next = context, run, arguments, call_next
+        self.ended: MiddlewareTermination | None = None
+
+    async def __call__(self, approved: dict[str, Any]) -> None:
+        """Run it.
+
+        Raises:
+            AskedBehindError: It asked for approval instead.
+        """
+        context = self._context
+        if any(value is not self._arguments.get(name) for name, value in approved.items()):
+            # The framework would ask once more for what was changed after its own request.
+            context.metadata.pop("_approved_function_arguments", None)
+            context.arguments = approved
+        try:
+            with running(self._run):
+                await self._call_next()
+        except MiddlewareTermination as termination:
+            # It ends the run, and is no failure of the tool.
+            self.ended = termination
+        if isinstance(context.result, Content) and context.result.type == "function_approval_request":
+            raise AskedBehindError
+
+
+def request_id(context: FunctionInvocationContext) -> str:
+    """The framework's name of this one call; the provider's may come again in another turn."""
+    found = context.metadata.get("function_call_occurrence_id") or context.metadata["call_id"]
+    return str(found)
+
+
+def arguments_of(context: FunctionInvocationContext) -> dict[str, Any]:
+    """The arguments as the tool would be given them; as the model wrote them, if they do not fit."""
+    given = context.arguments
+    return dict(given) if isinstance(given, Mapping) else given.model_dump(exclude_unset=True)
+
+
+def kept(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Arguments as a session keeps them; None for those whose call cannot pause.
+
+    These are what no session can keep, and what the framework takes no approval for: gone on with, it would end the run.
+    """
+    try:
+        found: dict[str, Any] = to_jsonable_python(dict(arguments))
+        return found if _takes_approval(dict(arguments)) else None
+    except Exception:  # noqa: BLE001 - a value of any class may raise anything while it is written down
+        return None
+
+
+def _takes_approval(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(_takes_approval(each) for item in value.items() for each in item)
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(_takes_approval(each) for each in value)
+    return value is None or isinstance(value, str | bytes | int | float) or type(value) in _IMMUTABLE
+
+
+# Besides JSON's own, those that the framework knows to stay what they are: of an Enum or a Path it does not.
+_IMMUTABLE: Final = frozenset({date, datetime, time, timedelta, Decimal, UUID})
 
 
 class MisplacedGuardError(ConfigurationError, MiddlewareFailure):
@@ -65,12 +286,14 @@ class GuardMiddleware(FunctionMiddleware):
     """Guards every tool call of an agent; given to it with a star, as it is two middlewares.
 
     Args:
-        guard: The guard that asks; None is the environment's.
-        tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
+        guard: The guard; None for the guard that is configured by the environment.
+        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is
             `tools.<name>`, and `<server>.<name>` for those of MCP servers.
         agents: Agent ids by the names given to `Agent(name=…)`.
-        on_hold: What a held call does: `approval` pauses the run with the framework's own approval request, `wait`
-            waits for the person within the run, `tell` lets the model read that it waits.
+        on_hold: Reaction to a call that requires an approval. `pause`: the run pauses with the framework's own
+            approval request. `wait`: wait for the approver within the run. `raise`: end the run with
+            `ApprovalPending`. `notify_model`: the model reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
 
     Raises:
         ConfigurationError: An argument is wrong.
@@ -82,12 +305,19 @@ class GuardMiddleware(FunctionMiddleware):
         *,
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
-        on_hold: OnHold = "approval",
+        on_hold: OnHold = "pause",
+        hold_timeout: float | None = None,
     ) -> None:
-        valid_on_hold(on_hold, "approval")
-        self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
-        self._on_hold = on_hold
-        self._needs_runs = on_hold == "approval" or bool(agents)
+        self._bridge = Bridge(
+            guard,
+            tool_actions=tool_actions,
+            agents=agents,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+            can_pause=True,
+        )
+        self._on_hold = self._bridge.on_hold
+        self._needs_runs = self._on_hold == "pause" or bool(agents)
         self._runs = RunMiddleware(self._bridge)
 
     def __iter__(self) -> Iterator[AgentMiddleware | FunctionMiddleware]:
@@ -115,7 +345,7 @@ class GuardMiddleware(FunctionMiddleware):
         self, context: FunctionInvocationContext, run: Run | None, call_next: Callable[[], Awaitable[None]]
     ) -> None:
         arguments = arguments_of(context)
-        args = kept(arguments) if run is not None and run.pauses and self._on_hold == "approval" else None
+        args = kept(arguments) if run is not None and run.pauses and self._on_hold == "pause" else None
         # What the framework leaves out has the default of the function.
         own = getattr(context.function, "_context_parameter_name", None)
         told = with_signature_defaults(arguments, context.function.func, () if own is None else (own,))
@@ -129,7 +359,7 @@ class GuardMiddleware(FunctionMiddleware):
             pass
         except MiddlewareFailure:
             raise
-        except SETUP_ERRORS as error:
+        except self._bridge.fatal as error:
             raise GuardSetupError(str(error)) from error
         except ApprovalPending as pending:
             if run is not None and args is not None and not again:
@@ -149,7 +379,7 @@ class GuardMiddleware(FunctionMiddleware):
         if run is None and self._needs_runs:
             raise MisplacedGuardError(
                 f"the guard of the tool {context.function.name!r} is not told of runs, or is given twice; use "
-                "middleware=[…, *GuardMiddleware()] once, or on_hold='wait' or 'tell' and no agents without an agent"
+                "middleware=[…, *GuardMiddleware()] once, or on_hold='wait' or 'notify_model' and no agents without an agent"
             )
         return run if isinstance(run, Run) else None
 
@@ -164,7 +394,7 @@ class GuardMiddleware(FunctionMiddleware):
         server, own_name = served_by(context.function, run)
         function = context.function.func
         # A model that was told asks again by another id: bound to this one, its approval would be of no use to it.
-        waits = self._on_hold == "wait" and not is_guarded(function)
+        waits = self._on_hold == "wait" and self._bridge.names_calls and not is_guarded(function)
         session_id = None if run is None else run.session_id
         return ToolCall(
             context.function.name,
@@ -192,5 +422,5 @@ class GuardMiddleware(FunctionMiddleware):
             call_id=context.metadata["call_id"], name=call.name, arguments=args, id=name
         )
         return Content.from_function_approval_request(
-            id=name, function_call=called, additional_properties=shown(pending)
+            id=name, function_call=called, additional_properties=describe_pending(pending)
         )

@@ -3,81 +3,399 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
-from typing import Any, ClassVar, TypeVar
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Final, TypeVar
+from weakref import WeakKeyDictionary
 
-from toolgate import ConfigurationError, Guard
-from toolgate_integrations._base import ToolActions, require, valid_on_hold
+from toolgate import ApprovalPending, ConfigurationError, GatewayUnavailable, Guard, GuardError, is_guarded
+from toolgate_integrations._arguments import receive_or_keep
+from toolgate_integrations._drivers import Request, Steps, adrive, drive, invoke
+from toolgate_integrations._options import OnHold, set_context
+from toolgate_integrations.base import (
+    AnnotatedSchema,
+    ArgumentSchema,
+    Bridge,
+    RawSchema,
+    ToolActions,
+    ToolCall,
+    require,
+)
+from toolgate_integrations.refusals import refusal_text
 
 require("agno")
 
 from agno.agent import Agent
+from agno.exceptions import RetryAgentRun, StopAgentRun
+from agno.models.response import ToolExecution
 from agno.run.agent import RunOutput
-
-from toolgate_integrations._agno_resume import Waking
-from toolgate_integrations._agno_tools import AgnoBridge, OnHold, guarded_tool
+from agno.run.requirement import RunRequirement
+from agno.tools import Toolkit, tool
+from agno.tools.function import Function, FunctionCall
 
 __all__ = ["GuardedAgent", "aresume", "guard_agent", "resume"]
+
+#: in a resumed run: the stable ids of its calls, by the framework's ids
+NAMES: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("toolgate_agno_names", default=None)
+
+
+@dataclass
+class _Begun:
+    """A call that the framework is about to execute. The framework does not pass it to hooks."""
+
+    call: FunctionCall
+    #: the call whose hook runs the agent that makes this call
+    outer: _Begun | None
+    #: whether the guard's hook was reached
+    ran: bool = False
+
+    @property
+    def hook(self) -> object:
+        """The guard's hook of the tool."""
+        return getattr(self.call.function.pre_hook, "toolgate_hook", None)
+
+
+_BEGUN: Final[ContextVar[_Begun | None]] = ContextVar("toolgate_agno_begun", default=None)
+
+
+def _begin(call: FunctionCall) -> None:
+    outer = _BEGUN.get()
+    while outer is not None and outer.ran:
+        outer = outer.outer
+    _BEGUN.set(_Begun(call, outer))
+
+
+class AgnoBridge(Bridge):
+    """Bridge of one agent; `setup_errors` contains the errors that end runs, by run id."""
+
+    def __init__(self, guard: Guard | None, **options: Any) -> None:
+        super().__init__(guard, **options)
+        self.setup_errors: dict[str, Exception] = {}
+
+
+class _Hook:
+    """Hook around a tool.
+
+    It is not a coroutine function: the framework omits such hooks in synchronous runs, and the tool would run.
+    """
+
+    def __init__(self, bridge: AgnoBridge, function: object) -> None:
+        self._bridge, self._function = bridge, function
+
+    def __call__(self, function_call: Callable[..., Any]) -> Any:
+        called = self._called()
+        names, context = NAMES.get(), called.function._run_context  # noqa: SLF001 - hooks are given the same
+        received = receive_or_keep(called.arguments or {}, schema_of(self._bridge, called.function.name))
+        call = ToolCall(
+            called.function.name,
+            received.values,
+            received=received,
+            call_id=None if names is None else names.get(called.call_id or ""),
+            run_id=None if context is None else context.session_id,
+            agent=getattr(called.function._agent, "name", None),  # noqa: SLF001 - likewise
+            function=self._function,
+        )
+        steps = self._guarded(call, called, function_call)
+        return adrive(steps) if inspect.iscoroutinefunction(function_call) else drive(steps)
+
+    def _guarded(self, call: ToolCall, called: FunctionCall, function_call: Callable[..., Any]) -> Steps[Any]:
+        asked = called.arguments
+        try:
+            begun = yield from self._bridge.begin_steps(call)
+            tool = invoke(lambda: function_call(**_taken(called, call.to_send(begun.arguments))))
+            return (yield from begun.steps(tool))
+        except ApprovalPending as pending:
+            if call.call_id is None or called.arguments is not asked:
+                # With other arguments the tool has begun, and the approval is for another call inside it.
+                raise self._refused(called, pending) from pending
+            # Too late to pause: the framework pauses before hooks run, and may not execute the call again.
+            yield from self._bridge.reject_steps(call, _TOO_LATE, pending.approval_id, final=False)
+            raise RetryAgentRun(_TOO_LATE) from pending
+        except GuardError as error:
+            raise self._refused(called, error) from error
+
+    def _called(self) -> FunctionCall:
+        """Return the call that the framework executes; another hook may execute it again, to retry it.
+
+        Raises:
+            RetryAgentRun: The call cannot be identified.
+        """
+        begun = _BEGUN.get()
+        if begun is not None and begun.hook is not self and begun.ran:
+            # Another hook ran an agent, whose calls are over.
+            begun = begun.outer
+        if begun is None or begun.hook is not self:
+            raise RetryAgentRun(_UNSEEN)
+        if begun.ran and begun.outer is not None and begun.outer.hook is self:
+            # Of two calls of the same tool, one within the other, it may be either.
+            raise RetryAgentRun(_UNSEEN)
+        begun.ran = True
+        return begun.call
+
+    def _refused(self, called: FunctionCall, error: GuardError) -> Exception:
+        """Return the exception that shows a refusal to the model, or ends a run whose error the agent then raises."""
+        if not isinstance(error, self._bridge.fatal):
+            # The framework prints any other exception with its traceback.
+            return RetryAgentRun(refusal_text(error))
+        context = called.function._run_context  # noqa: SLF001 - hooks are given the same
+        if context is None:
+            return error
+        self._bridge.setup_errors[context.run_id] = error
+        return StopAgentRun("Not done: the permission gateway could not be asked.")
+
+
+class _GuardedFunction(Function):
+    """A tool whose last hook is always the guard's, because an agent's hooks replace those of a tool."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "tool_hooks":
+            hook = getattr(self.pre_hook, "toolgate_hook", None)
+            value = [*(each for each in value or () if each is not hook), hook]
+        super().__setattr__(name, value)
+
+
+def _before(hook: _Hook, own: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Return a `pre_hook` that notes the call, and then runs the tool's own `pre_hook`."""
+
+    def before(fc: FunctionCall, agent: Any, team: Any, run_context: Any) -> None:
+        _begin(fc)
+        if own is not None:
+            own(**_wanted(own, fc=fc, agent=agent, team=team, run_context=run_context))
+
+    async def abefore(fc: FunctionCall, agent: Any, team: Any, run_context: Any) -> None:
+        _begin(fc)
+        if own is not None:
+            await own(**_wanted(own, fc=fc, agent=agent, team=team, run_context=run_context))
+
+    chosen: Any = abefore if inspect.iscoroutinefunction(own) else before
+    chosen.toolgate_hook = hook
+    return chosen  # type: ignore[no-any-return]  # a function that bears its hook
+
+
+def guarded_tool(given: Any, bridge: AgnoBridge) -> Any:
+    """Return a guarded tool; tools that the model's provider runs are returned unchanged."""
+    if isinstance(given, Toolkit):
+        return _guarded_toolkit(given, bridge)
+    if isinstance(given, Function):
+        return _guarded(given._per_run_copy(), bridge, given.entrypoint)  # noqa: SLF001 - what a run takes
+    if callable(given):
+        # By the decorator where `@approval` has left its mark: nothing else reads it.
+        marked = hasattr(given, "_agno_approval_type")
+        try:
+            made = tool(given) if marked else Function.from_callable(given)
+        except Exception as error:
+            raise ConfigurationError(
+                f"the tool {given!r} is none that Agno can call ({type(error).__name__}); pass a function"
+            ) from error
+        return _guarded(made, bridge, given)
+    return given
+
+
+def schema_of(bridge: Bridge, name: str) -> ArgumentSchema:
+    """Return the schema by which the framework converts the arguments of a tool."""
+    with _lock:
+        return _schemas.get(bridge, {}).get(name, RawSchema())
+
+
+def _guarded_toolkit(toolkit: Toolkit, bridge: AgnoBridge) -> Toolkit:
+    """Return a copy for one run. Its functions are read late, because a server's are known once it is connected."""
+    guarded = copy.copy(toolkit)
+
+    def of(functions: Mapping[str, Function]) -> dict[str, Any]:
+        return {name: guarded_tool(each, bridge) for name, each in functions.items()}
+
+    vars(guarded)["get_functions"] = lambda: of(toolkit.get_functions())
+    vars(guarded)["get_async_functions"] = lambda: of(toolkit.get_async_functions())
+    return guarded
+
+
+def _guarded(function: Function, bridge: AgnoBridge, original: object) -> Function:
+    body: Any = original if callable(original) else None
+    with _lock:
+        # By the name: a call that is looked at before the run goes on has no tool.
+        _schemas.setdefault(bridge, {})[function.name] = AnnotatedSchema(body, _OWN)
+    hooks = function.tool_hooks
+    function.pre_hook = _before(_Hook(bridge, original), function.pre_hook)
+    object.__setattr__(function, "__class__", _GuardedFunction)
+    function.tool_hooks = hooks
+    # A call that pauses for input that only the framework's user can give is left as it is.
+    asks = function.external_execution or function.requires_user_input or function.name in _ASKING
+    if bridge.on_hold == "pause" and not (asks or is_guarded(original)):
+        if function.requires_confirmation:
+            raise ConfigurationError(
+                f"the tool {function.name!r} has requires_confirmation, and where held calls pause the run the gateway "
+                "says which do; take it away, or use guard_agent(…, on_hold='wait') or 'notify_model'"
+            )
+        function.requires_confirmation = True
+    return function
+
+
+def _wanted(own: Callable[..., Any], **offered: Any) -> dict[str, Any]:
+    return {name: offered[name] for name in inspect.signature(own).parameters if name in offered}
+
+
+def _taken(called: FunctionCall, approved: dict[str, Any]) -> dict[str, Any]:
+    # The framework runs the tool with these, whatever a hook hands on.
+    called.arguments = approved
+    return approved
+
+
+# The framework fills these in by their names.
+_OWN: Final = {"self", "agent", "team", "run_context", "session_state", "dependencies", "fc"} | {
+    *("images", "videos", "audios", "files")
+}
+_ASKING: Final = {"get_user_input", "ask_user"}
+_schemas: Final[WeakKeyDictionary[Bridge, dict[str, ArgumentSchema]]] = WeakKeyDictionary()
+_lock: Final = threading.Lock()
+_UNSEEN: Final = "Not done: the guard was not told which call this is. Tell the operator."
+_TOO_LATE: Final = "Not done: it needs a person now. Ask for it again."
+
+
+@dataclass
+class Waking:
+    """One attempt to resume a paused run.
+
+    The framework treats an undecided call as rejected, so the run is resumed only when all its calls are decided.
+    """
+
+    bridge: Bridge
+    agent: str | None
+    run: RunOutput
+    names: dict[str, str] = field(default_factory=dict)
+
+    def settle(self) -> Steps[bool]:
+        """Operation that looks up each call that the run is paused for; the result is whether all are decided."""
+        for execution, call in self._calls():
+            if self._rejected(execution):
+                yield from self.bridge.reject_steps(
+                    call, execution.confirmation_note or "", self._approval_id(execution)
+                )
+                continue
+            try:
+                self._note(execution, (yield from self.bridge.find_pending_steps(call)))
+            except GatewayUnavailable:
+                # The call's own check shows this to the model.
+                self._note(execution, None)
+        return self._decided()
+
+    def named(self) -> AbstractContextManager[None]:
+        """Give the calls of the resumed run the ids under which they were checked."""
+        return set_context(NAMES, self.names)
+
+    def _calls(self) -> Iterator[tuple[ToolExecution, ToolCall]]:
+        # The provider's ids of calls may start at 0 in each turn, so the framework's id of the requirement is used.
+        for each in self._paused():
+            requirement = self._requirement(each)
+            name = f"{self.run.run_id}:{each.tool_call_id if requirement is None else requirement.id}"
+            self.names[each.tool_call_id or ""] = name
+            tool = each.tool_name or ""
+            call = ToolCall(
+                tool,
+                receive_or_keep(each.tool_args or {}, schema_of(self.bridge, tool)).values,
+                call_id=name,
+                run_id=self.run.session_id,
+                agent=self.agent,
+            )
+            yield each, call
+
+    def _paused(self) -> list[ToolExecution]:
+        return [each for each in self.run.tools or () if each.requires_confirmation and each.result is None]
+
+    def _requirement(self, execution: ToolExecution) -> RunRequirement | None:
+        """Return the framework's requirement for a call. In a stored run, the requirement has a copy of the call."""
+        for each in reversed(self.run.requirements or []):
+            if each.tool_execution is not None and each.tool_execution.tool_call_id == execution.tool_call_id:
+                return each
+        return None
+
+    def _approval_id(self, execution: ToolExecution) -> str | None:
+        requirement = self._requirement(execution)
+        copied = None if requirement is None else requirement.tool_execution
+        return execution.approval_id or (None if copied is None else copied.approval_id)
+
+    def _rejected(self, execution: ToolExecution) -> bool:
+        requirement = self._requirement(execution)
+        if requirement is not None and requirement.confirmation is False:
+            execution.confirmed, execution.confirmation_note = False, requirement.confirmation_note
+        return execution.confirmed is False
+
+    def _note(self, execution: ToolExecution, pending: ApprovalPending | None) -> None:
+        for each in self._confirm(execution, None if pending else True):
+            each.approval_id = None if pending is None else pending.approval_id
+
+    def _confirm(self, execution: ToolExecution, confirmed: bool | None) -> list[ToolExecution]:  # noqa: FBT001 - the framework's value
+        """Set the confirmation of a call, and return the call and its copy in the requirement."""
+        requirement = self._requirement(execution)
+        copies = [execution]
+        if requirement is not None:
+            requirement.confirmation = confirmed
+            copies += [] if requirement.tool_execution is None else [requirement.tool_execution]
+        for each in copies:
+            each.confirmed = confirmed
+        return copies
+
+    def _decided(self) -> bool:
+        calls = self._paused()
+        if not self.run.active_requirements and all(each.confirmed is not None for each in calls):
+            return True
+        for each in calls:
+            if each.confirmed:
+                # Allowed, and not executed yet: it is checked again.
+                self._confirm(each, None)
+        return False
+
 
 A = TypeVar("A", bound=Agent)
 
 
 class GuardedAgent(Agent):
-    """An agent whose every tool call is asked for; made by `guard_agent`.
+    """An agent whose tool calls are checked; made by `guard_agent`.
 
-    Its copies are guarded too, as each guarded agent has a class of its own.
-
-    Attributes:
-        bridge: Asks and records.
+    Each guarded agent has its own class, so that its copies are guarded too.
     """
 
     bridge: ClassVar[AgnoBridge]
 
     def get_tools(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """The tools of one run, guarded: also those that were added later, and those the framework adds.
-
-        Raises:
-            ConfigurationError: A tool pauses by itself where held calls pause the run.
-        """
+        """Return the guarded tools of one run, also tools that were added later and those of the framework."""
         return [guarded_tool(tool, self.bridge) for tool in super().get_tools(*args, **kwargs)]
 
     async def aget_tools(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """As `get_tools`."""
+        """Asynchronous form of `get_tools`."""
         return [guarded_tool(tool, self.bridge) for tool in await super().aget_tools(*args, **kwargs)]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """As of any agent.
-
-        Raises:
-            ConfigurationError: A call was not carried out because of the settings or the API key.
-            GatewayProtocolError: A call was not carried out because what answered is not the gateway.
-        """
+        """Run the agent; an error that must end the run is raised here, since the framework keeps a tool's errors."""
         return self._ended(super().run(*args, **kwargs))
 
     def arun(self, *args: Any, **kwargs: Any) -> Any:
-        """As `run`."""
+        """Asynchronous form of `run`."""
         return self._aended(super().arun(*args, **kwargs))
 
     def continue_run(self, *args: Any, **kwargs: Any) -> Any:
-        """As `run`."""
+        """Continue a run, like `run`."""
         return self._ended(super().continue_run(*args, **kwargs))
 
     def acontinue_run(self, *args: Any, **kwargs: Any) -> Any:
-        """As `run`."""
+        """Asynchronous form of `continue_run`."""
         return self._aended(super().acontinue_run(*args, **kwargs))
 
     def _ended(self, run: Any) -> Any:
-        """What the framework returned; it keeps every exception of a tool, so setup errors are raised here."""
         if isinstance(run, Iterator):
             return self._streamed(run)
         self._raise_setup_error(run)
         return run
 
     def _aended(self, run: Any) -> Any:
-        return self._astreamed(run) if isinstance(run, AsyncIterator) else self._awaited(run)
+        async def awaited() -> Any:
+            return self._ended(await run)
 
-    async def _awaited(self, run: Awaitable[Any]) -> Any:
-        return self._ended(await run)
+        return self._astreamed(run) if isinstance(run, AsyncIterator) else awaited()
 
     def _streamed(self, run: Iterator[Any]) -> Iterator[Any]:
         for event in run:
@@ -102,20 +420,19 @@ def guard_agent(
     tool_actions: ToolActions | None = None,
     agents: Mapping[str, str] | None = None,
     on_hold: OnHold = "pause",
+    hold_timeout: float | None = None,
 ) -> A:
-    """Guard the tools of an agent.
+    """Return a guarded copy of an agent.
 
     Args:
-        agent: The agent; it stays as it is.
-        guard: The guard that asks; None is the environment's.
-        tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
-            `tools.<name>`.
-        agents: Agent ids by the names given to `Agent(name=…)`; others act as the guard's own agent.
-        on_hold: What a held call does: `pause` pauses the run, and `resume` goes on with it; `wait` waits for the
-            person within the run; `tell` lets the model read that it waits.
-
-    Returns:
-        A guarded copy.
+        agent: The agent; it is not changed.
+        guard: The guard; None for the guard that is configured by the environment.
+        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
+        agents: Agent ids by the names given to `Agent(name=…)`; other agents act as the guard's own agent.
+        on_hold: Reaction to a call that requires an approval. `pause`: the run pauses; continue it with `resume`.
+            `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
+            the model reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
 
     Raises:
         ConfigurationError: An argument is wrong, or a tool pauses by itself where held calls pause the run.
@@ -123,11 +440,17 @@ def guard_agent(
     given: object = agent
     if not isinstance(given, Agent) or isinstance(given, GuardedAgent):
         raise ConfigurationError(f"agent is {agent!r}; pass an agno.agent.Agent that is not guarded yet")
-    valid_on_hold(on_hold, "pause")
-    bridge = AgnoBridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
-    for tool in agent.tools if isinstance(agent.tools, (list, tuple)) else ():
+    bridge = AgnoBridge(
+        guard,
+        tool_actions=tool_actions,
+        agents=agents,
+        on_hold=on_hold,
+        hold_timeout=hold_timeout,
+        can_pause=True,
+    )
+    for each in agent.tools if isinstance(agent.tools, (list, tuple)) else ():
         # Said here: what is wrong in a run the framework only writes into its answer.
-        guarded_tool(tool, bridge)
+        guarded_tool(each, bridge)
     guarded = copy.copy(agent)
     if isinstance(agent.tools, list):
         # Its own, so that what is added to it is not added to the agent that is not guarded.
@@ -138,39 +461,36 @@ def guard_agent(
 
 
 def resume(agent: Agent, run: RunOutput) -> RunOutput:
-    """Take a run as far as the gateway lets it: with `pause` each call of a tool pauses it first.
+    """Resume a paused run, and return it: ended, or paused by calls that require an approval.
 
-    What was said of its requirements in the framework is taken so: `reject` refuses the call and withdraws its
-    request, `confirm` decides nothing.
+    With `pause` every tool call pauses the run first. In the framework, `reject` of a requirement denies the call and
+    cancels its approval request; `confirm` has no effect. The `tool_execution.approval_id` of a requirement contains
+    the approval request.
 
     Args:
-        agent: The guarded agent, in this process or another one than began the run.
-        run: What `agent.run`, `agent.get_run_output` or this function returned.
-
-    Returns:
-        The run: ended, or paused by calls that wait for a person. The `tool_execution.approval_id` of their
-        requirements names what they wait for.
+        agent: The guarded agent, also in another process than the one that began the run.
+        run: The result of `agent.run`, `agent.get_run_output` or this function.
 
     Raises:
         ConfigurationError: The agent is not guarded.
     """
-    while run.is_paused:
-        waking = Waking(_bridge(agent), agent.name, run)
-        if not waking.settle():
-            return run
-        with waking.named():
-            run = agent.continue_run(run_response=run)
-    return run
+    return drive(_resumed(agent, run))
 
 
 async def aresume(agent: Agent, run: RunOutput) -> RunOutput:
-    """As `resume`."""
+    """Asynchronous form of `resume`."""
+    return await adrive(_resumed(agent, run))
+
+
+def _resumed(agent: Agent, run: RunOutput) -> Steps[RunOutput]:
     while run.is_paused:
         waking = Waking(_bridge(agent), agent.name, run)
-        if not await waking.asettle():
+        if not (yield from waking.settle()):
             return run
         with waking.named():
-            run = await agent.acontinue_run(run_response=run)
+            run = yield Request(
+                partial(agent.continue_run, run_response=run), partial(agent.acontinue_run, run_response=run)
+            )
     return run
 
 

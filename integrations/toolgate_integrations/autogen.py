@@ -3,35 +3,154 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, NoReturn
 from uuid import uuid4
 
 from toolgate import ConfigurationError, Guard, GuardError
-from toolgate_integrations._arguments import InvalidArgumentsError, Received, receive
-from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations._setup_errors import SETUP_ERRORS
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._arguments import Received, receive
+from toolgate_integrations._options import OnHoldWithoutPause
+from toolgate_integrations.base import (
+    ArgumentSchema,
+    Bridge,
+    InvalidArgumentsError,
+    JsonSchema,
+    ModelSchema,
+    ToolActions,
+    ToolCall,
+    refusal_text,
+    require,
+)
 
 require("autogen")
 
 from autogen_core import CancellationToken, MessageHandlerContext
-from autogen_core.tools import BaseTool, TextResultContent, ToolResult, ToolSchema, Workbench
-from pydantic import BaseModel
-
-from toolgate_integrations._autogen_tools import (
-    framework_call,
-    function_of,
-    schema_of,
-    when_left,
-    workbench_of,
+from autogen_core.tools import (
+    BaseTool,
+    FunctionTool,
+    StaticWorkbench,
+    TextResultContent,
+    ToolResult,
+    ToolSchema,
+    Workbench,
 )
+from pydantic import BaseModel
 
 __all__ = ["GuardedWorkbench"]
 
-OnHold = Literal["wait", "tell"]
+
+def workbench_of(tools: Workbench | Sequence[BaseTool[Any, Any] | Callable[..., Any]]) -> Workbench:
+    """A workbench whose functions know who acts; what was given is left as it is.
+
+    Args:
+        tools: A workbench, or what one is made of, as `AssistantAgent(tools=…)` takes it.
+
+    Raises:
+        ConfigurationError: It is neither.
+    """
+    if isinstance(tools, Workbench):
+        if not isinstance(tools, StaticWorkbench):
+            return tools
+        own = copy.copy(tools)
+        own._tools = [_carrying(each) for each in tools._tools]  # noqa: SLF001 - their only name
+        return own
+    given: object = tools
+    if not isinstance(given, Sequence) or isinstance(given, str):
+        raise ConfigurationError(f"workbench is {tools!r}; pass a Workbench, or a list of tools or functions")
+    made = [_carrying(_tool(each)) for each in tools]
+    names = [each.name for each in made]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigurationError(f"two tools are called {name!r}; the model could call one of them only")
+    return StaticWorkbench(made)
+
+
+def function_of(workbench: Workbench, name: str) -> object:
+    """The Python function of a tool, if it is one of this process."""
+    function = getattr(_tool_of(workbench, name), "_func", None)
+    return getattr(function, "toolgate_carries", function)
+
+
+def schema_of(workbench: Workbench, name: str, listed: Mapping[str, Any]) -> ArgumentSchema:
+    """Return the schema by which the calls of a tool are validated.
+
+    Args:
+        workbench: The tool's workbench.
+        name: The tool's name there.
+        listed: JSON schemas of the tools that the workbench has listed, by name.
+    """
+    tool = _tool_of(workbench, name)
+    if tool is None:
+        return JsonSchema(listed.get(name))
+    return ModelSchema(tool.args_type())
+
+
+def framework_call() -> Any:
+    """The coroutine in which an agent of the framework carries a call out, if that is what goes on here; or None."""
+    task = asyncio.current_task()
+    call = None if task is None else task.get_coro()
+    return call if getattr(call, "__name__", None) == "_execute_tool_call" else None
+
+
+def when_left(then: Callable[[], object]) -> None:
+    """Have something done if the run that makes the current call is cancelled by its task.
+
+    The framework leaves such calls under way, and tells nobody. What their run waits on, while they are carried out, is
+    its queue of their events, which only the framework's own call of a workbench knows.
+
+    Args:
+        then: What is done; nothing, if it is no agent's run that makes the call.
+    """
+    call = framework_call()
+    events = None if call is None else call.cr_frame.f_locals.get("stream")
+
+    def watch() -> None:
+        for waits in getattr(events, "_getters", ()):
+            waits.add_done_callback(woken)
+
+    def woken(waits: asyncio.Future[Any]) -> None:
+        if waits.cancelled():
+            then()
+        else:
+            # It was an event, and the run waits for the next one already.
+            watch()
+
+    watch()
+
+
+def _tool_of(workbench: Workbench, name: str) -> BaseTool[Any, Any] | None:
+    if not isinstance(workbench, StaticWorkbench):
+        return None
+    own = workbench._override_name_to_original.get(name, name)  # noqa: SLF001 - its only name
+    return next((each for each in workbench._tools if each.name == own), None)  # noqa: SLF001 - likewise
+
+
+def _tool(given: BaseTool[Any, Any] | Callable[..., Any]) -> BaseTool[Any, Any]:
+    if isinstance(given, BaseTool):
+        return given
+    if not callable(given):
+        raise ConfigurationError(f"{given!r} is no tool; pass a function or a BaseTool")
+    return FunctionTool(given, description=getattr(given, "__doc__", None) or "")
+
+
+def _carrying(tool: BaseTool[Any, Any]) -> BaseTool[Any, Any]:
+    """A synchronous function's tool, such that its thread has the context of the call."""
+    function = getattr(tool, "_func", None)
+    if not isinstance(tool, FunctionTool) or function is None or asyncio.iscoroutinefunction(function):
+        return tool
+
+    async def carried(**arguments: Any) -> Any:
+        return await asyncio.to_thread(function, **arguments)
+
+    carried.toolgate_carries = function  # type: ignore[attr-defined]  # so that it is found again
+    own = copy.copy(tool)
+    own._func = carried  # noqa: SLF001 - its only name
+    return own
+
+
 logger = logging.getLogger("toolgate")
 
 
@@ -40,13 +159,12 @@ class GuardedWorkbench(Workbench):
 
     Args:
         workbench: The workbench, or a list of tools and functions to make one of.
-        guard: The guard that asks; None is the environment's.
-        tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
-            `tools.<name>`.
+        guard: The guard; None for the guard that is configured by the environment.
+        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
         agents: Agent ids by the names of the agents.
         agent_name: The name of the agent that has the workbench; None takes the agent of the team whose turn it is.
-        on_hold: What a held call does: `wait` waits for the person within the run, `tell` lets the model read
-            that it waits.
+        on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
+            end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
         hold_timeout: Seconds to wait, after which the model reads that the call waits; None waits as long as it
             takes.
 
@@ -64,10 +182,9 @@ class GuardedWorkbench(Workbench):
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
         agent_name: str | None = None,
-        on_hold: OnHold = "wait",
+        on_hold: OnHoldWithoutPause = "wait",
         hold_timeout: float | None = None,
     ) -> None:
-        valid_on_hold(on_hold)
         if isinstance(workbench, GuardedWorkbench):
             raise ConfigurationError(
                 "the workbench is guarded already, and each call would be asked about twice"
@@ -78,7 +195,7 @@ class GuardedWorkbench(Workbench):
         self._workbench = workbench_of(workbench)
         self._agent_name = agent_name
         # Told that it waits, a model calls again: by another id, for which the approval would be of no use.
-        self._names_calls = on_hold == "wait" and hold_timeout is None
+        self._names_calls = self._bridge.names_calls
         # Ids of calls are a model client's own count sometimes, which begins anew in each process.
         self._run_id = str(uuid4())
         self._called: OrderedDict[str, None] = OrderedDict()
@@ -130,7 +247,7 @@ class GuardedWorkbench(Workbench):
                 raise
             return _error(name, "Not done: it was cancelled.")
         except GuardError as error:
-            if isinstance(error, SETUP_ERRORS):
+            if isinstance(error, self._bridge.fatal):
                 self._setup_error = error
             return _error(name, refusal_text(error))
         except (KeyboardInterrupt, SystemExit):

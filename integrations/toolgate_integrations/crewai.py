@@ -2,34 +2,295 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import functools
+import inspect
 import itertools
 import logging
 import threading
-from collections.abc import Mapping
-from typing import Final, Literal, Self
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeAlias
 
 from toolgate import ApprovalPending, ConfigurationError, GatewayUnavailable, Guard, GuardError
 from toolgate_integrations._arguments import receive_or_keep
-from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._options import OnHoldWithoutPause
+from toolgate_integrations.base import (
+    ArgumentSchema,
+    Begun,
+    Bridge,
+    ModelSchema,
+    RawSchema,
+    ToolActions,
+    ToolCall,
+    find_error,
+    refusal_text,
+    require,
+)
+from toolgate_integrations.refusals import SETUP_ERRORS
 
 require("crewai")
 
 from crewai.flow.flow_context import current_flow_id, current_flow_name
 from crewai.hooks import LLMCallHookContext, ToolCallHookContext
 from crewai.hooks.dispatch import HookAborted, InterceptionPoint, get_global_hook_list, unregister
+from crewai.tools import BaseTool
+from crewai.tools.base_tool import Tool
+from crewai.tools.structured_tool import CrewStructuredTool
+from crewai.tools.tool_failure import ToolFailure
 from crewai.utilities.string_utils import sanitize_tool_name
-
-from toolgate_integrations._crewai_calls import Call, Passing, Refused, passing
-from toolgate_integrations._crewai_functions import function_of, schema_of
-from toolgate_integrations._setup_errors import setup_error_in
 
 __all__ = ["GuardHooks", "SetupAborted"]
 
-logger = logging.getLogger("toolgate")
+#: makes of a function what stands in its place
+Instead: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-OnHold = Literal["wait", "tell"]
+
+def function_of(tool: CrewStructuredTool | None) -> object:
+    """The Python function of a tool, as its author wrote it; None if nobody knows."""
+    found = None
+    for owner, name in _places(tool):
+        found = getattr(owner, name)
+    while hasattr(found, _BODY):
+        found = getattr(found, _BODY)
+    return found
+
+
+def schema_of(tool: CrewStructuredTool | None) -> ArgumentSchema:
+    """Return the schema by which the framework validates the calls of a tool."""
+    model = getattr(tool, "args_schema", None)
+    return RawSchema() if model is None else ModelSchema(model, function_of(tool), ("self", "config"))
+
+
+def watched(tool: CrewStructuredTool | None, watching: Instead, *, cached: bool) -> Callable[[], None]:
+    """Watch a tool's function, in whatever way the framework is going to look it up.
+
+    Args:
+        tool: The tool.
+        watching: What stands in the function's place.
+        cached: Whether its result may be kept in the framework's cache.
+
+    Returns:
+        Leaves the tool as it was; to be called once.
+    """
+    places = [(*place, watching) for place in _places(tool)]
+    if tool is not None and not cached:
+        places.append((getattr(tool, "_original_tool", None) or tool, "cache_function", _never))
+    with _lock:
+        for owner, name, instead in places:
+            _watch(owner, name, instead)
+
+    def leave() -> None:
+        with _lock:
+            for owner, name, _ in places:
+                _leave(owner, name)
+
+    return leave
+
+
+def _places(tool: CrewStructuredTool | None) -> Iterator[tuple[Any, str]]:
+    original: BaseTool | None = getattr(tool, "_original_tool", None)
+    if isinstance(original, Tool):
+        yield original, "func"
+        return
+    if tool is not None:
+        yield tool, "func"
+    if original is not None:
+        yield original, "_run"
+
+
+def _watch(owner: Any, name: str, instead: Instead) -> None:
+    place = id(owner), name
+    if place not in _watched:
+        body = getattr(owner, name)
+        new = instead(body)
+        setattr(new, _BODY, body)
+        _watched[place] = _Watched(owner, vars(owner).get(name, _NONE))
+        # Past pydantic, which would take the name of a method for a field that is not there.
+        object.__setattr__(owner, name, new)
+    _watched[place].calls += 1
+
+
+def _leave(owner: Any, name: str) -> None:
+    here = _watched[id(owner), name]
+    here.calls -= 1
+    if here.calls == 0:
+        del _watched[id(owner), name]
+        if here.own is _NONE:
+            object.__delattr__(owner, name)
+        else:
+            object.__setattr__(owner, name, here.own)
+
+
+def _never(_: Callable[..., Any]) -> Callable[..., bool]:
+    return lambda *_: False
+
+
+@dataclass
+class _Watched:
+    owner: object
+    own: object
+    calls: int = 0
+
+
+#: by which what stands in a function's place bears it
+_BODY: Final = "_toolgate_body"
+_NONE: Final = object()
+#: the functions that are watched, by whose they are and how they are called
+_watched: Final[dict[tuple[int, str], _Watched]] = {}
+# Calls of one tool begin and end in many threads.
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """One that is not let through.
+
+    Attributes:
+        arguments: The framework's own object of them, by which the second hook knows the call.
+        outer: The call in whose tool this one is made.
+        refusal: What keeps it from running.
+    """
+
+    arguments: dict[str, Any]
+    outer: Call | None
+    refusal: Exception
+
+
+class Passing:
+    """One that is let through.
+
+    Attributes:
+        arguments: The framework's own object of them, by which the second hook knows the call.
+        outer: The call in whose tool this one is made.
+        running: Its function runs; what is called meanwhile, the function calls.
+    """
+
+    def __init__(
+        self,
+        begun: Begun,
+        tool: CrewStructuredTool | None,
+        arguments: dict[str, Any],
+        outer: Call | None,
+    ) -> None:
+        self.arguments = arguments
+        self.outer = outer
+        self._begun = begun
+        self._approved = copy.deepcopy(arguments)
+        self._ran = self.running = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+        # What asks by itself is not asked about where its result comes from the cache.
+        self._leave = watched(tool, _watching, cached=not begun.asks_itself)
+
+    @property
+    def refusal(self) -> GuardError | None:
+        """What kept the function from running all the same: a guard of its own, or arguments that have changed."""
+        refuses = GuardError if self._begun.asks_itself else _ChangedError
+        return self._error if isinstance(self._error, refuses) else None
+
+    def run(self, body: Callable[[], Any]) -> Any:
+        """Run the function, the first time; then only say again what came of it."""
+
+        def run() -> Any:
+            self._look()
+            answer = body()
+            # As the framework does with it next: the call ends when the coroutine does.
+            return asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
+
+        if self._ran:
+            return self._again()
+        with self._once():
+            self._result = self._begun.run(run, _failure)
+        return self._result
+
+    async def arun(self, body: Callable[[], Awaitable[Any]]) -> Any:
+        """Asynchronous form of `run`."""
+
+        async def run() -> Any:
+            self._look()
+            return await body()
+
+        if self._ran:
+            return self._again()
+        with self._once():
+            self._result = await self._begun.arun(run, _failure)
+        return self._result
+
+    def end(self) -> None:
+        """Leave the tool as it was, and record the call if its function has not run."""
+        self._leave()
+        if not self._ran:
+            self._begun.not_run(NotSeenError(_NOT_SEEN))
+
+    def _look(self) -> None:
+        if self.arguments != self._approved:
+            raise _ChangedError(
+                "another hook has changed the arguments after the gateway was asked; register it before the guard"
+            )
+
+    @contextmanager
+    def _once(self) -> Iterator[None]:
+        self.running = self._ran = True
+        try:
+            yield
+        except BaseException as error:
+            self._error = error
+            raise
+        finally:
+            self.running = False
+
+    def _again(self) -> Any:
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+
+Call: TypeAlias = Passing | Refused
+#: the call that is made in this thread or task; the framework keeps it from hook to tool to hook
+passing: Final[ContextVar[Call | None]] = ContextVar("toolgate_crewai_passing", default=None)
+
+
+class NotSeenError(Exception):
+    """The framework has answered a call by itself."""
+
+
+class _ChangedError(ConfigurationError):
+    """The arguments are not those that the gateway was asked about."""
+
+
+def _failure(answer: Any) -> str | None:
+    return answer.as_agent_message() if isinstance(answer, ToolFailure) else None
+
+
+def _watching(body: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(body)
+    def watching(*args: Any, **kwargs: Any) -> Any:
+        call = _due()
+        return body(*args, **kwargs) if call is None else call.run(lambda: body(*args, **kwargs))
+
+    @functools.wraps(body)
+    async def awatching(*args: Any, **kwargs: Any) -> Any:
+        call = _due()
+        return await (body(*args, **kwargs) if call is None else call.arun(lambda: body(*args, **kwargs)))
+
+    return awatching if inspect.iscoroutinefunction(body) else watching
+
+
+def _due() -> Passing | None:
+    """The call whose function is called now; None if it is another's, called by the tool that runs."""
+    call = passing.get()
+    return call if isinstance(call, Passing) and not call.running else None
+
+
+_NOT_SEEN: Final = (
+    "the tool was not seen to run: the framework answered by itself, as from its cache, at a usage limit or where "
+    "arguments do not fit"
+)
+logger = logging.getLogger("toolgate")
 
 
 class SetupAborted(ConfigurationError, HookAborted):  # type: ignore[misc]  # the framework is not in this environment
@@ -40,11 +301,11 @@ class GuardHooks:
     """Guards every tool call of every agent of the process, while it is registered.
 
     Args:
-        guard: The guard that asks; None is the environment's.
-        tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
-            `tools.<name>`.
+        guard: The guard; None for the guard that is configured by the environment.
+        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
         agents: Agent ids by the roles given to `Agent(role=…)`.
-        on_hold: What a held call does: `wait` waits for the person, `tell` lets the model read that it waits.
+        on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
+            end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
         hold_timeout: Seconds that `wait` waits until the model is told; None waits as long as it takes.
 
     Raises:
@@ -57,10 +318,9 @@ class GuardHooks:
         *,
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
-        on_hold: OnHold = "wait",
+        on_hold: OnHoldWithoutPause = "wait",
         hold_timeout: float | None = None,
     ) -> None:
-        valid_on_hold(on_hold)
         self._bridge = Bridge(
             guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout
         )
@@ -131,8 +391,9 @@ class GuardHooks:
             raise SetupAborted(str(noted[1]), "toolgate") from noted[1]
 
     def _note(self, context: ToolCallHookContext, error: Exception) -> None:
-        if (found := setup_error_in(error)) is not None:
-            self._bridge.report(found)
+        if (found := find_error(error, self._bridge.fatal)) is not None:
+            if isinstance(found, SETUP_ERRORS):
+                self._bridge.report(found)
             self._setup_errors[id(context.agent)] = context.agent, found
 
     def _let_through(self, context: ToolCallHookContext | None, outer: Call | None) -> Passing:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Final, Literal, NoReturn
+from typing import Any, Final, NoReturn
 
 from toolgate import ConfigurationError, Guard, GuardError
 from toolgate_integrations._arguments import with_signature_defaults
-from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations._setup_errors import SETUP_ERRORS
-from toolgate_integrations.refusals import refusal_text
+from toolgate_integrations._options import OnHoldWithoutPause
+from toolgate_integrations.base import Bridge, ToolActions, ToolCall, refusal_text, require
 
 require("dspy")
 
@@ -20,8 +19,6 @@ from dspy import Tool, settings
 from dspy.utils.callback import with_callbacks
 
 __all__ = ["GuardedCoroutineFunction", "GuardedFunction", "GuardedTool", "guard_tools"]
-
-OnHold = Literal["wait", "tell"]
 
 
 class EndsRun:
@@ -60,7 +57,7 @@ class GuardedFunction:
         call = self._call(args, kwargs)
         try:
             return self._bridge.run(call, lambda approved: _finished(self._func(**approved), call.name))
-        except SETUP_ERRORS as error:
+        except self._bridge.fatal as error:
             return EndsRun(error)
         except GuardError as error:
             # As an answer: of what is raised the model reads a traceback, with the paths of files.
@@ -76,7 +73,8 @@ class GuardedFunction:
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolCall:
         given = {**self._by_name(args, kwargs), **kwargs}
         # The framework has converted them already.
-        return ToolCall(self._name, with_signature_defaults(given, self._func), function=self._func)
+        arguments = with_signature_defaults(given, self._func)
+        return self._bridge.call(self._name, arguments, None, function=self._func)
 
     def _by_name(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         parameters = self.__signature__.parameters.values() if args else ()
@@ -92,7 +90,7 @@ class GuardedFunction:
 
         try:
             return await self._bridge.arun(call, run)
-        except SETUP_ERRORS as error:
+        except self._bridge.fatal as error:
             return EndsRun(error)
         except GuardError as error:
             return refusal_text(error)
@@ -149,16 +147,22 @@ def guard_tools(
     guard: Guard | None = None,
     *,
     tool_actions: ToolActions | None = None,
-    on_hold: OnHold = "tell",
+    agents: Mapping[str, str] | None = None,
+    agent: str | None = None,
+    on_hold: OnHoldWithoutPause = "notify_model",
+    hold_timeout: float | None = None,
 ) -> list[GuardedTool]:
     """Guard tools, for `dspy.ReAct`, `dspy.ReActV2`, `dspy.RLM`, and whatever calls a `dspy.Tool`.
 
     Args:
         tools: Functions, callable objects, or `dspy.Tool`s; they stay as they are.
-        guard: The guard that asks; None is the environment's.
-        tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
-            `tools.<name>`.
-        on_hold: What a held call does: `tell` lets the model read that it waits, `wait` waits for the person.
+        guard: The guard; None for the guard that is configured by the environment.
+        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
+        agents: Agent ids by agent names; other agents act as the guard's own agent.
+        agent: Name of the agent whose tools these are.
+        on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
+            end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
 
     Returns:
         Guarded tools, in the same order.
@@ -166,8 +170,14 @@ def guard_tools(
     Raises:
         ConfigurationError: An argument is wrong.
     """
-    valid_on_hold(on_hold)
-    bridge = Bridge(guard, tool_actions=tool_actions, on_hold=on_hold)
+    bridge = Bridge(
+        guard,
+        tool_actions=tool_actions,
+        agents=agents,
+        agent=agent,
+        on_hold=on_hold,
+        hold_timeout=hold_timeout,
+    )
     if isinstance(tools, (str, Tool)) or not isinstance(tools, Iterable):
         raise ConfigurationError(f"tools is {tools!r}; pass a list of functions or dspy.Tools")
     found = [_guarded(each, bridge) for each in tools]

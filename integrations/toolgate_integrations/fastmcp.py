@@ -9,7 +9,17 @@ from dataclasses import replace
 from typing import Any
 
 from toolgate import Guard, GuardError, is_guarded
-from toolgate_integrations._base import ToolActions, ToolCall, require
+from toolgate_integrations._arguments import Received, probe_of, receive
+from toolgate_integrations.base import (
+    ArgumentSchema,
+    CustomSchema,
+    InvalidArgumentsError,
+    JsonSchema,
+    RawSchema,
+    ToolActions,
+    ToolCall,
+    require,
+)
 
 require("fastmcp")
 
@@ -28,18 +38,8 @@ from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import to_jsonable_python
 
-from toolgate_integrations._arguments import (
-    ArgumentSchema,
-    CustomSchema,
-    InvalidArgumentsError,
-    JsonSchema,
-    RawSchema,
-    Received,
-    probe_of,
-    receive,
-)
-from toolgate_integrations._mcp_asking import Round
-from toolgate_integrations._mcp_calls import Calls, OnHold, Refusal, Request, ToolAsksError
+from toolgate_integrations.mcp.calls import Calls, OnHold, Refusal, Request, ToolAsksError
+from toolgate_integrations.mcp.elicitation import Round
 
 __all__ = ["GuardMiddleware"]
 
@@ -54,14 +54,16 @@ class GuardMiddleware(Middleware):
     its action. Put it first: what stands before it answers calls without asking.
 
     Args:
-        guard: The guard that asks; None is the environment's.
+        guard: The guard; None for the guard that is configured by the environment.
         name: The server's, as its actions begin: the tool `pay` of `name="bank"` is `bank.pay`. None takes the name
             given to `FastMCP(…)`.
-        tool_actions: Actions of tools by their names: a mapping, or a function of the name.
-        agents: Agent ids by the client ids of access tokens; others act as the guard's own agent. What a client
+        tool_actions: Actions by tool name, a mapping or a function of the name.
+        agents: Agent ids by the client ids of access tokens; other agents act as the guard's own agent. What a client
             calls itself counts for nothing.
-        on_hold: What a held call does: `elicit` points the client's user to the approval, and tells where the
-            client cannot; `wait` waits for the person; `tell` lets the model read that it waits.
+        on_hold: Reaction to a call that requires an approval. `pause`: the client's user is pointed to the approval,
+            or the model reads that the call is pending if the client cannot. `wait`: wait for the approver within the
+            run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that the call is
+            pending.
         hold_timeout: Seconds to wait for the person: in `wait`, and in `elicit` after each of the user's
             answers. None waits as long as it takes; most clients give up after a minute.
         approval_page: Address of the page where people decide, with `{approval_id}` in it. None names the
@@ -78,7 +80,7 @@ class GuardMiddleware(Middleware):
         name: str | None = None,
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
-        on_hold: OnHold = "elicit",
+        on_hold: OnHold = "pause",
         hold_timeout: float | None = 50.0,
         approval_page: str | None = None,
     ) -> None:

@@ -5,10 +5,13 @@ For a plain graph: `ToolNode(tools, wrap_tool_call=g.wrap_tool_call, awrap_tool_
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
 
 from toolgate import (
     ApprovalPending,
@@ -18,44 +21,267 @@ from toolgate import (
     GuardError,
     is_guarded,
 )
-from toolgate_integrations._arguments import InvalidArgumentsError
-from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations._frameworks import is_at_least
-from toolgate_integrations._telling import refusal_or_raise
+from toolgate_integrations._arguments import encoded, with_signature_defaults
+from toolgate_integrations._drivers import Request, Steps, adrive, drive, invoke
+from toolgate_integrations._json_schema import with_defaults
+from toolgate_integrations._options import OnHold
+from toolgate_integrations._registry import is_at_least
+from toolgate_integrations.base import (
+    ArgumentSchema,
+    Bridge,
+    CustomSchema,
+    InvalidArgumentsError,
+    RawSchema,
+    ToolActions,
+    ToolCall,
+    require,
+)
 
 require("langchain")
 
 from langchain.agents.middleware import AgentMiddleware
-from langchain_core.messages import ToolMessage
+from langchain_core.messages import AIMessage, ToolMessage
 from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.errors import GraphBubbleUp
-from langgraph.types import Command
+from langgraph.types import Command, interrupt
+from pydantic import BaseModel, create_model
 
-from toolgate_integrations._langchain_arguments import schema_of
-from toolgate_integrations._langchain_turns import Turn, calls_beside, turn_of
+__all__ = ["GuardMiddleware"]
 
+# Answers of HumanInTheLoopMiddleware and of the agent inbox that reject a call.
+_REJECTIONS: Final = frozenset({"reject", "respond", "response", "ignore"})
+_MAX_DEPTH: Final = 8
+_MAX_REASON: Final = 2000
+
+
+def find_rejection(answers: Sequence[object], call_id: str | None) -> str | None:
+    """Return the reason of the first answer that rejects a call, or None.
+
+    Only rejections have an effect: a call is approved at the gateway. A rejection with a `tool_call_id` is for that
+    call, any other one for every call that it reaches. `answers` is what the run was resumed with.
+    """
+    for answer in _flatten(answers):
+        if answer is False or (isinstance(answer, str) and answer.strip().lower() in _REJECTIONS):
+            return ""
+        if not isinstance(answer, Mapping):
+            continue
+        kind, named = answer.get("type"), answer.get("tool_call_id")
+        if isinstance(kind, str) and kind.lower() in _REJECTIONS and named in (None, call_id):
+            texts = (answer[name] for name in ("message", "args") if isinstance(answer.get(name), str))
+            return str(next(texts, ""))[:_MAX_REASON]
+    return None
+
+
+def _flatten(answers: object, depth: int = 0) -> Iterator[object]:
+    """Yield each answer of nested lists and of `{"decisions": […]}`."""
+    inner = answers.get("decisions") if isinstance(answers, Mapping) else answers
+    if isinstance(inner, list | tuple) and depth < _MAX_DEPTH:
+        for each in inner:
+            yield from _flatten(each, depth + 1)
+    else:
+        yield answers
+
+
+# LangChain passes these parameters itself.
+_OWN: Final = frozenset(("run_manager", "callbacks", "config"))
+
+
+def schema_of(tool: object, function: object) -> ArgumentSchema:
+    """Return the schema by which LangChain validates the calls of a tool with this function."""
+    if not isinstance(tool, BaseTool):
+        return RawSchema()
+    schema = tool.args_schema
+    if isinstance(schema, dict):
+        return _of_json_schema(tool, schema, function)
+    injected = _injected(tool)
+    model = schema if isinstance(schema, type) and issubclass(schema, BaseModel) else None
+    probe = tool
+    if model is not None and injected & model.model_fields.keys():
+        # Injected arguments are not there yet: LangGraph adds them right before the tool runs.
+        absent: Any = dict.fromkeys(injected & model.model_fields.keys(), (Any, None))
+        probe = tool.model_copy(
+            update={"args_schema": create_model(model.__name__, __base__=model, **absent)}
+        )
+
+    def receive(sent: dict[str, Any]) -> dict[str, Any]:
+        given = {name: value for name, value in sent.items() if name not in injected}
+        parsed: Any = probe._parse_input(given, "call") if given or model is not None else given  # noqa: SLF001 - the one place where it validates
+        found = {name: value for name, value in dict(parsed).items() if name not in injected}
+        return with_signature_defaults(found, function, injected | _OWN)
+
+    def encode(received: Mapping[str, Any]) -> dict[str, Any]:
+        return dict(received) if model is None else encoded(model, received)
+
+    return CustomSchema(receive, encode)
+
+
+def _of_json_schema(tool: BaseTool, schema: dict[str, Any], function: object) -> ArgumentSchema:
+    injected = _injected(tool)
+
+    def receive(sent: dict[str, Any]) -> dict[str, Any]:
+        given = {name: value for name, value in sent.items() if name not in injected}
+        return with_signature_defaults(with_defaults(given, schema), function, injected | _OWN | {"runtime"})
+
+    return CustomSchema(receive)
+
+
+def _injected(tool: BaseTool) -> frozenset[str]:
+    """Return the names of the parameters that the framework passes, and not the model."""
+    names = frozenset(tool._injected_args_keys)  # noqa: SLF001 - its only name
+    if isinstance(tool.args_schema, dict):
+        return names
+    everything = set(getattr(tool.get_input_schema(), "model_fields", ()))
+    shown: Any = tool.tool_call_schema
+    asked = set(getattr(shown, "model_fields", ()))
+    return names | frozenset(everything - asked) if asked or not everything else names
+
+
+# LangGraph has no public way to read an answer without consuming it, and a rejection must be read before the check.
+_SCRATCHPAD: Final = "__pregel_scratchpad"
+_CHECKPOINTER: Final = "__pregel_checkpointer"
+_SENT: Final = "__pregel_push"
+
+
+class Turn:
+    """State that the tool calls of one attempt of one task share; a plain `ToolNode` runs several calls in one task.
+
+    LangGraph pauses a task as a whole, and executes all of it again on resume. So in one attempt either tools run, or
+    the attempt pauses. No tool then runs twice, and no answer reaches another call.
+
+    Attributes:
+        settling: Lock of the thread that checks whether the attempt must pause.
+        asettling: The same for coroutines.
+        settled: Whether this was checked, and no call requires an approval.
+        is_resumable: Whether a checkpointer stores the run, so that it can be resumed after a pause.
+    """
+
+    def __init__(self, answers: Sequence[object], *, is_resumable: bool) -> None:
+        self.is_resumable = is_resumable
+        self.settling = threading.Lock()
+        self.asettling = asyncio.Lock()
+        self.settled = False
+        self._answers = answers
+        self._taken = False
+        self._lock = threading.Lock()
+        self._ran: set[str | None] = set()
+        self._pause: GraphBubbleUp | None = None
+
+    def find_rejection(self, call_id: str | None) -> str | None:
+        """Return the reason why the user rejected the call, or None."""
+        return find_rejection(self._answers, call_id)
+
+    @property
+    def answered(self) -> bool:
+        """Whether there are answers that no interrupt has consumed."""
+        return bool(self._answers) and not self._taken
+
+    def take_answers(self) -> None:
+        """Consume the answers to the guard's own interrupts, so that an interrupt of the tool does not receive them."""
+        with self._lock, suppress(GraphBubbleUp):
+            if not self._taken:
+                self._taken = True
+                for _ in self._answers:
+                    interrupt(None)
+
+    def go_on(self) -> None:
+        """Raise the interrupt of the attempt again, if it pauses."""
+        if self._pause is not None:
+            raise type(self._pause)(*self._pause.args)
+
+    @contextmanager
+    def running(self, call_id: str | None) -> Iterator[None]:
+        """Note that a tool runs in this attempt, unless it raises `ApprovalPending` or the attempt pauses."""
+        with self._lock:
+            self.go_on()
+            self._ran.add(call_id)
+        try:
+            yield
+        except ApprovalPending:
+            with self._lock:
+                self._ran.discard(call_id)
+            raise
+
+    def pause(self, shown: Mapping[str, Any]) -> None:
+        """Pause the task with `shown` as the interrupt's value; if a tool has run in the attempt, return instead.
+
+        Raises:
+            GraphBubbleUp: The task pauses.
+        """
+        with self._lock:
+            self.go_on()
+            if self._ran:
+                return
+            try:
+                while True:
+                    # Answers from before the check are no reason to check again.
+                    interrupt(dict(shown))
+            except GraphBubbleUp as pause:
+                self._pause = pause
+                raise
+
+
+def turn_of(config: Mapping[str, Any]) -> Turn | None:
+    """Return the attempt in which a hook is called, by the hook's config; None outside of a graph."""
+    configurable = config.get("configurable") or {}
+    scratchpad: Any = configurable.get(_SCRATCHPAD)
+    try:
+        said, key = list(scratchpad.resume), scratchpad.get_null_resume
+        bare = key(False)
+    except AttributeError:
+        return None
+    with _lock:
+        turn = _turns.get(key)
+        if turn is None:
+            if bare is not None and find_rejection([bare], None) is not None:
+                # Consumed here, or it would reach the next call that requires an approval.
+                key(True)
+            turn = _turns[key] = Turn(
+                [*said, *([] if bare is None else [bare])], is_resumable=bool(configurable.get(_CHECKPOINTER))
+            )
+    return turn
+
+
+def calls_beside(called: Mapping[str, Any], state: object, config: Mapping[str, Any]) -> list[Any]:
+    """Return the tool calls of the task, including the given one, in the model's order."""
+    path = (config.get("metadata") or {}).get("langgraph_path") or ("",)
+    if path[0] == _SENT:
+        return [called]
+    for messages in _lists(state):
+        for message in reversed(messages):
+            if isinstance(message, AIMessage) and any(
+                one["id"] == called["id"] for one in message.tool_calls
+            ):
+                return list(message.tool_calls)
+    return [called]
+
+
+def _lists(state: object) -> list[list[Any]]:
+    if isinstance(state, list):
+        return [state]
+    fields = state if isinstance(state, Mapping) else getattr(state, "__dict__", {})
+    return [value for value in fields.values() if isinstance(value, list)]
+
+
+_turns: WeakKeyDictionary[Any, Turn] = WeakKeyDictionary()
+_lock: Final = threading.Lock()
 if TYPE_CHECKING:
     from langchain.agents.middleware import ToolCallRequest
 
     Answer = ToolMessage | Command[Any]
-
-__all__ = ["GuardMiddleware"]
-
 logger = logging.getLogger("toolgate")
-
-OnHold = Literal["interrupt", "wait", "tell"]
 
 
 class GuardMiddleware(AgentMiddleware[Any, Any]):
     """Guards every tool call of an agent, or of a `ToolNode` by its two methods.
 
     Args:
-        guard: The guard that asks; None is the environment's.
-        tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
-            `tools.<name>`.
+        guard: The guard; None for the guard that is configured by the environment.
+        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
         agents: Agent ids by the names given to `create_agent(name=…)`; needs langchain 1.2.4.
-        on_hold: What a held call does: `interrupt` pauses the run, `wait` waits for the person, `tell` lets the
-            model read that it waits.
+        on_hold: Reaction to a call that requires an approval. `pause`: the run pauses with an interrupt. `wait`: wait
+            for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model
+            reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
 
     Raises:
         ConfigurationError: An argument is wrong.
@@ -67,98 +293,97 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         *,
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
-        on_hold: OnHold = "interrupt",
+        on_hold: OnHold = "pause",
+        hold_timeout: float | None = None,
     ) -> None:
         super().__init__()
-        valid_on_hold(on_hold, "interrupt")
-        if agents is not None and not is_at_least("langchain", _NAMES_AGENTS):
+        if agents is not None and not is_at_least("langchain", _MIN_AGENT_NAMES):
             raise ConfigurationError(
-                f"agents is given, and langchain before {_NAMES_AGENTS} does not tell which agent makes a call; "
-                f"pip install 'langchain>={_NAMES_AGENTS}', or give each agent a guard of its own"
+                f"agents is given, and langchain before {_MIN_AGENT_NAMES} does not tell which agent makes a call; "
+                f"pip install 'langchain>={_MIN_AGENT_NAMES}', or give each agent a guard of its own"
             )
-        self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+        self._bridge = Bridge(
+            guard,
+            tool_actions=tool_actions,
+            agents=agents,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+            can_pause=True,
+        )
         self._has_verified = False
         self._has_warned = False
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Answer]
     ) -> Answer:
-        """Ask, let the tool run, record; what is refused is told to the model."""
-        self._verify(request)
-        try:
-            call, turn = self._call(request), turn_of(request.runtime.config)
-        except InvalidArgumentsError:
-            # The framework's own error reaches the model.
-            return handler(_refusing(request))
-        if turn is not None and (why := turn.why_not(request.tool_call["id"])) is not None:
-            self._bridge.reject(call, why)
-            return _message(request, _REJECTED.format(why).strip())
-
-        def run(arguments: dict[str, Any]) -> Answer:
-            with _running(turn, request):
-                if turn is not None and turn.answered and self._bridge.passed(call):
-                    turn.take_answers()
-                return handler(_with(request, call.to_send(arguments)))
-
-        try:
-            if turn is not None and self._bridge.on_hold == "interrupt":
-                self._settle(turn, request)
-            return self._bridge.run(call, run, _failed, self._pauses)
-        except ApprovalPending as pending:
-            if turn is None or self._bridge.on_hold != "interrupt":
-                return _refusal(request, pending)
-            self._pause(turn, _shown(request.tool_call, pending))
-            self._bridge.reject(call, _BESIDE, pending.approval_id, final=False)
-            return _message(request, _BESIDE)
-        except GuardError as error:
-            return _refusal(request, error)
+        """Check the call, run the tool if it is allowed, and log the outcome; the model reads why a tool did not run."""
+        return drive(self._guarded(request, handler, coroutine=False))
 
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Answer]]
     ) -> Answer:
-        """As `wrap_tool_call`."""
+        """Asynchronous form of `wrap_tool_call`."""
+        return await adrive(self._guarded(request, handler, coroutine=True))
+
+    def _guarded(self, request: ToolCallRequest, handler: Any, *, coroutine: bool) -> Steps[Answer]:
         self._verify(request)
         try:
-            call, turn = self._call(request, coroutine=True), turn_of(request.runtime.config)
+            call, turn = self._call(request, coroutine=coroutine), turn_of(request.runtime.config)
         except InvalidArgumentsError:
             # The framework's own error reaches the model.
-            return await handler(_refusing(request))
-        if turn is not None and (why := turn.why_not(request.tool_call["id"])) is not None:
-            await self._bridge.areject(call, why)
+            return (yield from invoke(lambda: handler(_refusing(request))))
+        if turn is not None and (why := turn.find_rejection(request.tool_call["id"])) is not None:
+            yield from self._bridge.reject_steps(call, why)
             return _message(request, _REJECTED.format(why).strip())
-
-        async def run(arguments: dict[str, Any]) -> Answer:
-            with _running(turn, request):
-                if turn is not None and turn.answered and await self._bridge.apassed(call):
-                    turn.take_answers()
-                return await handler(_with(request, call.to_send(arguments)))
-
+        can_pause = turn is not None and self._bridge.on_hold == "pause"
         try:
-            if turn is not None and self._bridge.on_hold == "interrupt":
-                await self._asettle(turn, request)
-            return await self._bridge.arun(call, run, _failed, self._pauses)
+            if turn is not None and can_pause:
+                yield from self._settle(turn, request, coroutine=coroutine)
+            begun = yield from self._bridge.begin_steps(call, self._pauses)
+            tool = self._run(call, turn, request, handler, begun.arguments)
+            return (yield from begun.steps(tool, _failed))
         except ApprovalPending as pending:
-            if turn is None or self._bridge.on_hold != "interrupt":
-                return _refusal(request, pending)
+            if turn is None or not can_pause:
+                return _message(request, self._bridge.refusal(pending))
             self._pause(turn, _shown(request.tool_call, pending))
-            await self._bridge.areject(call, _BESIDE, pending.approval_id, final=False)
+            yield from self._bridge.reject_steps(call, _BESIDE, pending.approval_id, final=False)
             return _message(request, _BESIDE)
         except GuardError as error:
-            return _refusal(request, error)
+            return _message(request, self._bridge.refusal(error))
+
+    def _run(
+        self,
+        call: ToolCall,
+        turn: Turn | None,
+        request: ToolCallRequest,
+        handler: Any,
+        arguments: dict[str, Any],
+    ) -> Steps[Answer]:
+        with nullcontext() if turn is None else turn.running(request.tool_call["id"]):
+            if turn is not None and turn.answered:
+                try:
+                    is_used = (yield from self._bridge.preview_steps(call)).blocked
+                except GuardError:
+                    is_used = True
+                if is_used:
+                    turn.take_answers()
+            called = {**request.tool_call, "args": call.to_send(arguments)}
+            approved = request.override(tool_call=called)
+            return (yield from invoke(lambda: handler(approved)))
 
     @property
     def _pauses(self) -> tuple[type[BaseException], ...]:
-        return (GraphBubbleUp, ApprovalPending) if self._bridge.on_hold == "interrupt" else (GraphBubbleUp,)
+        return (GraphBubbleUp, ApprovalPending) if self._bridge.on_hold == "pause" else (GraphBubbleUp,)
 
     def _verify(self, request: ToolCallRequest) -> None:
-        """Compare `tool_actions` with the tools of the node, at its first call."""
+        """Compare `tool_actions` with the tools of the node at its first call."""
         tools = getattr(request.runtime, "tools", None)
         if tools and not self._has_verified:
             self._bridge.verify_tools(tool.name for tool in tools)
             self._has_verified = True
 
     def _pause(self, turn: Turn, shown: Mapping[str, Any]) -> None:
-        """As `Turn.pause`, with a warning where the run cannot be resumed."""
+        """Pause the task, with a warning if the run cannot be resumed."""
         if not turn.is_resumable and not self._has_warned:
             self._has_warned = True
             logger.warning(
@@ -168,50 +393,34 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
             )
         turn.pause(shown)
 
-    def _settle(self, turn: Turn, request: ToolCallRequest) -> None:
-        """Pause the task while any call in it waits for a person; the first hook finds out for all."""
+    def _settle(self, turn: Turn, request: ToolCallRequest, *, coroutine: bool) -> Steps[None]:
+        """Pause the task while any call in it requires an approval; the first hook checks all calls of the task."""
         beside = calls_beside(request.tool_call, request.state, request.runtime.config)
         if len(beside) == 1:
             return
-        with turn.settling:
+        yield Request(turn.settling.acquire, turn.asettling.acquire)
+        try:
             turn.go_on()
             if turn.settled:
                 return
             waiting: list[dict[str, Any]] = []
             with suppress(GatewayUnavailable):
                 for called in beside:
-                    if turn.why_not(called["id"]) is None:
+                    if turn.find_rejection(called["id"]) is None:
                         with suppress(InvalidArgumentsError):
-                            pending = self._bridge.waiting(self._call(request, called))
+                            call = self._call(request, called, coroutine=coroutine)
+                            pending = yield from self._bridge.find_pending_steps(call)
                             waiting += [] if pending is None else [_shown(called, pending)]
             if waiting:
                 self._pause(turn, {**waiting[0], "others": waiting[1:]})
             turn.settled = True
-
-    async def _asettle(self, turn: Turn, request: ToolCallRequest) -> None:
-        beside = calls_beside(request.tool_call, request.state, request.runtime.config)
-        if len(beside) == 1:
-            return
-        async with turn.asettling:
-            turn.go_on()
-            if turn.settled:
-                return
-            waiting: list[dict[str, Any]] = []
-            with suppress(GatewayUnavailable):
-                for called in beside:
-                    if turn.why_not(called["id"]) is None:
-                        with suppress(InvalidArgumentsError):
-                            call = self._call(request, called, coroutine=True)
-                            pending = await self._bridge.awaiting(call)
-                            waiting += [] if pending is None else [_shown(called, pending)]
-            if waiting:
-                self._pause(turn, {**waiting[0], "others": waiting[1:]})
-            turn.settled = True
+        finally:
+            (turn.asettling if coroutine else turn.settling).release()
 
     def _call(
         self, request: ToolCallRequest, called: Mapping[str, Any] | None = None, *, coroutine: bool = False
     ) -> ToolCall:
-        """The request's own call, or another one of its task."""
+        """Return the request's call, or `called`, another call of its task."""
         tool, config = request.tool, request.runtime.config
         if called is not None and called["name"] != request.tool_call["name"]:
             known = getattr(request.runtime, "tools", None) or ()
@@ -223,26 +432,21 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         received = self._bridge.received.of(
             called["name"], called["args"], schema_of(tool, function), thread, called["id"]
         )
+        waits_itself = self._bridge.on_hold == "wait" and is_guarded(function)
+        is_named = thread is not None and self._bridge.names_calls and not waits_itself
         return ToolCall(
             called["name"],
             received.values,
-            call_id=called["id"] if self._comes_again(run_id, function) else None,
+            call_id=called["id"] if is_named else None,
             run_id=thread,
             agent=(config.get("metadata") or {}).get("lc_agent_name"),
             function=function,
             received=received,
         )
 
-    def _comes_again(self, run_id: object, function: object) -> bool:
-        # A model that was told asks again by another id: bound to this one, its approval would be of no use to it.
-        own = is_guarded(function)
-        return run_id is not None and (
-            self._bridge.on_hold == "interrupt" or (self._bridge.on_hold == "wait" and not own)
-        )
-
 
 def _function(tool: object, *, coroutine: bool) -> object:
-    """The function that will be called: a tool has one, or two, or is a class with methods."""
+    """Return the function that will run: a tool has one or two, or is a class with methods."""
     plain, other = getattr(tool, "func", None), getattr(tool, "coroutine", None)
     if plain is None and other is None and isinstance(tool, BaseTool):
         return tool._arun if coroutine and type(tool)._arun is not BaseTool._arun else tool._run  # noqa: SLF001 - the names under which LangChain has them overridden
@@ -250,7 +454,7 @@ def _function(tool: object, *, coroutine: bool) -> object:
 
 
 def _refusing(request: ToolCallRequest) -> ToolCallRequest:
-    """The request with a tool that validates as before and never runs."""
+    """Return the request with a tool that validates like the original one and never runs."""
     tool = request.tool
     if not isinstance(tool, StructuredTool):
         return request
@@ -266,23 +470,8 @@ def _refusing(request: ToolCallRequest) -> ToolCallRequest:
     return request.override(tool=tool.model_copy(update={"func": refuse, "coroutine": arefuse}))
 
 
-@contextmanager
-def _running(turn: Turn | None, request: ToolCallRequest) -> Iterator[None]:
-    with nullcontext() if turn is None else turn.running(request.tool_call["id"]):
-        yield
-
-
-def _with(request: ToolCallRequest, arguments: dict[str, Any]) -> ToolCallRequest:
-    return request.override(tool_call={**request.tool_call, "args": arguments})
-
-
 def _failed(answer: Answer) -> str | None:
-    failed = isinstance(answer, ToolMessage) and answer.status == "error"
-    return str(answer.content) if failed and isinstance(answer, ToolMessage) else None
-
-
-def _refusal(request: ToolCallRequest, error: GuardError) -> ToolMessage:
-    return _message(request, refusal_or_raise(error))
+    return str(answer.content) if isinstance(answer, ToolMessage) and answer.status == "error" else None
 
 
 def _message(request: ToolCallRequest, text: str) -> ToolMessage:
@@ -301,8 +490,8 @@ def _shown(called: Mapping[str, Any], pending: ApprovalPending) -> dict[str, Any
     }
 
 
-# The first whose runs bear the name of their agent.
-_NAMES_AGENTS: Final = "1.2.4"
+# The first version whose runs have the name of their agent.
+_MIN_AGENT_NAMES: Final = "1.2.4"
 _REJECTED: Final = "Not done: it was rejected. {}"
 _BESIDE: Final = (
     "Not done: it needs a person, and other calls have already run beside it. Ask for it again, alone."

@@ -2,24 +2,353 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Literal, TypeVar
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, Final, TypeVar
 
-from toolgate import ConfigurationError, Guard
-from toolgate_integrations._base import Bridge, ToolActions, require, valid_on_hold
+from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate_integrations._arguments import with_signature_defaults
+from toolgate_integrations._options import OnHold, set_context
+from toolgate_integrations.base import Bridge, ToolActions, ToolCall, describe_pending, find_error, require
 
 require("llamaindex")
 
 from llama_index.core.agent.workflow import AgentWorkflow, BaseWorkflowAgent
+from llama_index.core.agent.workflow import ToolCall as ToolCallEvent
 from llama_index.core.objects import ObjectRetriever
-from llama_index.core.tools import AsyncBaseTool, BaseTool
+from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOutput, adapt_to_async_tool
+from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
+from llama_index_instrumentation.dispatcher import active_instrument_tags
 
-from toolgate_integrations._llamaindex_tools import GuardedFunctionTool, GuardedTool, guarded, like
-from toolgate_integrations._setup_errors import setup_error_in
+# The framework's own agents take it from there; it has no public name.
+from workflows.runtime.types.results import AddWaiter, StepWorkerStateContextVar, WaitingForEvent
 
 __all__ = ["GuardedFunctionTool", "GuardedTool", "guard_agent", "guard_tools"]
 
-OnHold = Literal["event", "wait", "tell"]
+_running: ContextVar[tuple[str, str] | None] = ContextVar("toolgate_llamaindex_running", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The call that a step of an agent executes.
+
+    Attributes:
+        ctx: The framework's context of the step.
+        event: The model's call.
+        call_id: Id of the call, unique in the run and the same if the step is executed again.
+        run_id: Id of the conversation, the same after a restart.
+        running_id: Id of the run in this process.
+        agent: Name of the agent; None outside of an `AgentWorkflow`.
+        waited: The approval requests for which the call has paused before this step, the newest last.
+    """
+
+    ctx: Context[Any]
+    event: ToolCallEvent
+    call_id: str
+    run_id: str
+    running_id: str
+    agent: str | None
+    waited: list[str]
+
+    def running(self) -> AbstractContextManager[None]:
+        """Note that the tool runs, so that tools that it calls are other calls."""
+        return set_context(_running, (self.running_id, self.call_id))
+
+    async def no(self) -> str | None:
+        """Return the reason of a user's rejection; None for any other answer, and if the call has not paused.
+
+        Raises:
+            WaitingForEvent: There is no answer. After a restart, the framework executes the step once to read its
+                requirements again.
+        """
+        if not self.waited:
+            return None
+        event = await self.ctx.wait_for_event(HumanResponseEvent, **self._wait(self.waited[-1]))
+        # Before it has read the requirements again, the framework passes each answer to every call.
+        if event.get("approval_id", None) != self.waited[-1]:
+            return None
+        if str(event.get("response", None)).strip().lower() not in _NOES:
+            return None
+        why = event.get("reason", None)
+        return why[:_LONGEST] if isinstance(why, str) else ""
+
+    def paused(self, pending: ApprovalPending) -> WaitingForEvent[Any]:
+        """Return the exception that stops the step until a user answers; then the framework executes it again."""
+        said = {
+            "prefix": f"{pending.action!r} waits for a person: {pending.reason}",
+            **describe_pending(pending),
+            "tool_name": self.event.tool_name,
+            "tool_kwargs": self.event.tool_kwargs,
+            "tool_id": self.event.tool_id,
+        }
+        asked = InputRequiredEvent(**said)
+        if pending.approval_id in self.waited:
+            # Answered, but still pending: the framework writes the event of a wait only once.
+            self.ctx.write_event_to_stream(asked)
+        return self.stopped(pending.approval_id, asked)
+
+    def stopped(self, approval_id: str, asked: InputRequiredEvent | None = None) -> WaitingForEvent[Any]:
+        """Return the exception that stops the step for an approval request.
+
+        It replaces an earlier wait: with two waits, the call would run twice.
+        """
+        return WaitingForEvent(
+            AddWaiter(event_type=HumanResponseEvent, waiter_event=asked, **self._wait(approval_id))
+        )
+
+    def _wait(self, approval_id: str) -> dict[str, Any]:
+        waiter_id = _waits(self.call_id) + approval_id
+        return {"waiter_id": waiter_id, "requirements": {"approval_id": approval_id}, "timeout": None}
+
+
+async def place_of(tool_name: str) -> Place | None:
+    """Return the place of the current call of a tool; None outside of an agent's step."""
+    step = StepWorkerStateContextVar.get(None)
+    if step is None or not isinstance(step.event, ToolCallEvent) or step.event.tool_name != tool_name:
+        return None
+    # A model without call ids uses the tool's name as the id, or no id.
+    call_id = f"{step.event.tool_id}:{step.state.work_item_id}"
+    running_id = active_instrument_tags.get().get("llamaindex.run_id")
+    if running_id is None or step.state.work_item_id is None or _running.get() == (running_id, call_id):
+        return None
+    ctx = Context.get_step_context()
+    run_id = await ctx.store.get(_RUN_ID, default=None)
+    if run_id is None:
+        # All calls of a run write the same value.
+        run_id = running_id
+        await ctx.store.set(_RUN_ID, run_id)
+    agent = await ctx.store.get("current_agent_name", default=None)
+    waits = [each.waiter_id for each in step.state.collected_waiters]
+    ours = [each.removeprefix(_waits(call_id)) for each in waits if each.startswith(_waits(call_id))]
+    return Place(ctx, step.event, call_id, run_id, running_id, agent, ours)
+
+
+class _Turn(asyncio.Lock):
+    """Lock that is held while a call is executed."""
+
+    done = False
+
+
+# Far more than wait at once.
+@lru_cache(4096)
+def _turn(running_id: str, call_id: str) -> _Turn:  # noqa: ARG001 - one for each
+    return _Turn()
+
+
+@asynccontextmanager
+async def turn_of(place: Place) -> AsyncIterator[str | None]:
+    """Execute a call alone, and pause it if it requires an approval; the value is the reason of a rejection, or None.
+
+    Two answers to one call make the framework execute it twice.
+
+    Raises:
+        WaitingForEvent: The call pauses, or has already ended.
+    """
+    # By the run in this process: if a stored run is resumed a second time, the gateway refuses the call.
+    turn = _turn(place.running_id, place.call_id)
+    async with turn:
+        if turn.done and place.waited:
+            raise place.stopped(place.waited[-1])
+        turn.done = True
+        try:
+            yield await place.no()
+        except ApprovalPending as pending:
+            turn.done = False
+            raise place.paused(pending) from pending
+        except WaitingForEvent:
+            turn.done = False
+            raise
+
+
+def _waits(call_id: str) -> str:
+    return f"toolgate:{call_id}:"
+
+
+_RUN_ID: Final = "toolgate_run_id"
+_NOES: Final = ("no", "n", "reject", "rejected", "deny", "denied", "decline", "declined", "false")
+_LONGEST: Final = 2000
+
+
+class GuardedTool(AsyncBaseTool):
+    """A guarded tool of any kind; made by `guard_tools` and `guard_agent`."""
+
+    def __init__(self, inner: Any, bridge: Bridge, agent: str | None) -> None:
+        self._inner, self._bridge, self._agent = inner, bridge, agent
+
+    @property
+    def metadata(self) -> Any:
+        """The tool's `ToolMetadata`, which the model reads."""
+        return self._inner.metadata
+
+    def __call__(self, *args: Any, **given: Any) -> ToolOutput:
+        """Call the tool."""
+        return self.call(*args, **given)
+
+    def call(self, *args: Any, **given: Any) -> ToolOutput:
+        """Check the call, run the tool if it is allowed, and log the outcome; a refusal is an output with an error."""
+        beside = self._beside(given)
+        try:
+            unnamed, told = self._named(args, given)
+
+            def run(approved: dict[str, Any]) -> ToolOutput:
+                values = [approved.pop(name) for name in unnamed]
+                output: ToolOutput = self._inner.call(*values, **approved, **beside)
+                return output
+
+            call = self._called(told, None, coroutine=False)
+            return self._bridge.run(call, run, _failed, (WaitingForEvent,))
+        except GuardError as error:
+            return self._told(given, self._bridge.refusal(error))
+
+    async def acall(self, *args: Any, **given: Any) -> ToolOutput:
+        """Asynchronous form of `call`; in an agent's run, a call that requires an approval can pause.
+
+        Raises:
+            WaitingForEvent: The call pauses.
+        """
+        beside, place = self._beside(given), await place_of(self._name)
+        try:
+            unnamed, told = self._named(args, given)
+
+            async def run(approved: dict[str, Any]) -> ToolOutput:
+                values = [approved.pop(name) for name in unnamed]
+                with nullcontext() if place is None else place.running():
+                    output: ToolOutput = await self._inner.acall(*values, **approved, **beside)
+                return output
+
+            call = self._called(told, place, coroutine=True)
+            if place is None or self._bridge.on_hold != "pause":
+                return await self._bridge.arun(call, run, _failed, (WaitingForEvent,))
+            async with turn_of(place) as no:
+                if no is None:
+                    return await self._bridge.arun(call, run, _failed, (WaitingForEvent, ApprovalPending))
+                await self._bridge.areject(call, no, place.waited[-1])
+                return self._told(given, f"Not done: it was rejected. {no}".strip())
+        except GuardError as error:
+            return self._told(given, self._bridge.refusal(error))
+
+    def of(self, bridge: Bridge, agent: str | None) -> GuardedTool:
+        """Return the tool for an agent; calls of another agent's tool act as that agent."""
+        if bridge is not self._bridge or agent == self._agent:
+            return self
+        return type(self)(self._inner, bridge, agent)
+
+    @property
+    def _name(self) -> str:
+        return str(self.metadata.get_name())
+
+    def _beside(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Remove and return the arguments that the framework adds to the model's."""
+        own = getattr(self._inner, "ctx_param_name", None)
+        return {own: given.pop(own)} if own in given else {}
+
+    def _named(self, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+        """Return the names of the positional values, and all arguments by name."""
+        known = self.metadata.get_parameters_dict().get("properties", {}) if args else {}
+        unnamed = [name for name in known if name not in given][: len(args)]
+        if len(unnamed) < len(args):
+            raise ConfigurationError(
+                f"the tool {self._name!r} was called with {len(args)} values without names, and {len(unnamed)} can be "
+                "named; call it with names"
+            )
+        return unnamed, {**dict(zip(unnamed, args, strict=True)), **given}
+
+    def _called(self, told: dict[str, Any], place: Place | None, *, coroutine: bool) -> ToolCall:
+        function = _function(self._inner, coroutine=coroutine)
+        # The framework adds partial parameters, and converts nothing.
+        told = {**(getattr(self._inner, "partial_params", None) or {}), **told}
+        own = getattr(self._inner, "ctx_param_name", None)
+        return ToolCall(
+            self._name,
+            with_signature_defaults(told, function, () if own is None else (own,)),
+            call_id=place.call_id if place is not None and self._bridge.names_calls else None,
+            run_id=None if place is None else place.run_id,
+            agent=self._agent if self._agent or place is None else place.agent,
+            function=function,
+        )
+
+    def _told(self, given: dict[str, Any], text: str) -> ToolOutput:
+        # Without an error, it would be the final answer of a `return_direct` tool.
+        raw = {"args": (), "kwargs": given}
+        return ToolOutput(self._name, text, raw_input=raw, raw_output=text, is_error=True)
+
+
+class GuardedFunctionTool(GuardedTool, FunctionTool):
+    """A guarded `FunctionTool`, for code that handles this class specially."""
+
+    def __init__(self, inner: AsyncBaseTool, bridge: Bridge, agent: str | None) -> None:
+        # A tool of another class is called with a bare value first, and again by names: it would run twice.
+        like(self, inner)
+        super().__init__(inner, bridge, agent)
+
+    @property
+    def fn(self) -> Callable[..., Any]:
+        """The guarded function, of which other code may make tools."""
+
+        @functools.wraps(super().fn)
+        def standing(*args: Any, **given: Any) -> Any:
+            return self._raw(self.call(*args, **given))
+
+        return standing
+
+    @property
+    def async_fn(self) -> Callable[..., Any]:
+        """The guarded coroutine function."""
+
+        @functools.wraps(super().async_fn)
+        async def standing(*args: Any, **given: Any) -> Any:
+            return self._raw(await self.acall(*args, **given))
+
+        return standing
+
+    def _raw(self, output: ToolOutput) -> object:
+        return output.content if output.is_error else output.raw_output
+
+    @property
+    def real_fn(self) -> Callable[..., Any]:
+        """The guarded function of the kind that the tool was made of."""
+        return self.async_fn if inspect.iscoroutinefunction(super().real_fn) else self.fn
+
+
+def guarded(tools: Iterable[Any], bridge: Bridge, agent: str | None) -> list[AsyncBaseTool]:
+    """Return guarded tools; tools that are already guarded are returned unchanged."""
+    return [_guarded(each, bridge, agent) for each in tools]
+
+
+def like(one: object, other: object) -> None:
+    """Copy the attributes of another object, except those that would hide the guard's own methods."""
+    vars(one).update({name: value for name, value in vars(other).items() if not hasattr(type(one), name)})
+
+
+def _guarded(tool: Any, bridge: Bridge, agent: str | None) -> AsyncBaseTool:
+    if isinstance(tool, GuardedTool):
+        return tool.of(bridge, agent)
+    if not isinstance(tool, BaseTool):
+        if not callable(tool):
+            raise ConfigurationError(f"{tool!r} is no tool; pass a function, a FunctionTool or another tool")
+        tool = FunctionTool.from_defaults(tool)
+    kind = GuardedFunctionTool if isinstance(tool, FunctionTool) else GuardedTool
+    return kind(adapt_to_async_tool(tool), bridge, agent)
+
+
+def _function(tool: AsyncBaseTool, *, coroutine: bool) -> object:
+    """Return the function that will run; the framework wraps a function of the other kind."""
+    if not isinstance(tool, FunctionTool):
+        return None
+    function = tool.async_fn if coroutine else tool.fn
+    return tool.real_fn if function.__module__ == FunctionTool.__module__ else function
+
+
+def _failed(output: object) -> str | None:
+    return (output.content or "error") if isinstance(output, ToolOutput) and output.is_error else None
+
+
 A = TypeVar("A", bound="BaseWorkflowAgent | AgentWorkflow")
 
 
@@ -29,19 +358,20 @@ def guard_agent(
     *,
     tool_actions: ToolActions | None = None,
     agents: Mapping[str, str] | None = None,
-    on_hold: OnHold = "event",
+    on_hold: OnHold = "pause",
+    hold_timeout: float | None = None,
 ) -> A:
-    """Guard all tools of an agent, or of all agents of an `AgentWorkflow`; what a retriever finds, and handoffs, too.
+    """Guard all tools of an agent, or of all agents of an `AgentWorkflow`, with retrieved tools and handoffs.
 
     Args:
-        agent: The agent or workflow, which is changed: there is no other one that goes unguarded. Copies of it are
-            guarded as well.
-        guard: The guard that asks; None is the environment's.
-        tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
-            `tools.<name>`.
-        agents: Agent ids by the names of the agents.
-        on_hold: What a held call does: `event` pauses it with an `InputRequiredEvent`, `wait` waits for the
-            person within the run, `tell` lets the model read that it waits.
+        agent: The agent or workflow, which is changed in place. Its copies are guarded too.
+        guard: The guard; None for the guard that is configured by the environment.
+        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
+        agents: Agent ids by agent names; other agents act as the guard's own agent.
+        on_hold: Reaction to a call that requires an approval. `pause`: the call pauses with an `InputRequiredEvent`.
+            `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
+            the model reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
 
     Returns:
         The same agent or workflow.
@@ -49,8 +379,14 @@ def guard_agent(
     Raises:
         ConfigurationError: An argument is wrong.
     """
-    valid_on_hold(on_hold, "event")
-    bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+    bridge = Bridge(
+        guard,
+        tool_actions=tool_actions,
+        agents=agents,
+        on_hold=on_hold,
+        hold_timeout=hold_timeout,
+        can_pause=True,
+    )
     if not isinstance(agent, (AgentWorkflow, BaseWorkflowAgent)):
         raise ConfigurationError(f"agent is {agent!r}; pass a FunctionAgent, ReActAgent or AgentWorkflow")
     if isinstance(agent, AgentWorkflow):
@@ -60,7 +396,7 @@ def guard_agent(
     members = agent.agents.values() if isinstance(agent, AgentWorkflow) else [agent]
     tools = [tool for each in members for tool in each.tools or () if isinstance(tool, BaseTool)]
     names = [tool.metadata.name or "" for tool in tools]
-    # Retrieved tools and handoffs come later.
+    # Retrieved tools and handoffs are added later.
     bridge.verify_tools(names, is_complete=False)
     return agent
 
@@ -71,37 +407,40 @@ def guard_tools(
     *,
     tool_actions: ToolActions | None = None,
     agents: Mapping[str, str] | None = None,
-    on_hold: OnHold = "event",
+    on_hold: OnHold = "pause",
+    hold_timeout: float | None = None,
 ) -> list[AsyncBaseTool]:
-    """The guarded ones of some tools, for whatever is given tools.
+    """Return guarded tools, with the options of `guard_agent`; guarded tools are returned unchanged.
 
-    Args:
-        tools: Tools or functions; those that are guarded already stay as they are.
-        guard: As for `guard_agent`.
-        tool_actions: As for `guard_agent`.
-        agents: Agent ids by the names of the agents of an `AgentWorkflow`: elsewhere a tool is not told who has it.
-        on_hold: As for `guard_agent`.
+    `agents` applies to the agents of an `AgentWorkflow` only: elsewhere a tool
+    does not know its agent.
 
     Raises:
         ConfigurationError: An argument is wrong.
     """
-    valid_on_hold(on_hold, "event")
-    bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+    bridge = Bridge(
+        guard,
+        tool_actions=tool_actions,
+        agents=agents,
+        on_hold=on_hold,
+        hold_timeout=hold_timeout,
+        can_pause=True,
+    )
     found = guarded(tools, bridge, None)
     bridge.verify_tools([tool.metadata.name or "" for tool in found], is_complete=False)
     return found
 
 
 class _GuardedAgent(BaseWorkflowAgent):
-    """An agent in whom nobody finds a tool that is not guarded."""
+    """An agent whose attributes contain only guarded tools."""
 
     guarded_by: ClassVar[Bridge]
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
-        # A workflow reads these of its agents, and asks them nothing.
+        # A workflow reads these attributes of its agents directly.
         if name == "tools" and found is not None:
-            # Kept, if it is another list: whoever adds to what they read adds to the agent's.
+            # Stored, so that tools that are added to the list are added to the agent.
             if (own := guarded(found, self.guarded_by, self.name)) != found:
                 found = self.__dict__["tools"] = own
         elif name == "tool_retriever" and found is not None:
@@ -109,36 +448,30 @@ class _GuardedAgent(BaseWorkflowAgent):
         return found
 
     async def handle_tool_call_results(self, ctx: Any, results: list[Any], memory: Any) -> None:
-        """Take the results of a step's tools.
-
-        Raises:
-            ConfigurationError: A call was not carried out because of the settings or the API key. The framework has
-                made text for the model of it.
-            GatewayProtocolError: As for `ConfigurationError`.
-        """
+        """Handle the results of a step's tools; raise an error that must end the run."""
         for each in results:
-            if (error := setup_error_in(each.tool_output.exception)) is not None:
+            if (error := find_error(each.tool_output.exception, self.guarded_by.fatal)) is not None:
                 raise error
         kind_of_agent: Any = super()
         await kind_of_agent.handle_tool_call_results(ctx, results, memory)
 
     async def get_tools(self, input_str: str | None = None) -> list[AsyncBaseTool]:
-        """The tools of a step, with those that an agent of another kind has besides."""
+        """Return the guarded tools of a step."""
         return guarded(await super().get_tools(input_str), self.guarded_by, self.name)
 
 
 class _GuardedWorkflow(AgentWorkflow):
-    """A workflow of guarded agents, which makes their handoffs."""
+    """A workflow of guarded agents, which adds their handoffs."""
 
     guarded_by: ClassVar[Bridge]
 
     async def get_tools(self, agent_name: str, input_str: str | None = None) -> list[AsyncBaseTool]:
-        """The one way by which a workflow comes to tools."""
+        """Return the guarded tools of an agent of the workflow."""
         return guarded(await super().get_tools(agent_name, input_str), self.guarded_by, agent_name)
 
 
 class _GuardedRetriever(ObjectRetriever[Any]):
-    """What finds an agent's tools: whatever it finds is guarded."""
+    """A retriever whose tools are guarded."""
 
     def __init__(self, retriever: ObjectRetriever[Any], bridge: Bridge, agent: str) -> None:
         like(self, retriever)
@@ -152,14 +485,14 @@ class _GuardedRetriever(ObjectRetriever[Any]):
 
 
 def _become(one: Any, kind: Any, bridge: Bridge) -> None:
-    """Make a guarded one of an agent or a workflow, by a class of its own: of that its copies are, too."""
+    """Give an agent or workflow its own guarded class, which its copies have too."""
     was = type(one)
     if issubclass(was, kind):
         return
-    # By its name the framework knows runs that were kept.
+    # The framework finds stored runs by this name.
     names = {"__module__": was.__module__, "__qualname__": was.__qualname__}
     made: Any = type(was.__name__, (kind, was), names)
     made.guarded_by = bridge
-    # The framework's classes inherit no steps that were added to them.
+    # The framework's classes do not inherit steps that were added to a class.
     made._step_functions = was._step_functions  # noqa: SLF001 - there is no public way to tell of them
     object.__setattr__(one, "__class__", made)

@@ -3,46 +3,312 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, Final
 
-from toolgate import ConfigurationError, Guard, GuardError
-from toolgate_integrations._base import ToolActions, require
+from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate_integrations._options import OnHold, set_context
+from toolgate_integrations._registry import is_at_least
+from toolgate_integrations.base import Bridge, ToolActions, ToolCall, describe_pending, require
+from toolgate_integrations.refusals import OtherArgumentsError
 
 require("pydantic_ai")
 
-from pydantic_ai import AgentRunResult, CallToolsNode, RunContext, ToolDenied
+from pydantic import AnyUrl, ValidationError
+from pydantic_ai import AgentRunResult, CallToolsNode, RunContext, ToolDenied, exceptions
 from pydantic_ai.capabilities import AbstractCapability, CapabilityOrdering, WrapToolExecuteHandler
-from pydantic_ai.exceptions import ApprovalRequired, UserError
+from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, SkipToolExecution, UserError
 from pydantic_ai.messages import ModelResponse, ToolCallPart, ToolReturnPart
 from pydantic_ai.models import ModelRequestContext
 from pydantic_ai.tools import ToolDefinition
-from pydantic_ai.toolsets import ToolsetTool, WrapperToolset
-
-from toolgate_integrations._pydantic_ai_calls import (
-    Gate,
-    OnHold,
-    answered,
-    as_denied,
-    as_passed,
-    logger,
-    passing,
+from pydantic_ai.toolsets import (
+    AbstractToolset,
+    CombinedToolset,
+    PrefixedToolset,
+    RenamedToolset,
+    ToolsetTool,
+    WrapperToolset,
 )
 
+# Its public name is younger than 2.0.
+from pydantic_ai.toolsets._dynamic import DynamicToolset
+from pydantic_core import Url
+
 __all__ = ["GuardCapability", "GuardToolset"]
+
+# They are installed by an extra of the framework; importing them to compare classes would need it.
+_REMOTE: Final = frozenset({"pydantic_ai.mcp", "pydantic_ai.toolsets.fastmcp"})
+
+
+def function_of(tool: ToolsetTool[Any] | None) -> object:
+    """The Python function of a tool, if it is one."""
+    while tool is not None and (source := getattr(tool, "source_tool", None)) is not None:
+        tool = source
+    schema = getattr(getattr(tool, "call_func", None), "__self__", None)
+    return getattr(schema, "function", None)
+
+
+def served_by(tool: ToolsetTool[Any] | None, name: str) -> tuple[str | None, str]:
+    """The server of a remote tool by the name it has here, and the tool's own name there.
+
+    Returns:
+        The server is None for a tool of this process, and empty for a server that nobody named; its name is
+        the toolset's id, else the prefix of its tools, else the host of its address.
+    """
+    if tool is None:
+        return None, name
+    toolset: AbstractToolset[Any] | None = getattr(tool, "source_toolset", tool.toolset)
+    tool, own, prefix = getattr(tool, "source_tool", tool), name, ""
+    while True:
+        match toolset:
+            case PrefixedToolset():
+                prefix, own = prefix or toolset.prefix, own.removeprefix(f"{toolset.prefix}_")
+                toolset = toolset.wrapped
+            case RenamedToolset():
+                own = toolset.name_map.get(own, own)
+                toolset = toolset.wrapped
+            case WrapperToolset():
+                toolset = toolset.wrapped
+            case CombinedToolset():
+                toolset, tool = getattr(tool, "source_toolset", None), getattr(tool, "source_tool", tool)
+            case DynamicToolset():
+                toolset = getattr(toolset, "_toolset", None)
+            case _:
+                break
+    if toolset is None or not any(each.__module__ in _REMOTE for each in type(toolset).__mro__):
+        return None, name
+    return getattr(toolset, "_explicit_id", toolset.id) or prefix or toolset.id or "", own
+
+
+Tool = ToolsetTool[Any] | None
+Handler = Callable[[dict[str, Any]], Awaitable[Any]]
+logger = logging.getLogger("toolgate")
+# The first is what all of pydantic's own addresses of one host are made of.
+_URLS: Final = (AnyUrl.__mro__[-2], Url)
+_PAUSES: Final = (ApprovalRequired, CallDeferred, ApprovalPending)
+# In 2.0 no tool could say yet that it failed.
+_REFUSES_ARGUMENTS: Final[tuple[type[Exception], ...]] = (
+    ValueError,
+    ModelRetry,
+    ApprovalRequired,
+    CallDeferred,
+    getattr(exceptions, "ToolFailed", ModelRetry),
+)
+# Before, whatever a hook returns is taken for what the tool returned.
+_DENIES: Final = is_at_least("pydantic_ai", "2.28")
+# Which call of which run, and its arguments; an agent that a tool runs has calls of its own.
+_Passed = tuple[str | None, str | None, dict[str, Any]]
+_passed: ContextVar[_Passed | None] = ContextVar("toolgate_pydantic_ai_passed", default=None)
+
+
+class Gate:
+    """What every call of a tool goes through.
+
+    Args:
+        guard: The guard; None for the guard that is configured by the environment.
+        tool_actions: Actions by tool name.
+        agents: Agent ids by the names of the framework's agents.
+        on_hold: Reaction to a call that requires an approval. `pause`: the run ends with `DeferredToolRequests`.
+            `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
+            the model reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+
+    Raises:
+        ConfigurationError: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        guard: Guard | None,
+        tool_actions: ToolActions | None,
+        agents: Mapping[str, str] | None,
+        on_hold: OnHold,
+        hold_timeout: float | None,
+    ) -> None:
+        self.bridge = Bridge(
+            guard,
+            tool_actions=tool_actions,
+            agents=agents,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+            can_pause=True,
+        )
+
+    async def carry_out(
+        self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, args: dict[str, Any], handler: Handler
+    ) -> Any:
+        """Ask, let the tool run with what was approved, record.
+
+        Args:
+            ctx: The framework's context of the call.
+            call: What the model wrote; its arguments are not looked at.
+            tool: The tool, if the framework says.
+            args: The validated arguments.
+            handler: Runs the tool.
+
+        Returns:
+            What the tool returned, or a `ToolDenied` that says why it did not run.
+
+        Raises:
+            ApprovalRequired: The call waits for a person, and the run pauses for it.
+        """
+        told = {name: _told(value) for name, value in args.items()}
+
+        async def run(approved: dict[str, Any]) -> Any:
+            edits = {name: value for name, value in approved.items() if value is not told.get(name)}
+            given = await _validated(ctx, tool, {**args, **edits}) if edits else dict(args)
+            with set_context(_passed, (ctx.run_id, ctx.tool_call_id, dict(given))):
+                try:
+                    return await handler(given)
+                except SkipToolExecution as skipped:
+                    return skipped.result
+
+        try:
+            return await self.bridge.arun(self.named(ctx, call, tool, told), run, _failed, _PAUSES)
+        except ApprovalPending as pending:
+            if self.bridge.on_hold == "pause":
+                raise ApprovalRequired(metadata=describe_pending(pending)) from None
+            return ToolDenied(self.bridge.refusal(pending))
+        except GuardError as error:
+            return ToolDenied(self.bridge.refusal(error))
+        except OtherArgumentsError as error:
+            return ToolDenied(str(error))
+
+    async def rejected(self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, why: str) -> None:
+        """Take a no that the framework was given: the request is withdrawn, and the log says so."""
+        try:
+            args = call.args_as_dict()
+        except ValueError:
+            args = {}
+        await self.bridge.areject(self.named(ctx, call, tool, args), why)
+
+    def named(
+        self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, args: Mapping[str, Any]
+    ) -> ToolCall:
+        """The call, as the bridge takes it."""
+        server, own_name = served_by(tool, call.tool_name)
+        return ToolCall(
+            call.tool_name,
+            args,
+            # Told that it waits, a model calls again, by another name.
+            call_id=call.tool_call_id if self.bridge.names_calls else None,
+            run_id=ctx.conversation_id or ctx.run_id,
+            agent=None if ctx.agent is None else ctx.agent.name,
+            function=function_of(tool),
+            server=server,
+            own_name=own_name,
+        )
+
+
+def passing(ctx: RunContext[Any]) -> bool:
+    """Whether a guard outside has let this very call through just now."""
+    run_id, call_id, _ = _passed.get() or (None, None, {})
+    return call_id is not None and (run_id, call_id) == (ctx.run_id, ctx.tool_call_id)
+
+
+def answered(answer: object) -> object:
+    """What the framework is to take for a tool's answer: its own denial where it knows one, or else the text of it."""
+    return answer.message if isinstance(answer, ToolDenied) and not _DENIES else answer
+
+
+def as_denied(part: ToolReturnPart) -> None:
+    """Say of a call that was refused here that it was denied, where the framework has put down a success."""
+    if not _DENIES:
+        part.outcome = "denied"
+
+
+def as_passed(ctx: RunContext[Any], args: dict[str, Any]) -> None:
+    """Hold other capabilities to the arguments that the gateway was asked about.
+
+    Args:
+        ctx: The framework's context of the call.
+        args: The arguments the tool is about to be given.
+
+    Raises:
+        Exception: They changed them since; the gate tells the model.
+    """
+    run_id, call_id, passed = _passed.get() or (None, None, {})
+    if (run_id, call_id) != (ctx.run_id, ctx.tool_call_id):
+        return
+    if args.keys() != passed.keys() or any(
+        value is not passed[name] and value != passed[name] for name, value in args.items()
+    ):
+        raise OtherArgumentsError
+
+
+async def _validated(ctx: RunContext[Any], tool: Tool, args: dict[str, Any]) -> dict[str, Any]:
+    """What the approver made of the arguments, by the tool's own rules."""
+    if tool is None:
+        raise OtherArgumentsError(_UNFIT.format("the tool is not known here"))
+    try:
+        given: dict[str, Any] = _by_schema(ctx, tool, args)
+        if tool.args_validator_func is not None:
+            result = tool.args_validator_func(ctx, **given)
+            if inspect.isawaitable(result):
+                await result
+    except _REFUSES_ARGUMENTS as error:
+        raise OtherArgumentsError(_UNFIT.format(_first_line(error))) from error
+    return given
+
+
+def _by_schema(ctx: RunContext[Any], tool: ToolsetTool[Any], args: dict[str, Any]) -> dict[str, Any]:
+    validate = tool.args_validator.validate_python
+    try:
+        return dict(validate(args, context=ctx.validation_context))
+    except ValidationError:
+        # A function of one model takes the model's fields in its place.
+        if len(args) != 1:
+            raise
+        given: dict[str, Any] = validate(next(iter(args.values())), context=ctx.validation_context)
+        if given.keys() != args.keys():
+            raise
+        return dict(given)
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(str(each) for each in first['loc'])}: {first['msg']}"
+    return str(error) or type(error).__name__
+
+
+def _told(value: object) -> Any:
+    """A value as the gateway is asked about it: addresses as text, which the person can read and the gateway compare."""
+    if isinstance(value, _URLS):
+        # One with a password stays what nobody can read.
+        return value if getattr(value, "password", None) else str(value)
+    if type(value) is dict:
+        members = {name: _told(each) for name, each in value.items()}
+        return members if any(members[name] is not each for name, each in value.items()) else value
+    if type(value) is list:
+        listed = [_told(each) for each in value]
+        return listed if any(new is not old for new, old in zip(listed, value, strict=True)) else value
+    return value
+
+
+def _failed(answer: object) -> str | None:
+    return answer.message if isinstance(answer, ToolDenied) else None
+
+
+_UNFIT: Final = "Not done: a person approved other arguments, and they do not fit the tool: {}. Asking again makes a new request."
 
 
 class GuardCapability(AbstractCapability[Any]):
     """Guards every tool call of an agent, of all its toolsets.
 
     Args:
-        guard: The guard that asks; None is the environment's.
-        tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
+        guard: The guard; None for the guard that is configured by the environment.
+        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is
             `tools.<name>`, and `<server>.<name>` for those of MCP servers.
         agents: Agent ids by the names given to `Agent(name=…)`.
-        on_hold: What a held call does: `defer` ends the run with `DeferredToolRequests`, `wait` waits for the
-            person within the run, `tell` lets the model read that it waits.
+        on_hold: Reaction to a call that requires an approval. `pause`: the run ends with `DeferredToolRequests`.
+            `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
+            the model reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
 
     Raises:
         ConfigurationError: An argument is wrong.
@@ -54,9 +320,10 @@ class GuardCapability(AbstractCapability[Any]):
         *,
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
-        on_hold: OnHold = "defer",
+        on_hold: OnHold = "pause",
+        hold_timeout: float | None = None,
     ) -> None:
-        self._gate = Gate(guard, tool_actions, agents, on_hold)
+        self._gate = Gate(guard, tool_actions, agents, on_hold, hold_timeout)
         self._held: dict[str, str] = {}
         self._refused: set[str] = set()
 
@@ -139,7 +406,7 @@ class GuardCapability(AbstractCapability[Any]):
                     logger.warning("the request %s was not withdrawn: %s", approval_id, failure)
             raise ConfigurationError(
                 "a held call cannot pause this run; add DeferredToolRequests to the agent's output_type, or use "
-                "GuardCapability(on_hold='wait') or 'tell'"
+                "GuardCapability(on_hold='wait') or 'notify_model'"
             ) from error
         raise error
 
@@ -156,10 +423,11 @@ class GuardToolset(WrapperToolset[Any]):
 
     Attributes:
         wrapped: The toolset.
-        guard: The guard that asks; None is the environment's.
+        guard: The guard; None for the guard that is configured by the environment.
         tool_actions: As for `GuardCapability`.
         agents: As for `GuardCapability`.
         on_hold: As for `GuardCapability`.
+        hold_timeout: As for `GuardCapability`.
         gate: Made of the others.
 
     Raises:
@@ -170,12 +438,15 @@ class GuardToolset(WrapperToolset[Any]):
     _: KW_ONLY
     tool_actions: ToolActions | None = None
     agents: Mapping[str, str] | None = None
-    on_hold: OnHold = "defer"
+    on_hold: OnHold = "pause"
+    hold_timeout: float | None = None
     gate: Gate | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         # The framework copies toolsets for each run; they go through one gate.
-        self.gate = self.gate or Gate(self.guard, self.tool_actions, self.agents, self.on_hold)
+        self.gate = self.gate or Gate(
+            self.guard, self.tool_actions, self.agents, self.on_hold, self.hold_timeout
+        )
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]

@@ -1,13 +1,55 @@
 """Text that the model reads when its tool call did not run: short, stable, and clear about what can help."""
 
+from __future__ import annotations
+
+from typing import Any, Final
+
 from toolgate import (
     ActionDenied,
     ApprovalDenied,
     ApprovalExpired,
     ApprovalPending,
+    ConfigurationError,
+    GatewayProtocolError,
     GatewayUnavailable,
     GuardError,
 )
+
+#: setup errors, which end the run: a model cannot repair the settings
+SETUP_ERRORS: Final = (ConfigurationError, GatewayProtocolError)
+
+
+class OtherArgumentsError(Exception):
+    """The tool must not run with these arguments; the model reads the message.
+
+    Args:
+        text: The message; by default, that the arguments changed after the approval.
+    """
+
+    def __init__(
+        self,
+        text: str = "Not done: another part of the agent changed the arguments after they were approved. "
+        "Asking again will not help; tell the operator.",
+    ) -> None:
+        super().__init__(text)
+
+
+def find_error(
+    error: BaseException | None, kinds: tuple[type[GuardError], ...] = SETUP_ERRORS
+) -> GuardError | None:
+    """Return the first exception of one of these kinds among an exception and its causes and contexts, or None."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, kinds):
+            return error
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def describe_pending(pending: ApprovalPending) -> dict[str, Any]:
+    """Return the fields by which the framework's own request describes a call that requires an approval."""
+    return {"approval_id": pending.approval_id, "action": pending.action, "reason": pending.reason}
 
 
 def refusal_text(error: GuardError, *, paused: bool = False) -> str:

@@ -2,20 +2,363 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextvars import ContextVar
+from copy import copy
+from dataclasses import dataclass
+from inspect import isasyncgen, isgenerator
+from typing import Any, Final
 
-from toolgate import ConfigurationError, Guard
-from toolgate_integrations._base import ToolActions, require
+from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate_integrations._arguments import json_copy, with_signature_defaults
+from toolgate_integrations._options import OnHold, text_or_none, valid_rejections
+from toolgate_integrations.base import (
+    SETUP_ERRORS,
+    Bridge,
+    ToolActions,
+    ToolCall,
+    describe_pending,
+    refusal_text,
+    require,
+)
 
 require("semantic_kernel")
 
 from semantic_kernel import Kernel
-from semantic_kernel.filters import FilterTypes
-
-from toolgate_integrations._semantic_kernel_filters import Filters, OnHold, guard_of
-from toolgate_integrations._semantic_kernel_resume import resume, waiting
+from semantic_kernel.contents import (
+    ChatHistory,
+    ChatMessageContent,
+    FunctionCallContent,
+    FunctionResultContent,
+)
+from semantic_kernel.filters import AutoFunctionInvocationContext, FilterTypes, FunctionInvocationContext
+from semantic_kernel.functions import FunctionResult, KernelArguments, KernelFunctionFromMethod
 
 __all__ = ["guard_kernel", "resume", "waiting"]
+
+#: names under which whoever runs an agent says, among its `KernelArguments`, which agent and which run it is
+AGENT: Final = "toolgate_agent"
+RUN_ID: Final = "toolgate_run_id"
+# What the framework gives a function of its own accord.
+_GIVEN: Final = frozenset({"kernel", "service", "execution_settings", "arguments"})
+
+
+def function_of(context: FunctionInvocationContext) -> object:
+    """The Python function that is going to be called, if one is: a function may have another for its stream."""
+    return getattr(context.function, "stream_method" if context.is_streaming else "method", None)
+
+
+def said(arguments: Mapping[str, Any], name: str) -> str | None:
+    """The text under a name of ours, if there is one.
+
+    Raises:
+        ConfigurationError: It is no text.
+    """
+    return text_or_none(arguments.get(name), name)
+
+
+def told_of(context: FunctionInvocationContext) -> dict[str, Any]:
+    """The arguments that a function is going to be given, in the types that it declares.
+
+    What else is among the kernel's arguments, such as those of a prompt, it is not given: unless it asks for all.
+
+    Raises:
+        Exception: They do not fit; what the framework makes of it.
+    """
+    function = context.function
+    if not isinstance(function, KernelFunctionFromMethod):
+        return dict(context.arguments)
+    given = function.gather_function_parameters(context)
+    told = {name: value for name, value in given.items() if name not in _GIVEN}
+    told = with_signature_defaults(told, function_of(context), _GIVEN)
+    if "arguments" not in given:
+        return told
+    beside = {name: value for name, value in context.arguments.items() if name not in (AGENT, RUN_ID)}
+    return {**beside, **told}
+
+
+async def ran_through(
+    context: FunctionInvocationContext, call_next: Callable[[Any], Awaitable[None]]
+) -> None:
+    """Let the framework run the function, to its end.
+
+    One that is streamed has not begun when its filters are through: its parts are collected here, and told after.
+    """
+    await call_next(context)
+    if not context.is_streaming or context.result is None:
+        return
+    value = context.result.value
+    if isasyncgen(value):
+        context.result.value = _again([part async for part in value])
+    elif isgenerator(value):
+        context.result.value = _again(list(value))
+
+
+async def _again(parts: list[Any]) -> AsyncIterator[Any]:
+    for part in parts:
+        yield part
+
+
+def innermost(kernel: Kernel, own: Callable[..., Awaitable[None]]) -> None:
+    """Put the guard's filter nearest to the functions of a kernel again, where another was added since."""
+    filters = kernel.function_invocation_filters
+    if filters and filters[0][1] == own:
+        return
+    for each in [one for one in filters if one[1] == own]:
+        filters.remove(each)
+        filters.insert(0, each)
+
+
+CallNext = Callable[[Any], Awaitable[None]]
+#: the member of a result's metadata that says for which approval its call waits
+WAITING: Final = "toolgate"
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A no to the call that is carried out again.
+
+    Attributes:
+        why: What was said.
+        approval_id: The request of the call.
+    """
+
+    why: str
+    approval_id: str
+
+
+REJECTING: ContextVar[Rejection | None] = ContextVar("toolgate_semantic_kernel_rejecting", default=None)
+
+
+@dataclass
+class _Called:
+    """A call of the model's that is under way.
+
+    Attributes:
+        context: The framework's.
+        pauses: Whether the run ends for it.
+        setup_error: Why no decision could be requested; ends the run.
+    """
+
+    context: AutoFunctionInvocationContext
+    pauses: bool = False
+    setup_error: GuardError | None = None
+
+    def is_of(self, context: FunctionInvocationContext) -> bool:
+        """Whether a function is carried out for this very call, and not by something beside it."""
+        return self.context.function is context.function and self.context.arguments is context.arguments
+
+
+_called: ContextVar[_Called | None] = ContextVar("toolgate_semantic_kernel_called", default=None)
+
+
+class Filters:
+    """What every call of a function goes through.
+
+    Args:
+        guard: The guard; None for the guard that is configured by the environment.
+        tool_actions: Actions of functions by their names.
+        agents: Agent ids by the names of the framework's agents.
+        on_hold: Reaction to a call that requires an approval. `pause`: the run ends; continue it with `resume`.
+            `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
+            the model reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+
+    Raises:
+        ConfigurationError: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        guard: Guard | None,
+        tool_actions: ToolActions | None,
+        agents: Mapping[str, str] | None,
+        on_hold: OnHold,
+        hold_timeout: float | None,
+    ) -> None:
+        self._bridge = Bridge(
+            guard,
+            tool_actions=tool_actions,
+            agents=agents,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+            can_pause=True,
+        )
+
+    def __deepcopy__(self, _: dict[int, Any]) -> Filters:
+        # A kernel that was copied asks through the same guard, and a guard cannot be copied.
+        return self
+
+    async def around_call(self, context: AutoFunctionInvocationContext, next: CallNext) -> None:  # noqa: A002 - so it is called
+        """Note which call it is; end the run if it is held."""
+        innermost(context.kernel, self.around_function)
+        called = _Called(context)
+        token = _called.set(called)
+        try:
+            await next(context)
+        finally:
+            _called.reset(token)
+        if called.setup_error is not None:
+            # The framework has made text for the model of it; what a filter raises ends the run.
+            raise called.setup_error
+        if called.pauses:
+            context.terminate = True
+
+    async def around_function(self, context: FunctionInvocationContext, next: CallNext) -> None:  # noqa: A002 - so it is called
+        """Ask, let the function run, record."""
+        called = _called.get()
+        if context.function.is_prompt:
+            await next(context)
+        else:
+            # What a filter or the function itself calls beside is no call of the model's.
+            mine = called is not None and called.is_of(context)
+            await self._carry_out(context, next, called if mine else None)
+
+    async def _carry_out(
+        self, context: FunctionInvocationContext, call_next: CallNext, called: _Called | None
+    ) -> None:
+        # Other code may change the values while the gateway is asked; the framework converts them again.
+        given = copy(context.arguments)
+        given.update(json_copy(given))
+        context.arguments = given
+        call = self._named(context, called)
+
+        async def run(approved: dict[str, Any]) -> None:
+            # The framework makes the declared types again: of what has them already it may make something else.
+            edited = {name: each for name, each in approved.items() if each is not call.arguments.get(name)}
+            # Not in place: they may be the arguments of whoever called.
+            context.arguments = given | edited
+            await ran_through(context, call_next)
+
+        try:
+            if getattr(call_next, "__self__", None) is not context.function:
+                innermost(context.kernel, self.around_function)
+                raise ConfigurationError(
+                    f"a filter that was added after the guard stands between it and {call.name!r}; "
+                    "call guard_kernel(…) after adding filters"
+                )
+            if called is not None and (no := REJECTING.get()) is not None:
+                await self._bridge.areject(call, no.why, no.approval_id)
+                _tell(context, f"Not done: it was rejected. {no.why}".strip())
+                return
+            await self._bridge.arun(call, run, pauses=(ApprovalPending,))
+        except self._bridge.fatal as error:
+            if isinstance(error, SETUP_ERRORS):
+                self._bridge.report(error)
+            if called is not None:
+                called.setup_error = error
+            raise
+        except GuardError as error:
+            if called is None:
+                raise
+            # A call without a name could not be found again.
+            if self._bridge.pauses_for(error) and call.call_id:
+                called.pauses = True
+                _tell(context, refusal_text(error, paused=True), {WAITING: describe_pending(error)})
+            else:
+                _tell(context, refusal_text(error))
+
+    def _named(self, context: FunctionInvocationContext, called: _Called | None) -> ToolCall:
+        function, arguments = context.function, context.arguments
+        content = None if called is None else called.context.function_call_content
+        return self._bridge.call(
+            function.fully_qualified_name,
+            told_of(context),
+            None if content is None else content.id,
+            run_id=said(arguments, RUN_ID),
+            agent=said(arguments, AGENT),
+            function=function_of(context),
+            # Whoever adds a plugin names it, be it of this process or of a server.
+            server=function.plugin_name,
+            own_name=function.name,
+        )
+
+
+def guard_of(kernel: Kernel) -> Filters | None:
+    """The guard of a kernel, if it has one."""
+    for _, each in kernel.function_invocation_filters:
+        owner = getattr(each, "__self__", None)
+        if isinstance(owner, Filters):
+            return owner
+    return None
+
+
+def _tell(context: FunctionInvocationContext, text: str, metadata: Mapping[str, Any] | None = None) -> None:
+    context.result = FunctionResult(
+        function=context.function.metadata, value=text, metadata=dict(metadata or {})
+    )
+
+
+def waiting(chat_history: ChatHistory) -> dict[str, str]:
+    """The calls in a history that wait for a person.
+
+    Args:
+        chat_history: The history.
+
+    Returns:
+        The approvals they wait for, by the ids of the calls; empty if the run has not ended for a person.
+    """
+    return {str(item.id): item.metadata[WAITING]["approval_id"] for _, _, item in _held(chat_history)}
+
+
+async def resume(
+    kernel: Kernel,
+    chat_history: ChatHistory,
+    *,
+    arguments: KernelArguments | None = None,
+    rejected: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """Carry out the calls again that a run ended for, each if the gateway says so now.
+
+    What comes of a call is written into the history in place of what it was told before: go on with an agent's
+    `get_response(thread=ChatHistoryAgentThread(chat_history=…))`, and keep the history.
+
+    Args:
+        kernel: The kernel, guarded.
+        chat_history: The history of the run, with all its messages; it is changed.
+        arguments: The kernel's arguments that the run had.
+        rejected: Reasons by the ids of calls that are not to be carried out, whatever the gateway says: their
+            requests are withdrawn.
+
+    Returns:
+        The approvals that calls still wait for, by the ids of the calls; empty if the run can go on.
+
+    Raises:
+        ConfigurationError: The kernel is not guarded, or the history does not fit.
+    """
+    if guard_of(kernel) is None:
+        raise ConfigurationError("the kernel is not guarded; call guard_kernel(kernel) first")
+    held = list(_held(chat_history))
+    noes = valid_rejections(rejected, [str(item.id) for _, _, item in held])
+    calls = {
+        item.id: item
+        for message in chat_history.messages
+        for item in message.items
+        if isinstance(item, FunctionCallContent)
+    }
+    # Before any is carried out: what is under way beside it would go on, and its result be lost.
+    if lost := [item.id for _, _, item in held if item.id not in calls]:
+        raise ConfigurationError(f"the history has no call {lost[0]!r} that its result could be of")
+
+    async def again(message: ChatMessageContent, at: int, item: FunctionResultContent) -> None:
+        if item.id in noes:
+            REJECTING.set(Rejection(noes[item.id], item.metadata[WAITING]["approval_id"]))
+        told = ChatHistory()
+        await kernel.invoke_function_call(calls[item.id], told, arguments=arguments)
+        # At once: what has run is kept, whatever becomes of the calls beside it.
+        message.items[at] = told.messages[-1].items[0]
+
+    # Each in a task of its own, as the framework carries out the calls of a turn.
+    await asyncio.gather(*(again(*each) for each in held))
+    return waiting(chat_history)
+
+
+def _held(chat_history: ChatHistory) -> Iterator[tuple[ChatMessageContent, int, FunctionResultContent]]:
+    for message in chat_history.messages:
+        for at, item in enumerate(message.items):
+            if isinstance(item, FunctionResultContent) and WAITING in item.metadata:
+                yield message, at, item
 
 
 def guard_kernel(
@@ -24,18 +367,21 @@ def guard_kernel(
     *,
     tool_actions: ToolActions | None = None,
     agents: Mapping[str, str] | None = None,
-    on_hold: OnHold = "terminate",
+    on_hold: OnHold = "pause",
+    hold_timeout: float | None = None,
 ) -> Kernel:
     """Guard every function of a kernel: the model's calls of them, and those of `kernel.invoke`.
 
     Args:
         kernel: The kernel; the guard's filters are added to it, after all others.
-        guard: The guard that asks; None is the environment's.
+        guard: The guard; None for the guard that is configured by the environment.
         tool_actions: Actions of functions by their names, such as `bank-pay`: a mapping, or a function of the
             name. Others are `<plugin>.<function>`.
         agents: Agent ids by the names that `KernelArguments(toolgate_agent=…)` says.
-        on_hold: What a held call of the model does: `terminate` ends the run, to be gone on with by `resume`,
-            `wait` waits for the person within it, `tell` lets the model read that it waits.
+        on_hold: Reaction to a call that requires an approval. `pause`: the run ends; continue it with `resume`.
+            `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
+            the model reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
 
     Returns:
         The same kernel.
@@ -50,7 +396,7 @@ def guard_kernel(
         raise ConfigurationError(
             "the kernel is guarded already, and its calls would be asked about twice; guard it once"
         )
-    filters = Filters(guard, tool_actions, agents, on_hold)
+    filters = Filters(guard, tool_actions, agents, on_hold, hold_timeout)
     kernel.add_filter(FilterTypes.AUTO_FUNCTION_INVOCATION, filters.around_call)
     kernel.add_filter(FilterTypes.FUNCTION_INVOCATION, filters.around_function)
     return kernel

@@ -2,40 +2,291 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Literal
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from itertools import count
+from typing import Any, Final, TypeAlias
 
 from toolgate import ApprovalPending, Guard, GuardError
-from toolgate_integrations._arguments import receive_or_keep
-from toolgate_integrations._base import Bridge, ToolActions, ToolCall, require, valid_on_hold
-from toolgate_integrations._setup_errors import setup_error_in
-from toolgate_integrations._telling import refusal_or_raise
+from toolgate_integrations._arguments import encoded, receive_or_keep
+from toolgate_integrations._options import OnHold
+from toolgate_integrations.base import (
+    ArgumentSchema,
+    Bridge,
+    CustomSchema,
+    JsonSchema,
+    ToolActions,
+    ToolCall,
+    describe_pending,
+    find_error,
+    require,
+)
+from toolgate_integrations.refusals import OtherArgumentsError
 
 require("strands")
 
+import wrapt
 from strands.hooks import AfterToolCallEvent
+from strands.interrupt import InterruptException
 from strands.middleware import ExecuteToolContext, ExecuteToolStage, ToolResultEvent, TypedEvent
 from strands.plugins import Plugin
-
-from toolgate_integrations._strands_calls import PAUSES, Emit, Next, StoppedError, carried, failed, relayed
-from toolgate_integrations._strands_pausing import can_pause, pause, rejected
-from toolgate_integrations._strands_tools import function_of, is_output, schema_of, served_by
+from strands.tools.decorator import DecoratedFunctionTool
+from strands.tools.mcp import MCPAgentTool
+from strands.tools.structured_output.structured_output_tool import StructuredOutputTool
+from strands.tools.tools import PythonAgentTool
 
 __all__ = ["GuardPlugin"]
 
-OnHold = Literal["interrupt", "wait", "tell"]
+Next: TypeAlias = Callable[[ExecuteToolContext], AsyncGenerator[TypedEvent, None]]
+Emit: TypeAlias = Callable[[TypedEvent], Awaitable[None]]
+
+
+class StoppedError(Exception):
+    """The tool stopped for a person by itself: it is called again when they have answered.
+
+    Attributes:
+        event: What it told the agent.
+    """
+
+    def __init__(self, event: TypedEvent) -> None:
+        super().__init__("the tool stopped for a person")
+        self.event = event
+
+
+#: what ends a call that comes again
+PAUSES: Final = (InterruptException, StoppedError, ApprovalPending)
+
+
+async def relayed(produce: Callable[[Emit], Awaitable[TypedEvent]]) -> AsyncGenerator[TypedEvent, None]:
+    """The events of a call that is carried out in a task of its own, and what it returns at last.
+
+    A block that is begun in a generator's body would leak whose call it is to whoever iterates. The call goes on when
+    its event was taken, as if there were no task, and is cancelled when nobody takes any more.
+
+    Args:
+        produce: Carries out the call; is given what hands on an event.
+    """
+    queue: asyncio.Queue[TypedEvent | None] = asyncio.Queue()
+
+    async def emit(event: TypedEvent) -> None:
+        queue.put_nowait(event)
+        await queue.join()
+
+    async def run() -> TypedEvent:
+        try:
+            return await produce(emit)
+        finally:
+            queue.put_nowait(None)
+
+    task = asyncio.create_task(run())
+    try:
+        while (event := await queue.get()) is not None:
+            yield event
+            queue.task_done()
+        yield await task
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+
+
+async def carried(
+    context: ExecuteToolContext, next_fn: Next, arguments: dict[str, Any], emit: Emit
+) -> ToolResultEvent:
+    """Let the framework run the tool with what was approved.
+
+    Args:
+        context: The framework's context of the call.
+        next_fn: Runs what stands between here and the tool, and the tool.
+        arguments: As they were approved.
+        emit: Hands on the events of the tool.
+
+    Returns:
+        The tool's result, which may be an error.
+
+    Raises:
+        StoppedError: It stopped for a person by itself.
+        GuardError: A function that is guarded, inside the tool, did not run.
+    """
+    used = {**context.tool_use, "input": arguments}
+    tool = None if context.tool is None else _ApprovedTool(context.tool, _kept(arguments))
+    chain = next_fn(context.replace(tool=tool, tool_use=used))
+    result: ToolResultEvent | None = None
+    try:
+        async for event in chain:
+            if isinstance(event, ToolResultEvent):
+                result = event
+            elif "tool_interrupt_event" in event:
+                raise StoppedError(event)
+            else:
+                await emit(event)
+    finally:
+        await chain.aclose()
+    if result is None:
+        raise RuntimeError(f"a middleware after the guard gave no result of the tool {used['name']!r}")
+    # The framework has told it to the model as the tool's error.
+    if isinstance(result.exception, GuardError):
+        raise result.exception
+    if tool is not None and not tool.was_called:
+        return _Elsewhere(result)
+    return result
+
+
+def failed(result: ToolResultEvent) -> str | None:
+    """What a result says went wrong."""
+    if isinstance(result, _Elsewhere):
+        return "the tool was not called: a middleware that was added after the guard answered in its place"
+    if result.exception is not None:
+        return f"{type(result.exception).__name__}: {result.exception}"
+    told = result.tool_result
+    if told["status"] != "error":
+        return None
+    return " ".join(each["text"] for each in told["content"] if "text" in each) or "the tool says it failed"
+
+
+class _Elsewhere(ToolResultEvent):
+    """A result that is not the tool's."""
+
+    def __init__(self, result: ToolResultEvent) -> None:
+        super().__init__(result.tool_result, result.exception)
+
+
+class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # a subscript fails at run time
+    """A tool that runs with the arguments that were approved, and no others."""
+
+    def __init__(self, tool: Any, approved: dict[str, Any]) -> None:
+        super().__init__(tool)
+        self._self_approved = approved
+        self._self_was_called = False
+
+    @property
+    def was_called(self) -> bool:
+        return self._self_was_called
+
+    async def stream(
+        self, tool_use: dict[str, Any], invocation_state: dict[str, Any], **kwargs: Any
+    ) -> AsyncGenerator[Any, None]:
+        self._self_was_called = True
+        if tool_use["input"] != self._self_approved:
+            raise OtherArgumentsError
+        # What compares as equal may yet be another, as 1 and True are.
+        used = {**tool_use, "input": self._self_approved}
+        async for event in self.__wrapped__.stream(used, invocation_state, **kwargs):
+            yield event
+
+
+def _kept(value: Any) -> Any:
+    """A value that nobody changes in place; what a direct call was given beside JSON stays the same object."""
+    if isinstance(value, dict):
+        return {name: _kept(each) for name, each in value.items()}
+    return [_kept(each) for each in value] if isinstance(value, list) else value
+
+
+def can_pause(context: ExecuteToolContext) -> bool:
+    """Whether a run stands behind a call that can stop for it: not where no model made it, nor in the background."""
+    return type(context) is ExecuteToolContext and "event_loop_cycle_id" in context.invocation_state
+
+
+def pause(context: ExecuteToolContext, pending: ApprovalPending) -> None:
+    """Stop the run for a held call.
+
+    Raises:
+        InterruptException: Always; the framework takes it.
+    """
+    asked = {
+        "type": "tool_approval",
+        "tool_use_id": context.tool_use["toolUseId"],
+        "name": context.tool_use["name"],
+        "input": context.tool_use["input"],
+        **describe_pending(pending),
+    }
+    # An answer ends one pause only: whoever was woken too early stops anew, under another name.
+    for name in _names():
+        context.interrupt(name, reason=asked)
+
+
+def rejected(context: ExecuteToolContext) -> str | None:
+    """Why a person rejected a call in the framework; None if nobody did."""
+    if not can_pause(context):
+        return None
+    for name in _names():
+        answer = context.interrupt(name, response=_NONE).response
+        if answer is _NONE:
+            return None
+        if (why := _no(answer)) is not None:
+            return why
+    return None
+
+
+def _no(answer: object) -> str | None:
+    """The reason that an answer gives, if it is a no; nothing else is taken for one."""
+    if answer is False or (isinstance(answer, str) and answer.strip().lower() in _NOES):
+        return ""
+    if isinstance(answer, Mapping) and answer.get("approved") is False:
+        said: Any = answer.get("message")
+        return said if isinstance(said, str) else ""
+    return None
+
+
+def _names() -> Iterator[str]:
+    yield "toolgate"
+    for number in count(2):
+        yield f"toolgate-{number}"
+
+
+_NONE: Final = object()
+_NOES: Final = frozenset({"n", "no", "reject", "rejected", "deny", "denied", "decline", "declined"})
+
+
+def function_of(tool: Any) -> object:
+    """The Python function that a tool calls, if it does.
+
+    Never the tool itself: the framework calls its `stream`, past whatever was put around the tool.
+    """
+    if isinstance(tool, (DecoratedFunctionTool, PythonAgentTool)):
+        return tool._tool_func  # noqa: SLF001 - its only name
+    return None
+
+
+def schema_of(tool: Any) -> ArgumentSchema:
+    """Return the schema by which the framework validates the calls of a tool."""
+    if isinstance(tool, DecoratedFunctionTool):
+        metadata = tool._metadata  # noqa: SLF001 - the one place where it validates
+        return CustomSchema(metadata.validate_input, lambda received: encoded(metadata.input_model, received))
+    spec: Any = getattr(tool, "tool_spec", None) or {}
+    schema = (spec.get("inputSchema") or {}).get("json")
+    return JsonSchema(schema if isinstance(schema, dict) and isinstance(tool, MCPAgentTool) else None)
+
+
+def is_output(tool: Any) -> bool:
+    """Whether a tool is no tool, but the form in which the agent was asked to answer."""
+    return isinstance(tool, StructuredOutputTool)
+
+
+def served_by(tool: Any, name: str) -> tuple[str | None, str]:
+    """The server of a remote tool by the prefix it has here, and the tool's own name there.
+
+    Returns:
+        The server is None for a tool of this process, and empty for a server that nobody named.
+    """
+    if not isinstance(tool, MCPAgentTool):
+        return None, name
+    own: str = tool.mcp_tool.name
+    return name.removesuffix(own).removesuffix("_"), own
 
 
 class GuardPlugin(Plugin):
     """Guards every tool call of an agent: the model's, and those made with `agent.tool`.
 
     Args:
-        guard: The guard that asks; None is the environment's.
-        tool_actions: Actions of tools by their names: a mapping, or a function of the name. Others are
+        guard: The guard; None for the guard that is configured by the environment.
+        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is
             `tools.<name>`, and `<prefix>.<name>` for those of MCP servers.
         agents: Agent ids by the names given to `Agent(name=…)`.
-        on_hold: What a held call does: `interrupt` pauses the run, `wait` waits for the person, `tell` lets the
-            model read that it waits.
+        on_hold: Reaction to a call that requires an approval. `pause`: the run pauses with an interrupt. `wait`: wait
+            for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model
+            reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
 
     Raises:
         ConfigurationError: An argument is wrong.
@@ -49,11 +300,18 @@ class GuardPlugin(Plugin):
         *,
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
-        on_hold: OnHold = "interrupt",
+        on_hold: OnHold = "pause",
+        hold_timeout: float | None = None,
     ) -> None:
         super().__init__()
-        valid_on_hold(on_hold, "interrupt")
-        self._bridge = Bridge(guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold)
+        self._bridge = Bridge(
+            guard,
+            tool_actions=tool_actions,
+            agents=agents,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+            can_pause=True,
+        )
 
     def init_agent(self, agent: Any) -> None:
         """Stand around the tools of an agent; the framework calls this.
@@ -63,7 +321,12 @@ class GuardPlugin(Plugin):
         """
         agent.add_middleware(ExecuteToolStage, self._around)
         # The framework makes text for the model of every exception, but of none that a hook raises.
-        agent.add_hook(_raise_setup_error, AfterToolCallEvent)
+        agent.add_hook(self._raise_fatal, AfterToolCallEvent)
+
+    def _raise_fatal(self, event: AfterToolCallEvent[Any]) -> None:
+        """End the run if a call did not run because of a setup error, or of a pending approval with `raise`."""
+        if (error := find_error(event.exception, self._bridge.fatal)) is not None:
+            raise error
 
     async def _around(self, context: ExecuteToolContext, next_fn: Next) -> AsyncGenerator[TypedEvent, None]:
         if is_output(context.tool):
@@ -93,11 +356,11 @@ class GuardPlugin(Plugin):
         except StoppedError as stopped:
             return stopped.event
         except ApprovalPending as pending:
-            if self._bridge.on_hold == "interrupt" and can_pause(context):
+            if self._bridge.on_hold == "pause" and can_pause(context):
                 pause(context, pending)
-            return _told(context, refusal_or_raise(pending))
+            return _told(context, self._bridge.refusal(pending))
         except GuardError as error:
-            return _told(context, refusal_or_raise(error))
+            return _told(context, self._bridge.refusal(error))
 
     def _call(self, context: ExecuteToolContext) -> ToolCall:
         used, agent, tool = context.tool_use, context.agent, context.tool
@@ -105,7 +368,7 @@ class GuardPlugin(Plugin):
         name = used["name"] if tool is None else tool.tool_name
         server, own_name = served_by(tool, name)
         # Told that it waits, a model asks again by another id, and so does whoever calls a tool directly.
-        comes_again = self._bridge.on_hold != "tell" and can_pause(context)
+        comes_again = self._bridge.names_calls and can_pause(context)
         # Without a session manager the session's id is one of this object, and another after a restart.
         kept = getattr(agent, "_session_manager", None) is not None
         received = receive_or_keep(used["input"], schema_of(tool))
@@ -120,12 +383,6 @@ class GuardPlugin(Plugin):
             server=server,
             own_name=own_name,
         )
-
-
-def _raise_setup_error(event: AfterToolCallEvent[Any]) -> None:
-    """End the run where a call was not carried out because of the settings or the API key."""
-    if (error := setup_error_in(event.exception)) is not None:
-        raise error
 
 
 def _told(context: ExecuteToolContext, text: str) -> ToolResultEvent:

@@ -13,18 +13,10 @@ from hypothesis import strategies as st
 from toolgate import ApprovalPending, ConfigurationError, guarded
 from toolgate._identity import valid_id
 from toolgate._options import valid_action
-from toolgate_integrations import _frameworks, _held, _naming
-from toolgate_integrations._base import (
-    INTEGRATIONS,
-    Bridge,
-    Integration,
-    MissingFrameworkError,
-    ToolCall,
-    fitting,
-    require,
-)
-from toolgate_integrations._held import HeldCalls
-from toolgate_integrations._naming import ToolNames
+from toolgate_integrations import _bridge, _naming, _registry
+from toolgate_integrations._naming import ToolNames, normalize_id
+from toolgate_integrations._registry import INTEGRATIONS, Integration
+from toolgate_integrations.base import Bridge, MissingFrameworkError, ToolCall, require
 
 PLUGINS = [each for each in INTEGRATIONS if importlib.util.find_spec(f"toolgate_integrations.{each}")]
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300)
@@ -123,18 +115,18 @@ def test_names_that_a_model_makes_up_take_no_room(monkeypatch: pytest.MonkeyPatc
 
 def test_held_calls_that_nobody_comes_back_for_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest are remembered, one call of one run apart from another's, and each once."""
-    monkeypatch.setattr(_held, "_MOST", 3)
-    held = HeldCalls()
+    monkeypatch.setattr(_bridge, "_MAX_HELD", 3)
+    bridge = Bridge(None)
     for number in range(10):
         call = ToolCall("pay", {}, call_id="call", run_id=f"run {number}")
-        with pytest.raises(ApprovalPending), held.watching(call):
+        with pytest.raises(ApprovalPending), bridge._watch_held(call, ()):
             raise ApprovalPending(action="a", agent_id="b", approval_id=f"appr {number}", reason="r")
     runs = [ToolCall("pay", {}, call_id="call", run_id=f"run {number}") for number in range(10)]
-    assert [held.forget(each) for each in runs] == [None] * 7 + ["appr 7", "appr 8", "appr 9"]
-    assert [held.forget(each) for each in runs] == [None] * 10
-    with held.watching(runs[0]):
+    assert [bridge._forget_held(each) for each in runs] == [None] * 7 + ["appr 7", "appr 8", "appr 9"]
+    assert [bridge._forget_held(each) for each in runs] == [None] * 10
+    with bridge._watch_held(runs[0], ()):
         pass
-    assert held.forget(runs[0]) is None
+    assert bridge._forget_held(runs[0]) is None
 
 
 @pytest.mark.parametrize(
@@ -149,7 +141,7 @@ def test_servers_that_need_a_name(server: str, why: str) -> None:
 @given(st.text(max_size=600))
 def test_ids_fit(name: str) -> None:
     """Every id of a framework is one the gateway takes; short printable ones stay as they are."""
-    found = fitting(name)
+    found = normalize_id(name)
     if found is None:
         assert not name.strip()
     else:
@@ -159,8 +151,8 @@ def test_ids_fit(name: str) -> None:
 
 def test_two_long_ids_stay_two() -> None:
     """What is cut is told apart by its end as well."""
-    assert fitting("x" * 300 + "a") != fitting("x" * 300 + "b")
-    assert fitting(None) is None
+    assert normalize_id("x" * 300 + "a") != normalize_id("x" * 300 + "b")
+    assert normalize_id(None) is None
 
 
 @pytest.mark.parametrize(
@@ -199,9 +191,9 @@ def test_wrong_arguments_are_refused(given: dict[str, Any], said: str) -> None:
 def test_versions_are_compared_as_numbers(monkeypatch: pytest.MonkeyPatch, found: str, will_do: bool) -> None:
     """The oldest that can be guarded is; one before it is refused in one line, with both versions and the cure."""
     monkeypatch.setattr(
-        _frameworks, "INTEGRATIONS", {"some_agents": Integration("some_agents", "some-ai", "2.28", "2.30")}
+        _registry, "INTEGRATIONS", {"some_agents": Integration("some_agents", "some-ai", "2.28", "2.30")}
     )
-    monkeypatch.setattr(_frameworks, "version", lambda name: found)
+    monkeypatch.setattr(_registry, "version", lambda name: found)
     if will_do:
         require("some_agents")
         return
@@ -228,7 +220,7 @@ def test_a_plugin_without_its_framework_says_what_to_install(plugin: str) -> Non
     extra = plugin.replace("_", "-")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "toolgate_integrations._frameworks.MissingFrameworkError: "
+        "toolgate_integrations._registry.MissingFrameworkError: "
         f"{distribution!r} is not installed; pip install 'toolgate[{extra}]'"
     )
 

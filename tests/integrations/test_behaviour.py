@@ -289,7 +289,7 @@ async def test_waited_for_in_parallel(session: Session, scene: Scene) -> None:
     assert seen.text == "done"
 
 
-@about("tell")
+@about("notify_model")
 async def test_told_then_asked_again(session: Session, scene: Scene) -> None:
     """The model reads that a call waits, and goes on; the same call made after the approval runs, once."""
     seen = await session.start(PAY)
@@ -306,7 +306,7 @@ async def test_told_then_asked_again(session: Session, scene: Scene) -> None:
     assert scene.logged() == [("pay", "pending"), ("pay", "success")]
 
 
-@about("tell")
+@about("notify_model")
 async def test_told_in_parallel(session: Session, scene: Scene) -> None:
     """Of four calls in one turn each has its own fate, and the model reads of all four."""
     seen = await session.start(LOOK, DROP, PAY, MORE)

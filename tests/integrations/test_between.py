@@ -6,7 +6,7 @@ import pytest
 
 from toolgate import ApprovalPending
 from toolgate.testing import FakeGateway
-from toolgate_integrations._base import Bridge, ToolCall
+from toolgate_integrations.base import Bridge, ToolCall
 
 BOTH = pytest.mark.parametrize("mode", ["sync", "async"])
 

@@ -6,7 +6,7 @@ import pytest
 from support.frameworks.results import COLUMNS, PAGE, Row, page_of, written
 from support.readme import ROOT
 
-from toolgate_integrations._frameworks import INTEGRATIONS
+from toolgate_integrations._registry import INTEGRATIONS
 
 EVERYTHING = {test for tests in COLUMNS.values() for test in tests}
 

@@ -11,10 +11,17 @@ from support.frameworks.choosing import APART, is_apart
 from support.readme import ROOT
 from support.sites import site
 
-from toolgate_integrations._frameworks import INTEGRATIONS
-from toolgate_integrations._survey import KNOWN, Found, normal, survey
-from toolgate_integrations._unguarded import UNGUARDED
-from toolgate_integrations._versions import next_series, order, series
+from toolgate_integrations._registry import (
+    INTEGRATIONS,
+    KNOWN,
+    UNGUARDED,
+    Found,
+    next_series,
+    normal,
+    order,
+    series,
+    survey,
+)
 
 PARTS = {part.distribution: part for one in INTEGRATIONS.values() for part in one.parts}
 
@@ -106,7 +113,7 @@ def test_the_frameworks_of_these_tests_are_covered() -> None:
 def test_nothing_is_imported() -> None:
     """Frameworks take seconds to import, and do as they please then."""
     code = (
-        "import sys; from toolgate_integrations._survey import survey; assert survey(); "
+        "import sys; from toolgate_integrations._registry import survey; assert survey(); "
         f"print(sorted(sys.modules.keys() & {sorted(each.replace('-', '_') for each in KNOWN)!r}))"
     )
     done = subprocess.run(

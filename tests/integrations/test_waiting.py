@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from toolgate.testing import FakeGateway
-from toolgate_integrations._base import Bridge, ToolCall
+from toolgate_integrations.base import Bridge, ToolCall
 
 PAY = ToolCall("pay", {"to": "eve"}, call_id="call-1", run_id="run-1")
 
@@ -16,8 +16,8 @@ def test_a_person_who_is_quicker_than_the_look(fake_gateway: FakeGateway, mode: 
     fake_gateway.require_approval("tools.pay", then="approved")
     with fake_gateway.guard() as guard:
         bridge = Bridge(guard)
-        looked = bridge.waiting(PAY) if mode == "sync" else asyncio.run(bridge.awaiting(PAY))
+        looked = bridge.find_pending(PAY) if mode == "sync" else asyncio.run(bridge.afind_pending(PAY))
         assert looked is not None
-        assert bridge.waiting(PAY) is None
+        assert bridge.find_pending(PAY) is None
         assert bridge.run(PAY, lambda context: f"paid {context['to']}") == "paid eve"
     assert [each.status for each in fake_gateway.entries] == ["pending", "success"]

@@ -7,7 +7,7 @@ import pytest
 
 from toolgate import ActionDenied, ConfigurationError
 from toolgate.testing import FakeGateway
-from toolgate_integrations._base import Bridge, ToolCall
+from toolgate_integrations.base import Bridge, ToolCall
 
 
 def test_wrapper_is_asked_about_once_and_at_each_call() -> None:

@@ -1,10 +1,10 @@
 """`toolgate mcp-proxy`: the gateway in front of a server that knows nothing of it, over stdio or HTTP."""
 
-from toolgate_integrations._base import require
+from toolgate_integrations.base import require
 
 require("mcp")
 
 from toolgate_integrations.mcp_proxy.backend import Address, Command
-from toolgate_integrations.mcp_proxy.serving import serve
+from toolgate_integrations.mcp_proxy.server import serve
 
 __all__ = ["Address", "Command", "serve"]

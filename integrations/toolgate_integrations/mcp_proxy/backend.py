@@ -21,7 +21,7 @@ from mcp_types import INTERNAL_ERROR, Implementation
 from pydantic import ValidationError
 
 from toolgate import ConfigurationError
-from toolgate_integrations.mcp_proxy.upward import Upward
+from toolgate_integrations.mcp_proxy.forwarding import Upward
 
 __all__ = ["Address", "Backend", "Command", "first_of"]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from toolgate._capture.jsontext import dumps
 from toolgate_integrations._json_schema import with_defaults
-from toolgate_integrations.openapi.arguments import Arguments, Place, number
+from toolgate_integrations.openapi.requests import Arguments, Place, number
 
 __all__ = ["Defaults", "SeveralPlacesError"]
 

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote, unquote
 
 from toolgate import ConfigurationError
-from toolgate_integrations.openapi.document import Operation
-from toolgate_integrations.openapi.servers import Origin, origin_of, split
+from toolgate_integrations.openapi.document import Operation, Origin, origin_of, split
 
 __all__ = ["Found", "Routes"]
 

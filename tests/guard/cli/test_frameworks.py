@@ -14,7 +14,7 @@ from support.sites import requires, site
 from typer.testing import CliRunner
 
 from toolgate_cli.app import app
-from toolgate_integrations import _survey
+from toolgate_integrations import _registry
 
 PAGE = "docs/command-line.md"
 
@@ -29,8 +29,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     alone(tmp_path, monkeypatch)
 
     def install(**versions: str | None) -> None:
-        folder, real = site(tmp_path, **versions), _survey.survey
-        monkeypatch.setattr(_survey, "survey", lambda: real([str(folder)]))
+        folder, real = site(tmp_path, **versions), _registry.survey
+        monkeypatch.setattr(_registry, "survey", lambda: real([str(folder)]))
 
     return install
 

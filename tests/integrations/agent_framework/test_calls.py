@@ -58,7 +58,7 @@ def test_wrong_arguments(wrong: dict[str, Any]) -> None:
         GuardMiddleware(**wrong)
 
 
-@pytest.mark.parametrize("more", [{}, {"on_hold": "tell", "agents": {"treasurer": "an-agent"}}])
+@pytest.mark.parametrize("more", [{}, {"on_hold": "notify_model", "agents": {"treasurer": "an-agent"}}])
 async def test_a_guard_without_its_star(scene: Scene, more: dict[str, Any]) -> None:
     """It knows neither agents nor sessions: nothing runs, and the run ends with what to do."""
     agent, _ = made(scene, LOOK, middleware=[GuardMiddleware(scene.guard, **more)])
@@ -78,7 +78,7 @@ async def test_a_guard_given_twice(scene: Scene) -> None:
 
 async def test_a_chat_client_of_its_own(scene: Scene) -> None:
     """Without an agent the guard alone is enough, if nothing is to be known of agents."""
-    client = Scripted((LOOK,), middleware=[GuardMiddleware(scene.guard, on_hold="tell")])
+    client = Scripted((LOOK,), middleware=[GuardMiddleware(scene.guard, on_hold="notify_model")])
     await client.get_response([], options={"tools": [scene.look]})
     assert scene.ran == [("look", "sky")]
     assert scene.logged() == [("look", "success")]

@@ -8,8 +8,8 @@ from agno.tools import tool
 from support.frameworks.agno import agent, held
 from support.frameworks.harness import Call, Scene
 
-from toolgate_integrations._base import Bridge
 from toolgate_integrations.agno import aresume, resume
+from toolgate_integrations.base import Bridge
 
 LOOK = Call("look", {"what": "sky"}, "call-look")
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")

@@ -40,11 +40,11 @@ def of_each_kind(scene: Scene) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", list(of_each_kind(Scene(None, None, ""))))  # type: ignore[arg-type]  # names alone
 async def test_tools_of_each_kind_are_guarded(scene: Scene, kind: str) -> None:
     """However a tool is written, it does not run where it is blocked, synchronously or not, streamed or not."""
-    dropping = agent(scene, [DROP], on_hold="tell", tools=of_each_kind(scene)[kind])
+    dropping = agent(scene, [DROP], on_hold="notify_model", tools=of_each_kind(scene)[kind])
     await dropping.arun("go")
     assert "is blocked" in dropping.model.read["call-drop"]
     if "coroutine" not in kind:
-        dropping = agent(scene, [DROP], on_hold="tell", tools=of_each_kind(scene)[kind])
+        dropping = agent(scene, [DROP], on_hold="notify_model", tools=of_each_kind(scene)[kind])
         await asyncio.to_thread(lambda: list(dropping.run("go", stream=True)))
         assert "is blocked" in dropping.model.read["call-drop"]
     assert scene.ran == []
@@ -59,7 +59,7 @@ async def test_an_asynchronous_tool_is_recorded_by_what_became_of_it(scene: Scen
     async def burn(what: str) -> str:
         return scene.burn(what)
 
-    looking = agent(scene, [LOOK, BURN], on_hold="tell", tools=[look, burn])
+    looking = agent(scene, [LOOK, BURN], on_hold="notify_model", tools=[look, burn])
     await looking.arun("go")
     assert sorted(scene.ran) == [("burn", "water"), ("look", "sky")]
     assert looking.model.read["call-look"] == "seen sky"
@@ -69,7 +69,7 @@ async def test_an_asynchronous_tool_is_recorded_by_what_became_of_it(scene: Scen
 def test_a_tool_that_was_added_later_is_guarded(scene: Scene) -> None:
     """The tools are guarded when a run takes them, and the agent they come from stays as it was."""
     plain = Agent(model=Scripted([DROP]), tools=[scene.look], telemetry=False)
-    dropping = guard_agent(plain, scene.guard, on_hold="tell")
+    dropping = guard_agent(plain, scene.guard, on_hold="notify_model")
     dropping.add_tool(scene.drop)
     dropping.run("go")
     assert scene.ran == []
@@ -79,7 +79,7 @@ def test_a_tool_that_was_added_later_is_guarded(scene: Scene) -> None:
 
 def test_copies_are_guarded(scene: Scene) -> None:
     """The framework copies an agent for each request of its server."""
-    copied = agent(scene, [DROP], on_hold="tell").deep_copy()
+    copied = agent(scene, [DROP], on_hold="notify_model").deep_copy()
     copied.run("go")
     assert scene.ran == []
     assert "is blocked" in copied.model.read["call-drop"]
@@ -98,7 +98,7 @@ def test_hooks_of_others_are_kept_and_the_guard_is_the_last(scene: Scene) -> Non
         arguments["what"] = "sea"
         return function_call(**arguments)
 
-    looking = agent(scene, [LOOK, DROP], on_hold="tell")
+    looking = agent(scene, [LOOK, DROP], on_hold="notify_model")
     looking.tools = [tool(tool_hooks=[own])(scene.look), tool(tool_hooks=[own])(scene.drop)]
     looking.run("go")
     assert (seen, scene.ran) == (["own", "own"], [("look", "sky")])
@@ -118,7 +118,7 @@ def test_arguments_that_a_hook_hands_on_are_not_what_runs(scene: Scene) -> None:
     def hands_on(function_call: Any) -> Any:
         return function_call(what="something else")
 
-    looking = agent(scene, [LOOK], on_hold="tell", tool_hooks=[hands_on])
+    looking = agent(scene, [LOOK], on_hold="notify_model", tool_hooks=[hands_on])
     looking.run("go")
     assert scene.guard.flush(30)
     assert [each["context"]["what"] for each in scene.owner.entries()] == ["sky"]
@@ -143,7 +143,7 @@ async def test_a_tools_own_pre_hook_runs_and_cannot_let_a_call_through(
         return scene.drop(table)
 
     hooked = tool(pre_hook=abefore if asynchronous else before)(drop)
-    dropping = agent(scene, [DROP], on_hold="tell", tools=[hooked])
+    dropping = agent(scene, [DROP], on_hold="notify_model", tools=[hooked])
     await dropping.arun("go")
     assert (seen, scene.ran) == (["drop"], [])
     assert "is blocked" in dropping.model.read["call-drop"]
@@ -154,7 +154,7 @@ def test_a_call_whose_pre_hook_is_not_awaited_does_not_run(scene: Scene) -> None
 
     async def abefore(fc: Any) -> None: ...
 
-    looking = agent(scene, [LOOK], on_hold="tell", tools=[tool(pre_hook=abefore)(scene.look)])
+    looking = agent(scene, [LOOK], on_hold="notify_model", tools=[tool(pre_hook=abefore)(scene.look)])
     with pytest.warns(RuntimeWarning, match="was never awaited"):
         looking.run("go")
     assert scene.ran == []
@@ -167,13 +167,15 @@ def test_a_call_is_asked_about_as_itself_or_not_run(scene: Scene) -> None:
     def answers() -> str:
         return "nothing"
 
-    other = agent(scene, [LOOK], on_hold="tell", tools=[tool(tool_hooks=[answers])(scene.look)])
+    other = agent(scene, [LOOK], on_hold="notify_model", tools=[tool(tool_hooks=[answers])(scene.look)])
 
     def asks_another(function_call: Any) -> Any:
         other.run("go")
         return function_call()
 
-    dropping = agent(scene, [DROP], on_hold="tell", tools=[tool(tool_hooks=[asks_another])(scene.drop)])
+    dropping = agent(
+        scene, [DROP], on_hold="notify_model", tools=[tool(tool_hooks=[asks_another])(scene.drop)]
+    )
     dropping.run("go")
     assert (scene.ran, scene.logged()) == ([], [])
     assert dropping.model.read["call-drop"].startswith("Not done: the guard was not told")
@@ -202,7 +204,7 @@ def test_hook_that_retries_a_tool_runs_it_again(scene: Scene, mode: str) -> None
             return await function_call(**arguments)
 
     hooks = [retries if mode == "sync" else aretries]
-    looking = agent(scene, [LOOK], on_hold="tell", tools=[look], tool_hooks=hooks)
+    looking = agent(scene, [LOOK], on_hold="notify_model", tools=[look], tool_hooks=hooks)
     looking.run("go") if mode == "sync" else asyncio.run(looking.arun("go"))
     assert runs == ["sky", "sky"]
     assert looking.model.read["call-look"] == "seen sky"
@@ -210,13 +212,13 @@ def test_hook_that_retries_a_tool_runs_it_again(scene: Scene, mode: str) -> None
 
 
 def test_retry_of_a_call_that_another_agents_call_stands_in_is_not_confused(scene: Scene) -> None:
-    other = agent(scene, [LOOK], on_hold="tell", tools=[scene.look])
+    other = agent(scene, [LOOK], on_hold="notify_model", tools=[scene.look])
 
     def asks_another(function_call: Any, arguments: dict[str, Any]) -> Any:
         other.run("go")
         return function_call(**arguments)
 
-    burning = agent(scene, [DROP], on_hold="tell", tools=[scene.drop], tool_hooks=[asks_another])
+    burning = agent(scene, [DROP], on_hold="notify_model", tools=[scene.drop], tool_hooks=[asks_another])
     burning.run("go")
     assert scene.ran == [("look", "sky")]
     assert scene.logged() == [("drop", "denied"), ("look", "success")]
@@ -226,7 +228,7 @@ def test_retry_of_a_call_that_another_agents_call_stands_in_is_not_confused(scen
 def test_a_cached_answer_is_asked_about_and_a_refusal_is_not_cached(scene: Scene, tmp_path: Any) -> None:
     """The framework's cache of a tool stands behind the guard."""
     cached = [tool(cache_results=True, cache_dir=str(tmp_path))(each) for each in (scene.look, scene.drop)]
-    looking = agent(scene, [LOOK, DROP], on_hold="tell", tools=cached)
+    looking = agent(scene, [LOOK, DROP], on_hold="notify_model", tools=cached)
     looking.run("go")
     scene.owner.permit(scene.agent_id, "tools.drop")
     looking.model.turns = [[LOOK, DROP]]
@@ -242,7 +244,7 @@ def test_a_cached_answer_is_asked_about_and_a_refusal_is_not_cached(scene: Scene
 
 def test_a_refusal_is_marked_as_an_error(scene: Scene) -> None:
     """Whoever reads the messages of a run can tell it from an answer."""
-    looking = agent(scene, [LOOK, DROP], on_hold="tell")
+    looking = agent(scene, [LOOK, DROP], on_hold="notify_model")
     looking.run("go")
     assert looking.model.errors == {"call-look": False, "call-drop": True}
 
@@ -267,7 +269,9 @@ def test_identity(scene: Scene) -> None:
     scene.owner.permit(other, "sky.look")
     plain = Agent(model=Scripted([LOOK]), tools=[scene.look], name="looker", telemetry=False)
     actions = {"look": "sky.look"}
-    looking = guard_agent(plain, scene.guard, tool_actions=actions, agents={"looker": other}, on_hold="tell")
+    looking = guard_agent(
+        plain, scene.guard, tool_actions=actions, agents={"looker": other}, on_hold="notify_model"
+    )
     looking.run("go", session_id="INV-7")
     assert scene.guard.flush(30)
     [entry] = scene.owner.entries()
@@ -288,7 +292,7 @@ def test_a_tool_that_pauses_by_itself(scene: Scene, marked: bool) -> None:
     looking.add_tool(asking)
     run = looking.run("go")
     assert "'look' has requires_confirmation" in run.content
-    looking = agent(scene, [LOOK], tools=[asking], on_hold="tell")
+    looking = agent(scene, [LOOK], tools=[asking], on_hold="notify_model")
     run = looking.run("go")
     assert (run.is_paused, scene.ran, scene.logged()) == (True, [], [])
 
@@ -309,8 +313,10 @@ def test_only_agents_are_guarded(scene: Scene, given: Any) -> None:
 
 def test_misuse(scene: Scene) -> None:
     """Each wrong argument is named, with its cure."""
-    with pytest.raises(ConfigurationError, match="on_hold is 'interrupt'; use 'pause', 'wait' or 'tell'"):
-        guard_agent(Agent(), scene.guard, on_hold="interrupt")  # type: ignore[arg-type]  # what it is about
+    with pytest.raises(
+        ConfigurationError, match="on_hold is 'later'; use 'pause', 'wait', 'raise' or 'notify_model'"
+    ):
+        guard_agent(Agent(), scene.guard, on_hold="later")  # type: ignore[arg-type]  # what it is about
     with pytest.raises(ConfigurationError, match="not guarded yet"):
         guard_agent(agent(scene), scene.guard)
     paused = agent(scene, [PAY]).run("go")

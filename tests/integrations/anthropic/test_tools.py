@@ -85,7 +85,10 @@ def nothing() -> None:
         (lambda tools: {"tools": guard_tools(tools)}, "'look' is guarded already"),
         (lambda tools: {"tools": tools, "guard": "me"}, "guard is 'me'"),
         (lambda tools: {"tools": tools, "agent": 7}, "agent is 7"),
-        (lambda tools: {"tools": tools, "on_hold": "stop"}, "use 'pause', 'wait' or 'tell'"),
+        (
+            lambda tools: {"tools": tools, "on_hold": "later"},
+            "use 'pause', 'wait', 'raise' or 'notify_model'",
+        ),
         (lambda tools: {"tools": tools, "agents": 7}, "agents is 7"),
     ],
 )

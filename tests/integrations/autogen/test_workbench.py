@@ -239,7 +239,7 @@ async def test_a_told_call_goes_through_in_another_process(scene: Scene) -> None
     """A team that was stopped at a held call, and is loaded elsewhere, makes the call again after the approval: once."""
 
     def team(*turns: Any) -> RoundRobinGroupChat:
-        one = made(scene, *turns, on_hold="tell")
+        one = made(scene, *turns, on_hold="notify_model")
         return RoundRobinGroupChat([one], termination_condition=FunctionalTermination(held), max_turns=1)
 
     first = team([PAY])
@@ -297,7 +297,7 @@ def test_what_cannot_be_guarded_is_said(scene: Scene) -> None:
         GuardedWorkbench([7], scene.guard)  # type: ignore[list-item]  # likewise
     with pytest.raises(ConfigurationError, match="two tools are called 'look'"):
         GuardedWorkbench([scene.look, FunctionTool(scene.look, description="Look.")], scene.guard)
-    with pytest.raises(ConfigurationError, match="on_hold is 'pause'; use 'wait' or 'tell'"):
+    with pytest.raises(ConfigurationError, match="on_hold is 'pause'; use 'wait', 'raise' or 'notify_model'"):
         GuardedWorkbench([], scene.guard, on_hold="pause")  # type: ignore[arg-type]  # likewise
     with pytest.raises(ConfigurationError, match="guarded already"):
         GuardedWorkbench(GuardedWorkbench([], scene.guard), scene.guard)

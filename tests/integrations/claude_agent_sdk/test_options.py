@@ -71,7 +71,7 @@ def test_the_users_options_stay_as_they_are(scene: Scene, tmp_path: Path) -> Non
     [
         ({"options": {"env": {"KEY": "sk-secret"}}}, "options is a 'dict'"),
         ({"guard": "me"}, "guard is 'me'"),
-        ({"on_hold": "defer"}, "on_hold is 'defer'; use 'wait' or 'tell'"),
+        ({"on_hold": "defer"}, "on_hold is 'defer'; use 'wait', 'raise' or 'notify_model'"),
         ({"agents": ["helper"]}, "agents is"),
         ({"options": ClaudeAgentOptions(extra_args={"bare": None})}, "extra_args has 'bare'"),
         ({"options": ClaudeAgentOptions(extra_args={"settings": "{}"})}, "use options.settings"),

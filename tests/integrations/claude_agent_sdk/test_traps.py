@@ -14,7 +14,7 @@ from support.frameworks.harness import Call, Scene
 from support.waiting import eventually
 
 from toolgate.testing import FakeGateway
-from toolgate_integrations._claude_agent_calls import Gate
+from toolgate_integrations.claude_agent_sdk import Gate
 
 LOOK = Call("look", {"what": "sky"}, "call-look")
 
@@ -262,7 +262,7 @@ async def test_what_the_model_was_told_passes_in_another_process(
     """While a person decides nothing needs to run: the session is resumed, and the same call goes through once."""
     gateway.require_approval("bank.pay")
     again = [replace(pay("eve", 40), id=f"call-{time}") for time in ("again", "thrice")]
-    tells = {"guarding": {"on_hold": "tell"}}
+    tells = {"guarding": {"on_hold": "notify_model"}}
     async with agent(scene, tmp_path, [pay("eve", 40)], **tells) as (client, api):
         session_id = (await run(client)).session_id
     assert read(api)["call-eve"].startswith("Not done yet")

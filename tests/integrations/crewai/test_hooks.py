@@ -16,7 +16,7 @@ from support.frameworks.crewai import Scripted, crew, quiet, scripted
 from support.frameworks.harness import Call, Scene
 
 from toolgate import ConfigurationError
-from toolgate_integrations._base import Bridge
+from toolgate_integrations.base import Bridge
 from toolgate_integrations.crewai import GuardHooks, SetupAborted
 
 LOOK = Call("look", {"what": "sky"}, "call-look")
@@ -163,7 +163,7 @@ class Polling(Scripted):
 def test_asking_again_and_again_does_not_end_the_run(scene: Scene) -> None:
     """Five equal answers would, and a refusal is not cached: the call goes through once it is approved."""
     llm = Polling(model="scripted", turns=scripted(*[[PAY]] * 7).turns, scene=scene)
-    *told, paid = run(scene, llm, on_hold="tell", cache=True)
+    *told, paid = run(scene, llm, on_hold="notify_model", cache=True)
     assert all(each.startswith("Not done yet") for each in told)
     assert (len(told), paid) == (6, "paid 40 to eve")
     assert scene.ran == [("pay", "eve", 40)]
@@ -270,7 +270,7 @@ def test_a_refused_tool_that_answers_for_the_model(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"on_hold": "interrupt"}, "on_hold is 'interrupt'; use 'wait' or 'tell'"),
+        ({"on_hold": "interrupt"}, "on_hold is 'interrupt'; use 'wait', 'raise' or 'notify_model'"),
         ({"guard": "guard"}, "guard is 'guard'"),
         ({"agents": ["a"]}, "agents is"),
         ({"tool_actions": "x"}, "tool_actions is 'x'"),

@@ -352,5 +352,5 @@ def test_misuse(scene: Scene, given: Any) -> None:
         guard_tools(guard_tools([scene.look], scene.guard), scene.guard)
     with pytest.raises(ConfigurationError, match="or is guarded already"):
         guard_tools([dspy.Tool(guard_tools([scene.look], scene.guard)[0].func)], scene.guard)
-    with pytest.raises(ConfigurationError, match="on_hold is 'pause'; use 'wait' or 'tell'"):
+    with pytest.raises(ConfigurationError, match="on_hold is 'pause'; use 'wait', 'raise' or 'notify_model'"):
         guard_tools([scene.look], scene.guard, on_hold="pause")  # type: ignore[arg-type]  # what it is about

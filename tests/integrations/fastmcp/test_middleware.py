@@ -242,7 +242,10 @@ async def test_a_server_of_somebody_else_over_standard_input(
     ("options", "said"),
     [
         ({"name": "tools"}, "name is 'tools'"),
-        ({"name": "bank", "on_hold": "interrupt"}, "on_hold is 'interrupt'; use 'elicit', 'wait' or 'tell'"),
+        (
+            {"name": "bank", "on_hold": "later"},
+            "on_hold is 'later'; use 'pause', 'wait', 'raise' or 'notify_model'",
+        ),
         ({"name": "bank", "hold_timeout": 0}, "hold_timeout is 0"),
         ({"name": "bank", "approval_page": "gate"}, "approval_page is 'gate'"),
     ],

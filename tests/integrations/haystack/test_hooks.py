@@ -26,7 +26,7 @@ LOOK = Call("look", {"what": "sky"}, "call-look")
     ("given", "why"),
     [
         ({"guard": "me"}, "guard is 'me'"),
-        ({"on_hold": "pause"}, "on_hold is 'pause'; use 'stop', 'wait' or 'tell'"),
+        ({"on_hold": "later"}, "on_hold is 'later'; use 'pause', 'wait', 'raise' or 'notify_model'"),
         ({"agents": ["me"]}, "agents is"),
         ({"agent": 7}, "agent is 7"),
         ({"tool_actions": 7}, "tool_actions is 7"),
@@ -77,7 +77,7 @@ def test_agents_that_are_written_down(scene: Scene, guarded_look: Any) -> None:
     copied = copy.deepcopy(tool)
     assert guarded_action(copied.function) == "tools.look"
     assert Tool.from_dict(tool.to_dict()).function is guarded_look
-    hooks = guard_hooks(agent="scout", agents={"scout": scene.agent_id}, on_hold="tell")
+    hooks = guard_hooks(agent="scout", agents={"scout": scene.agent_id}, on_hold="notify_model")
     model = MockChatGenerator(responses=[called(LOOK), "done"])
     agent = Agent(chat_generator=model, tools=[copied], hooks=hooks, raise_on_tool_invocation_failure=True)
     again = Agent.from_dict(agent.to_dict())

@@ -19,7 +19,7 @@ from support.frameworks.scripted import calling
 from support.waiting import eventually
 
 from toolgate import ConfigurationError
-from toolgate_integrations import _frameworks
+from toolgate_integrations import _registry
 from toolgate_integrations.langchain import GuardMiddleware
 
 PAY = ("pay", {"to": "eve", "amount": 40}, "call-pay")
@@ -303,13 +303,13 @@ def test_two_guards_are_refused(scene: Scene) -> None:
 async def test_told_and_asked_again(scene: Scene, mode: Mode) -> None:
     """With `tell` the model reads that it waits; approved, the same call under another id goes through, once."""
     again = [(*PAY[:2], f"call-{n}") for n in range(2)]
-    run = running(scene, mode, [tool(scene.pay)], [again[0]], on_hold="tell")
+    run = running(scene, mode, [tool(scene.pay)], [again[0]], on_hold="notify_model")
     await run.start()
     assert run.held == {}
     assert "waits for a person" in run.read["call-0"]
     [request] = scene.owner.http.get("/api/approvals").json()
     scene.approve(request["id"])
-    later = running(scene, mode, [tool(scene.pay)], [again[1]], on_hold="tell")
+    later = running(scene, mode, [tool(scene.pay)], [again[1]], on_hold="notify_model")
     await later.start()
     assert later.read["call-1"] == "paid 40 to eve"
     assert scene.ran == [("pay", "eve", 40)]
@@ -391,8 +391,8 @@ async def test_an_approved_tool_that_stops_itself_is_given_no_answer_of_the_appr
 
 def test_agents_by_name_are_refused_where_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before langchain 1.2.4 all of them would act as one: that is said, and not done."""
-    monkeypatch.setattr(_frameworks, "version", lambda name: "1.2.3")
+    monkeypatch.setattr(_registry, "version", lambda name: "1.2.3")
     with pytest.raises(ConfigurationError, match=r"langchain before 1\.2\.4 does not tell which agent"):
         GuardMiddleware(agents={"clerk": "a"})
-    monkeypatch.setattr(_frameworks, "version", lambda name: "1.2.4")
+    monkeypatch.setattr(_registry, "version", lambda name: "1.2.4")
     GuardMiddleware(agents={"clerk": "a"})

@@ -12,8 +12,7 @@ from support.frameworks.graphs import Run
 from support.frameworks.harness import Scene
 from support.frameworks.scripted import calling
 
-from toolgate_integrations._langchain_answers import why_not
-from toolgate_integrations.langchain import GuardMiddleware
+from toolgate_integrations.langchain import GuardMiddleware, find_rejection
 
 PAY = ("pay", {"to": "eve", "amount": 40}, "call-pay")
 NOES: list[tuple[Any, str]] = [
@@ -56,14 +55,14 @@ json = st.recursive(
 @given(json)
 def test_anything_can_be_an_answer(answer: object) -> None:
     """Whatever comes is a no with words, or none."""
-    assert isinstance(why_not([answer], "call-1"), str | None)
+    assert isinstance(find_rejection([answer], "call-1"), str | None)
 
 
 def test_an_answer_without_end_is_none() -> None:
     """Lists in lists are looked into as deep as anybody would write them."""
     endless: list[Any] = []
     endless.append(endless)
-    assert why_not(endless, "call-1") is None
+    assert find_rejection(endless, "call-1") is None
 
 
 def running(scene: Scene, **options: Any) -> Run:

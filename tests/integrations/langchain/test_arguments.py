@@ -9,7 +9,7 @@ from langgraph.prebuilt import InjectedState, ToolRuntime
 from pydantic import AliasChoices, BaseModel, Field
 
 from toolgate_integrations._arguments import InvalidArgumentsError, receive
-from toolgate_integrations._langchain_arguments import schema_of
+from toolgate_integrations.langchain import schema_of
 
 
 @tool

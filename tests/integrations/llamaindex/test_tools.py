@@ -175,8 +175,8 @@ def test_what_cannot_be_guarded_is_said(scene: Scene) -> None:
     """Wrong arguments are refused where they are given."""
     with pytest.raises(ConfigurationError, match="agent is 'treasurer'"):
         guard_agent("treasurer", scene.guard)  # type: ignore[type-var]  # what is wrong is the point
-    with pytest.raises(ConfigurationError, match="on_hold is 'interrupt'; use 'event'"):
-        guard_tools([scene.look], scene.guard, on_hold="interrupt")  # type: ignore[arg-type]  # what is wrong is the point
+    with pytest.raises(ConfigurationError, match="on_hold is 'later'; use 'pause', 'wait'"):
+        guard_tools([scene.look], scene.guard, on_hold="later")  # type: ignore[arg-type]  # what is wrong is the point
     with pytest.raises(ConfigurationError, match="7 is no tool"):
         guard_tools([7], scene.guard)  # type: ignore[list-item]  # what is wrong is the point
 

@@ -17,7 +17,7 @@ from mcp_types import (
 )
 
 from toolgate import ApprovalPending, ConfigurationError
-from toolgate_integrations._mcp_asking import Page, Round, way_to_ask
+from toolgate_integrations.mcp.elicitation import Page, Round, way_to_ask
 
 PENDING = ApprovalPending(action="bank.pay", agent_id="bot", approval_id="a-1")
 HERE = Page("https://gate.example.com/approvals/{approval_id}")

@@ -86,9 +86,9 @@ async def test_a_client_that_cannot_ask_is_told(scene: Scene, era: str) -> None:
 
 @both_eras
 async def test_told_although_the_client_could_ask(scene: Scene, era: str) -> None:
-    """`on_hold="tell"` asks no user."""
+    """`on_hold="notify_model"` asks no user."""
     user = User(scene, "accept")
-    told = await call(bank(scene, on_hold="tell"), era, "pay", PAY, user)
+    told = await call(bank(scene, on_hold="notify_model"), era, "pay", PAY, user)
     assert "waits for a person" in text_of(told)
     assert user.asked == []
 
@@ -300,7 +300,10 @@ async def test_dotted_names(scene: Scene, owner: Owner) -> None:
         ({"name": "tools"}, "name is 'tools'"),
         ({"name": " "}, "name is ' '"),
         ({"name": 7}, "name is 7"),
-        ({"name": "bank", "on_hold": "interrupt"}, "on_hold is 'interrupt'; use 'elicit', 'wait' or 'tell'"),
+        (
+            {"name": "bank", "on_hold": "later"},
+            "on_hold is 'later'; use 'pause', 'wait', 'raise' or 'notify_model'",
+        ),
         ({"name": "bank", "hold_timeout": 0}, "hold_timeout is 0"),
         ({"name": "bank", "hold_timeout": True}, "hold_timeout is True"),
         ({"name": "bank", "approval_page": "gate"}, "approval_page is 'gate'"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mcp_types import Tool, ToolAnnotations
 
 from toolgate import ConfigurationError
-from toolgate_integrations._mcp_pins import Pins, digest_of, pins_of
+from toolgate_integrations.mcp_proxy.pins import Pins, digest_of, pins_of
 
 
 def tool(name: str = "pay", **told: Any) -> Tool:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from support.proxies import Bank, text_of
 
-from toolgate_integrations._schema_defaults import SchemaDefaultError, with_defaults
+from toolgate_integrations._json_schema import SchemaDefaultError, complete_arguments
 
 NUMBER = {"type": "integer", "default": 5000}
 
@@ -57,7 +57,7 @@ def test_absent_members_get_their_defaults(
     schema: dict[str, Any], given: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     before = json.dumps(given)
-    filled = with_defaults(schema, given)
+    filled = complete_arguments(schema, given)
     assert filled == expected
     assert json.dumps(given) == before
 
@@ -82,7 +82,7 @@ def test_absent_members_get_their_defaults(
 )
 def test_defaults_that_cannot_be_filled_in_are_an_error(schema: dict[str, Any], why: str) -> None:
     with pytest.raises(SchemaDefaultError, match=why.replace("$", r"\$")):
-        with_defaults(schema, {})
+        complete_arguments(schema, {})
 
 
 SCHEMA = {"type": "object", "properties": {"to": {"type": "string"}, "amount": NUMBER}}

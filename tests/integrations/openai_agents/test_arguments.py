@@ -8,7 +8,7 @@ from agents import FunctionTool, RunContextWrapper, function_tool
 from pydantic import BaseModel, Field
 
 from toolgate_integrations._arguments import InvalidArgumentsError, receive
-from toolgate_integrations._openai_inside import schema_of
+from toolgate_integrations.openai_agents.internals import schema_of
 
 
 class Order(BaseModel):

@@ -175,7 +175,7 @@ def version(name):
         raise metadata.PackageNotFoundError(name)
     return there(name)
 metadata.version = version
-from toolgate_integrations._base import MissingFrameworkError
+from toolgate_integrations.base import MissingFrameworkError
 try:
     import toolgate_integrations.openai_agents
 except MissingFrameworkError as error:

@@ -80,7 +80,7 @@ async def test_arguments_the_sdk_would_hold_by_itself(
         '{"to": 1e400}',
     ],
 )
-@pytest.mark.parametrize("on_hold", ["interrupt", "tell"])
+@pytest.mark.parametrize("on_hold", ["pause", "notify_model"])
 async def test_arguments_nobody_can_read(scene: Scene, text: str, on_hold: Any) -> None:
     """Text that is no JSON object never reaches the tool: the model reads so, and the log says it was refused."""
     agent = agent_of(
@@ -222,7 +222,9 @@ async def test_the_context_reaches_the_tool(scene: Scene) -> None:
 async def test_told_to_ask_again(scene: Scene) -> None:
     """With `tell` the run goes on, and the model's next call, by another id, passes by the approval."""
     given = {"to": "eve", "amount": 40}
-    agent = agent_of(scene, called("pay", given, "call-1"), tools=[function_tool(scene.pay)], on_hold="tell")
+    agent = agent_of(
+        scene, called("pay", given, "call-1"), tools=[function_tool(scene.pay)], on_hold="notify_model"
+    )
     result = await Runner.run(agent, "go")
     assert "waits for a person" in outputs(result)["call-1"]
     (request,) = scene.owner.http.get("/api/approvals").json()

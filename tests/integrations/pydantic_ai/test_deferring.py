@@ -17,7 +17,7 @@ from support.frameworks.harness import Call, Scene
 from support.frameworks.pydantic_ai import agent, read, resumed
 
 from toolgate import ConfigurationError
-from toolgate_integrations import _pydantic_ai_calls
+from toolgate_integrations import pydantic_ai as plugin
 from toolgate_integrations.pydantic_ai import GuardCapability
 
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")
@@ -40,7 +40,7 @@ async def test_a_refusal_is_the_frameworks_own(
     scene: Scene, monkeypatch: pytest.MonkeyPatch, denies: bool
 ) -> None:
     """What did not run is a call that was denied, not one that succeeded in saying so; also where no hook can deny."""
-    monkeypatch.setattr(_pydantic_ai_calls, "_DENIES", denies)
+    monkeypatch.setattr(plugin, "_DENIES", denies)
     result = await agent(scene, DROP).run("go")
     outcome, text = read(result)["call-drop"]
     assert (outcome, text.startswith("Not done")) == ("denied", True)

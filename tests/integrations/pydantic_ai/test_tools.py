@@ -67,7 +67,7 @@ async def test_a_run_that_is_given_up_while_it_waits(scene: Scene, guard_waits: 
 
 async def test_telling_the_model(scene: Scene) -> None:
     """With `tell` the model reads that a person is asked; once approved, its next same call goes through."""
-    telling = {"output_type": str, "capabilities": [GuardCapability(scene.guard, on_hold="tell")]}
+    telling = {"output_type": str, "capabilities": [GuardCapability(scene.guard, on_hold="notify_model")]}
     first = await agent(scene, PAY, **telling).run("go", conversation_id="talk")
     [request] = pending(scene)
     outcome, text = read(first)["call-pay"]
@@ -257,7 +257,7 @@ async def test_a_call_that_is_guarded_twice_is_refused(
     ("given", "said"),
     [
         ({"guard": "yes"}, "guard is 'yes'"),
-        ({"on_hold": "interrupt"}, "on_hold is 'interrupt'; use 'defer', 'wait' or 'tell'"),
+        ({"on_hold": "later"}, "on_hold is 'later'; use 'pause', 'wait', 'raise' or 'notify_model'"),
         ({"tool_actions": 3}, "tool_actions is 3"),
         ({"agents": ["a"]}, r"agents is \['a'\]"),
     ],

@@ -30,7 +30,7 @@ BURN = Call("burn", {"what": "water"}, "call-burn")
     ("given", "said"),
     [
         ({"guard": "me"}, "guard is 'me'"),
-        ({"on_hold": "interrupt"}, "on_hold is 'interrupt'; use 'terminate', 'wait' or 'tell'"),
+        ({"on_hold": "later"}, "on_hold is 'later'; use 'pause', 'wait', 'raise' or 'notify_model'"),
         ({"agents": ["treasurer"]}, "agents is"),
         ({"tool_actions": 7}, "tool_actions is 7"),
         ({"kernel": "mine"}, "kernel is 'mine'"),

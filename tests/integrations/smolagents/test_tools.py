@@ -220,7 +220,7 @@ def test_misuse(scene: Scene) -> None:
         def __call__(self) -> None: ...
 
     plain = ToolCallingAgent(tools=tools(scene), model=Scripted())
-    with pytest.raises(ConfigurationError, match="on_hold is 'pause'; use 'wait' or 'tell'"):
+    with pytest.raises(ConfigurationError, match="on_hold is 'pause'; use 'wait', 'raise' or 'notify_model'"):
         guard_agent(plain, scene.guard, on_hold="pause")  # type: ignore[arg-type]  # what it is about
     with pytest.raises(ConfigurationError, match="agent is None; pass a smolagents agent"):
         guard_agent(None, scene.guard)

@@ -35,7 +35,7 @@ async def woken(agent: Any, result: Any, said: Any = "y") -> Any:
     ("arguments", "said"),
     [
         ({"guard": "me"}, "guard is 'me'"),
-        ({"on_hold": "pause"}, "on_hold is 'pause'; use 'interrupt', 'wait' or 'tell'"),
+        ({"on_hold": "later"}, "on_hold is 'later'; use 'pause', 'wait', 'raise' or 'notify_model'"),
         ({"agents": ["treasurer"]}, "agents is"),
         ({"tool_actions": 7}, "tool_actions is 7"),
     ],
@@ -259,7 +259,7 @@ async def test_what_the_person_changed_has_the_types_of_the_tool(scene: Scene) -
     assert given == [(Decimal("25.1"), date(2026, 2, 1), "call-pay")]
 
 
-@pytest.mark.parametrize("on_hold", ["interrupt", "wait", "tell"])
+@pytest.mark.parametrize("on_hold", ["pause", "wait", "notify_model"])
 async def test_calls_without_a_model(scene: Scene, on_hold: Any) -> None:
     """`agent.tool.look()` is asked about as the model's calls are, and a refusal is its result."""
     plain = agent(scene, plugins=[GuardPlugin(scene.guard, on_hold=on_hold)])

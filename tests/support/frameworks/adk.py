@@ -21,7 +21,6 @@ from pydantic import Field
 from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
 from toolgate_integrations.adk import GuardPlugin
 
-HOLDS: Mapping[str, Any] = {"pause": "confirmation", "wait": "wait", "tell": "tell"}
 ASKED = "adk_request_confirmation"
 
 
@@ -100,7 +99,7 @@ class AdkSession:
         self._model, self._service = scripted(), SqliteSessionService(str(file))
         tools: list[Any] = list(scene.tools.values())
         agent = LlmAgent(name="treasurer", model=self._model, tools=tools)
-        self._runner = runner(agent, self._service, GuardPlugin(scene.guard, on_hold=HOLDS[on_hold]))
+        self._runner = runner(agent, self._service, GuardPlugin(scene.guard, on_hold=on_hold))
         self._requests: list[types.FunctionCall] = []
 
     async def start(self, *calls: Call) -> Seen:
@@ -150,7 +149,7 @@ class Adk:
     name = "adk"
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async")
-    holds: Sequence[OnHold] = ("pause", "wait", "tell")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
     cannot: Mapping[str, str] = {}
 
     def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> AdkSession:

@@ -20,8 +20,6 @@ from agent_framework import (
 from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
 from toolgate_integrations.agent_framework import GuardMiddleware
 
-HOLDS: Mapping[str, Any] = {"pause": "approval", "wait": "wait", "tell": "tell"}
-
 
 class Scripted(FunctionInvocationLayer[Any], BaseChatClient[Any]):
     """A client whose model makes the calls of each turn, and says "done" after the last."""
@@ -72,7 +70,7 @@ class AgentFrameworkSession:
             client=self._client,
             name="treasurer",
             tools=list(scene.tools.values()),
-            middleware=[*GuardMiddleware(scene.guard, on_hold=HOLDS[on_hold])],
+            middleware=[*GuardMiddleware(scene.guard, on_hold=on_hold)],
         )
         self._session, self._requests = AgentSession(), list[Content]()
         if file.exists():
@@ -118,7 +116,7 @@ class AgentFramework:
     name = "agent_framework"
     prefix = "tools"
     modes: Sequence[Mode] = ("async", "stream")
-    holds: Sequence[OnHold] = ("pause", "wait", "tell")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
     cannot: Mapping[str, str] = {}
 
     def session(

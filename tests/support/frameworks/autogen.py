@@ -117,7 +117,7 @@ class AutoGen:
     name = "autogen"
     prefix = "tools"
     modes: Sequence[Mode] = ("async",)
-    holds: Sequence[OnHold] = ("wait", "tell")
+    holds: Sequence[OnHold] = ("wait", "notify_model")
     cannot: Mapping[str, str] = {}
     team = False
 

@@ -115,7 +115,7 @@ class ClaudeSession:
         made: Any = guard_options(
             options(scene, self._api, folder),
             guard=scene.guard,
-            on_hold="tell" if on_hold == "tell" else "wait",
+            on_hold=on_hold,
         )
         self._client = ClaudeSDKClient(made)
         self._connected = False
@@ -145,7 +145,7 @@ class ClaudeAgentSDK:
     name = "claude_agent_sdk"
     prefix = "bank"
     modes: Sequence[Mode] = ("async",)
-    holds: Sequence[OnHold] = ("wait", "tell")
+    holds: Sequence[OnHold] = ("wait", "notify_model")
     cannot: Mapping[str, str] = {
         "test_default_argument_is_asked_about": "the tool is given the arguments as the hook is: it has its own defaults",
     }

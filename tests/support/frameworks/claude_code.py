@@ -73,7 +73,7 @@ class ClaudeCode:
     name = "claude-code"
     prefix = "bank"
     modes: Sequence[Mode] = ("sync",)
-    holds: Sequence[OnHold] = ("wait", "tell")
+    holds: Sequence[OnHold] = ("wait", "notify_model")
     cannot: Mapping[str, str] = {
         "test_default_argument_is_asked_about": "the program validates calls, and its servers fill in defaults, after the hook",
         "test_arguments_changed_during_the_check_do_not_run": "the arguments are in other processes",

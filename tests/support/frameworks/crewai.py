@@ -93,7 +93,7 @@ class CrewAISession:
 
     def __init__(self, scene: Scene, mode: Mode, native: bool, on_hold: OnHold) -> None:
         self._scene, self._mode, self._native = scene, mode, native
-        self._hooks = GuardHooks(scene.guard, on_hold="tell" if on_hold == "tell" else "wait")
+        self._hooks = GuardHooks(scene.guard, on_hold=on_hold)
         self._hooks.register()
         self._read: dict[str, str] = {}
 
@@ -119,7 +119,7 @@ class CrewAI:
     """A crew's agent."""
 
     prefix = "tools"
-    holds: Sequence[OnHold] = ("wait", "tell")
+    holds: Sequence[OnHold] = ("wait", "notify_model")
 
     def __init__(self, name: str, modes: Sequence[Mode], cannot: Mapping[str, str], *, native: bool) -> None:
         self.name, self.modes, self.cannot, self._native = name, modes, cannot, native

@@ -72,13 +72,15 @@ class DSPy:
 
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async")
-    holds: Sequence[OnHold] = ("tell", "wait")
+    holds: Sequence[OnHold] = ("notify_model", "wait")
     cannot: Mapping[str, str] = {}
 
     def __init__(self, name: str, *, second: bool) -> None:
         self.name, self._second = name, second
 
-    def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "tell") -> DSPySession:
+    def session(
+        self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "notify_model"
+    ) -> DSPySession:
         return DSPySession(scene, mode, on_hold, second=self._second)
 
 

@@ -13,7 +13,7 @@ from toolgate import Guard
 
 Mode = Literal["sync", "async", "stream"]
 #: what a held call does: pauses the run in the framework's own way, waits within it, or lets the model read that it waits
-OnHold = Literal["pause", "wait", "tell"]
+OnHold = Literal["pause", "wait", "notify_model"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,7 @@ class HaystackSession:
         hooks = guard_hooks(
             self._scene.guard,
             agent="treasurer",
-            on_hold="stop" if self._on_hold == "pause" else self._on_hold,
+            on_hold=self._on_hold,
         )
         model = MockChatGenerator(responses=[*said, "done"])
         return Agent(chat_generator=model, tools=tools_of(self._scene), hooks=hooks, system_prompt="Pay.")
@@ -98,7 +98,7 @@ class Haystack:
     name = "haystack"
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async")
-    holds: Sequence[OnHold] = ("pause", "wait", "tell")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
     cannot: Mapping[str, str] = {}
 
     def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> HaystackSession:

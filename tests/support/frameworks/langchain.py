@@ -26,7 +26,7 @@ class LangChainSession:
         self._said: list[AIMessage] = []
         model = Model(messages=iter(self._saying()))
         tools = [tool(each) for each in scene.tools.values()]
-        guard = GuardMiddleware(scene.guard, on_hold="interrupt" if on_hold == "pause" else on_hold)
+        guard = GuardMiddleware(scene.guard, on_hold=on_hold)
         self._agent = self.made_of(model, tools, guard, saver)
 
     def made_of(self, model: Model, tools: Any, guard: GuardMiddleware, saver: Any) -> Any:
@@ -87,7 +87,7 @@ class LangChain:
     name = "langchain"
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async", "stream")
-    holds: Sequence[OnHold] = ("pause", "wait", "tell")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
     cannot: Mapping[str, str] = {}
 
     def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> LangChainSession:
@@ -100,7 +100,7 @@ class LangGraph:
     name = "langchain-toolnode"
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async")
-    holds: Sequence[OnHold] = ("pause", "wait", "tell")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
     cannot: Mapping[str, str] = {}
 
     def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> LangGraphSession:

@@ -166,11 +166,11 @@ class LlamaIndex:
     name = "llamaindex"
     prefix = "tools"
     modes: Sequence[Mode] = ("async",)
-    holds: Sequence[OnHold] = ("pause", "wait", "tell")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
     cannot: Mapping[str, str] = {}
 
     def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> LlamaIndexSession:
-        word = "event" if on_hold == "pause" else on_hold
+        word = on_hold
         return LlamaIndexSession(scene, folder / "context.json", word, self.made)
 
     def made(self, script: Script, tools: Sequence[Any]) -> Any:

@@ -98,7 +98,7 @@ class OpenAISession:
         self.agent = guard_agent(
             Agent("treasurer", model=self._model, tools=tools),
             scene.guard,
-            on_hold="interrupt" if on_hold == "pause" else on_hold,
+            on_hold=on_hold,
         )
 
     async def start(self, *calls: Call) -> Seen:
@@ -157,7 +157,7 @@ class OpenAIAgents:
     name = "openai-agents"
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async", "stream")
-    holds: Sequence[OnHold] = ("pause", "wait", "tell")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
     cannot: Mapping[str, str] = {}
 
     def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> OpenAISession:

@@ -85,7 +85,7 @@ class PydanticAISession:
 
     def __init__(self, scene: Scene, mode: Mode, file: Path, on_hold: OnHold = "pause") -> None:
         self._scene, self._mode, self._file = scene, mode, file
-        self._on_hold: Any = "defer" if on_hold == "pause" else on_hold
+        self._on_hold: Any = on_hold
         self._held: dict[str, str] = {}
         self._history: list[ModelMessage] = []
         self._agent = self._made()
@@ -146,7 +146,7 @@ class PydanticAI:
     name = "pydantic_ai"
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async", "stream")
-    holds: Sequence[OnHold] = ("pause", "wait", "tell")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
     cannot: Mapping[str, str] = {}
 
     def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> PydanticAISession:

@@ -122,7 +122,7 @@ class SemanticKernelSession:
         self._kernel = self._made()
 
     def _made(self, *calls: Call) -> Any:
-        on_hold = "terminate" if self._on_hold == "pause" else self._on_hold
+        on_hold = self._on_hold
         return kernel(self._scene, *([calls] if calls else []), on_hold=on_hold)
 
     async def start(self, *calls: Call) -> Seen:
@@ -159,7 +159,7 @@ class SemanticKernel:
     name = "semantic_kernel"
     prefix = "bank"
     modes: Sequence[Mode] = ("async", "stream")
-    holds: Sequence[OnHold] = ("pause", "wait", "tell")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
     cannot: Mapping[str, str] = {}
 
     def session(

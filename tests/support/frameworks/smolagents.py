@@ -149,13 +149,15 @@ class Smolagents:
 
     prefix = "tools"
     modes: Sequence[Mode] = ("sync",)
-    holds: Sequence[OnHold] = ("tell", "wait")
+    holds: Sequence[OnHold] = ("notify_model", "wait")
     cannot: Mapping[str, str] = {}
 
     def __init__(self, name: str, *, coded: bool) -> None:
         self.name, self._coded = name, coded
 
-    def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "tell") -> SmolagentsSession:
+    def session(
+        self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "notify_model"
+    ) -> SmolagentsSession:
         return SmolagentsSession(scene, on_hold, coded=self._coded)
 
 

@@ -68,7 +68,7 @@ class StrandsSession:
 
     def __init__(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold) -> None:
         self._scene, self._mode, self._folder, self._on_hold = scene, mode, folder, on_hold
-        plugin = GuardPlugin(scene.guard, on_hold="interrupt" if on_hold == "pause" else on_hold)
+        plugin = GuardPlugin(scene.guard, on_hold=on_hold)
         kept = FileSessionManager(session_id="session-1", storage_dir=str(folder / "sessions"))
         self._agent = agent(scene, agent_id="agent-1", plugins=[plugin], session_manager=kept)
         self._asked = folder / "interrupts.json"
@@ -106,7 +106,7 @@ class Strands:
     name = "strands"
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async")
-    holds: Sequence[OnHold] = ("pause", "wait", "tell")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
     cannot: Mapping[str, str] = {}
 
     def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> StrandsSession:

@@ -12,8 +12,7 @@ from support.frameworks.claude_code import variables
 from support.frameworks.harness import Scene
 
 from toolgate import ConfigurationError
-from toolgate_integrations.hooks.events import Before
-from toolgate_integrations.hooks.opencode import OpenCode
+from toolgate_integrations.coding_agents.agents import Before, OpenCode
 
 CALL = {
     "event": "before",

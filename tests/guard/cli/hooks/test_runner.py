@@ -18,9 +18,9 @@ from support.hook_server import CALL, WRITE
 from support.waiting import until
 
 from toolgate import ConfigurationError
-from toolgate_integrations.hooks import options
-from toolgate_integrations.hooks.claude_code import ClaudeCode
-from toolgate_integrations.hooks.reading import told as read_json
+from toolgate_integrations.coding_agents import options
+from toolgate_integrations.coding_agents.agents import ClaudeCode
+from toolgate_integrations.coding_agents.agents import told as read_json
 
 # What a plugin does in the hook's place: it is asked for `answer`.
 PRETENDED = """

@@ -13,12 +13,12 @@ from typer.testing import CliRunner
 
 from toolgate_cli.app import app
 from toolgate_cli.hooks.claude_code import OLDEST, TESTED
-from toolgate_integrations import _survey
+from toolgate_integrations import _registry
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(_survey, "survey", list)
+    monkeypatch.setattr(_registry, "survey", list)
     return alone(tmp_path, monkeypatch)
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from toolgate import ConfigurationError
-from toolgate_integrations.hooks.claude_code import remote_tool
+from toolgate_integrations.coding_agents.agents import remote_tool
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,136 @@
+"""Operations that are written once for synchronous and asynchronous frameworks, and the calls that they begin.
+
+An operation is a generator that yields requests for I/O (`Request`). `drive` performs the requests on the calling thread,
+`adrive` in the calling task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+__all__ = ["Begun", "Request", "Steps", "adrive", "drive", "invoke"]
+
+T = TypeVar("T")
+Steps: TypeAlias = Generator["Request", Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Request of an operation for I/O: `run` performs it on the calling thread, `arun` in the calling task."""
+
+    run: Callable[[], Any]
+    arun: Callable[[], Awaitable[Any]]
+
+
+def drive(steps: Steps[T]) -> T:
+    """Run an operation to its end on the calling thread, and return its result."""
+    try:
+        request = next(steps)
+        while True:
+            try:
+                reply = request.run()
+            except BaseException as error:  # noqa: BLE001 - the operation handles it, or raises it again
+                request = steps.throw(error)
+            else:
+                request = steps.send(reply)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+async def adrive(steps: Steps[T]) -> T:
+    """Run an operation to its end in the calling task, and return its result."""
+    try:
+        request = next(steps)
+        while True:
+            try:
+                reply = await request.arun()
+            except BaseException as error:  # noqa: BLE001 - the operation handles it, or raises it again
+                request = steps.throw(error)
+            else:
+                request = steps.send(reply)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def invoke(tool: Callable[[], Any]) -> Steps[Any]:
+    """Operation that calls a function; if the operation runs asynchronously, the function returns an awaitable."""
+    return (yield Request(tool, tool))
+
+
+class Begun:
+    """A call that is allowed to run; its outcome is logged once, by `run`, `arun` or `not_run`.
+
+    Attributes:
+        arguments: The approved arguments.
+        asks_itself: Whether its function is itself guarded, so that the function checks and logs the call.
+    """
+
+    def __init__(
+        self,
+        arguments: Mapping[str, Any],
+        inside: Callable[[], AbstractContextManager[None]],
+        block: ExitStack | None,
+    ) -> None:
+        self.arguments = dict(arguments)
+        self.asks_itself = block is None
+        self._inside = inside
+        self._block = block or ExitStack()
+
+    def run(self, tool: Callable[[], T], failed: Callable[[T], str | None] = lambda _: None) -> T:
+        """Run the tool, in any thread, and log its outcome.
+
+        Args:
+            tool: Runs the tool.
+            failed: Returns the error message in a result, if the framework returns errors instead of raising them.
+        """
+        try:
+            with self._inside(), self._block:
+                return _checked(tool(), failed)
+        except _FailedError as failure:
+            result: T = failure.result
+            return result
+
+    async def arun(
+        self, tool: Callable[[], Awaitable[T]], failed: Callable[[T], str | None] = lambda _: None
+    ) -> T:
+        """Asynchronous form of `run`."""
+        try:
+            with self._inside(), self._block:
+                return _checked(await tool(), failed)
+        except _FailedError as failure:
+            result: T = failure.result
+            return result
+
+    def steps(self, tool: Steps[T], failed: Callable[[T], str | None] = lambda _: None) -> Steps[T]:
+        """Operation that runs another operation as the tool, and logs its outcome, like `run`."""
+        try:
+            with self._inside(), self._block:
+                return _checked((yield from tool), failed)
+        except _FailedError as failure:
+            result: T = failure.result
+            return result
+
+    def not_run(self, error: Exception) -> None:
+        """Log that the framework has not run the tool, with the reason; `error` is not raised."""
+        with suppress(Exception), self._block:
+            raise error
+
+
+class _FailedError(Exception):
+    """Error message in a result: logged as a failure, and the result is still returned to the framework."""
+
+    def __init__(self, why: str, result: Any) -> None:
+        super().__init__(why)
+        self.result = result
+
+
+def _checked(result: T, failed: Callable[[T], str | None]) -> T:
+    why = failed(result)
+    if why is not None:
+        raise _FailedError(why, result)
+    return result

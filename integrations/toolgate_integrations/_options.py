@@ -1,0 +1,110 @@
+"""Options that all plugins have in common, and their validation."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final, Literal, TypeAlias, TypeVar
+
+from toolgate import ConfigurationError, Guard
+
+__all__ = [
+    "OnHold",
+    "OnHoldWithoutPause",
+    "set_context",
+    "text_or_none",
+    "valid_on_hold",
+    "valid_options",
+    "valid_rejections",
+]
+
+T = TypeVar("T")
+OnHold: TypeAlias = Literal["pause", "wait", "raise", "notify_model"]
+#: reactions of frameworks that cannot pause a run
+OnHoldWithoutPause: TypeAlias = Literal["wait", "raise", "notify_model"]
+
+# Names of these reactions before 0.1.1; accepted until 0.2.
+_DEPRECATED: Final = dict.fromkeys(
+    ("approval", "confirmation", "defer", "elicit", "event", "interrupt", "stop", "terminate"), "pause"
+) | {"tell": "notify_model"}
+
+
+def valid_options(guard: object, agents: object, hold_timeout: object) -> None:
+    """Validate the options that every plugin has.
+
+    Raises:
+        ConfigurationError: One is wrong; the message names it, its value and the fix.
+    """
+    if guard is not None and not isinstance(guard, Guard):
+        raise ConfigurationError(f"guard is {guard!r}; pass a toolgate.Guard, or None for the environment's")
+    if agents is not None and not isinstance(agents, Mapping):
+        raise ConfigurationError(f"agents is {agents!r}; pass a mapping of agent names to agent ids")
+    if hold_timeout is not None and not _is_positive(hold_timeout):
+        raise ConfigurationError(
+            f"hold_timeout is {hold_timeout!r}; use seconds above 0, or None to wait without limit"
+        )
+
+
+def valid_on_hold(on_hold: object, *, can_pause: bool = False) -> OnHold:
+    """Return the reaction to a call that requires an approval, by its current name.
+
+    Raises:
+        ConfigurationError: The value is unknown, or the framework cannot pause a run.
+    """
+    words: dict[object, OnHold] = {"wait": "wait", "raise": "raise", "notify_model": "notify_model"}
+    if can_pause:
+        words = {"pause": "pause", **words}
+    renamed = _DEPRECATED.get(on_hold) if isinstance(on_hold, str) else None
+    if renamed in words:
+        warnings.warn(f"on_hold={on_hold!r} is deprecated; use {renamed!r}", DeprecationWarning, stacklevel=4)
+        return words[renamed]
+    if on_hold not in words:
+        *others, last = map(repr, words)
+        raise ConfigurationError(f"on_hold is {on_hold!r}; use {', '.join(others)} or {last}")
+    return words[on_hold]
+
+
+def text_or_none(value: object, name: str) -> str | None:
+    """Return `value` if it is a text or None.
+
+    Raises:
+        ConfigurationError: It is something else; the message contains `name`.
+    """
+    if value is not None and not isinstance(value, str):
+        raise ConfigurationError(f"{name} is {value!r}; pass text, or leave it out")
+    return value
+
+
+def valid_rejections(rejected: object, waiting: Iterable[str]) -> dict[str, str]:
+    """Return the reasons of rejected calls by call id.
+
+    Raises:
+        ConfigurationError: It is not a mapping of ids to texts, or contains a call that is not in `waiting`.
+    """
+    if rejected is None:
+        return {}
+    if not isinstance(rejected, Mapping) or not all(
+        isinstance(each, str) for pair in rejected.items() for each in pair
+    ):
+        raise ConfigurationError(f"rejected is {rejected!r}; pass a mapping of the ids of calls to why")
+    if unknown := rejected.keys() - set(waiting):
+        raise ConfigurationError(f"the call {min(unknown)!r} was rejected, and does not wait")
+    return dict(rejected)
+
+
+@contextmanager
+def set_context(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """Set a context variable inside the block; afterwards it has its previous value."""
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def _is_positive(seconds: object) -> bool:
+    is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
+    return is_number and 0 < float(seconds) < math.inf  # type: ignore[arg-type]  # a number, as tested before

@@ -1,0 +1,380 @@
+"""Which agent frameworks are installed, and which of them a plugin can guard; nothing of theirs is imported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import Distribution, PackageNotFoundError, version
+from typing import Final, Literal, TypeAlias
+
+from toolgate import ConfigurationError
+
+__all__ = ["KNOWN", "Found", "State", "normal", "order", "series", "survey"]
+
+
+def order(text: str) -> tuple[int, tuple[int, ...], bool]:
+    """What versions are compared by: what leads up to a release comes before it, what is mended after it does not."""
+    found = _VERSION.match(text)
+    if found is None:
+        return (0, (), False)
+    numbers = _numbers(found)
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return (int(found["epoch"] or 0), tuple(numbers), found["leads_up"] is None)
+
+
+def series(text: str) -> tuple[int, ...]:
+    """The epoch and what semantic versioning lets nothing be broken within: `1` of 1.4.7, `0.24` of 0.24.0."""
+    found = _VERSION.match(text)
+    if found is None:
+        return ()
+    numbers = _numbers(found)
+    return (
+        int(found["epoch"] or 0),
+        *numbers[: 1 + next((at for at, each in enumerate(numbers) if each), 0)],
+    )
+
+
+def next_series(text: str) -> str:
+    """The first release after the series of a version: `2` after 1.4.7, `0.25` after 0.24.0."""
+    epoch, *numbers = series(text)
+    numbers[-1] += 1
+    return f"{f'{epoch}!' if epoch else ''}{'.'.join(map(str, numbers))}"
+
+
+def _numbers(found: re.Match[str]) -> list[int]:
+    return [int(each) for each in found["release"].split(".")]
+
+
+_VERSION: Final = re.compile(
+    r"v?(?:(?P<epoch>\d+)!)?(?P<release>\d+(?:\.\d+)*)[._-]?(?P<leads_up>a|b|c|rc|pre|dev)?",
+    re.IGNORECASE | re.ASCII,
+)
+_AGENTS: Final = "its agents run tools"
+#: distributions, and what of them runs tools; a plugin's own stand in `INTEGRATIONS`
+UNGUARDED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(
+        (
+            "ag2",
+            "agency-swarm",
+            "atomic-agents",
+            "beeai-framework",
+            "browser-use",
+            "camel-ai",
+            "dspy-ai",
+            "griptape",
+            "langroid",
+            "letta",
+            "marvin",
+            "mirascope",
+            "openhands-sdk",
+            "phidata",
+            "pyautogen",
+            "qwen-agent",
+        ),
+        _AGENTS,
+    ),
+    "google-genai": "its automatic function calling runs tools, its plain client none",
+    "langchain-classic": "its AgentExecutor runs tools, past all middleware",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A distribution that a plugin needs, and its versions; the page of supported versions says the same.
+
+    Attributes:
+        distribution: Its name.
+        minimum: The oldest version with the hook.
+        tested: The newest that `make test` runs with.
+    """
+
+    distribution: str
+    minimum: str
+    tested: str
+
+
+@dataclass(frozen=True, slots=True)
+class Integration:
+    """One framework there is a plugin for.
+
+    Attributes:
+        identifier: The plugin's module, and the extra that installs the framework.
+        distribution: The framework's package.
+        minimum: The oldest version with the hook.
+        tested: The newest version that `make test` runs with.
+        beside: What else of the framework the plugin needs, and runs tools too.
+        slim: A distribution that has the framework's code without its name.
+    """
+
+    identifier: str
+    distribution: str
+    minimum: str
+    tested: str
+    beside: tuple[Part, ...] = ()
+    slim: str | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All that the plugin needs."""
+        return (Part(self.distribution, self.minimum, self.tested), *self.beside)
+
+    @property
+    def cure(self) -> str:
+        """The command that installs it."""
+        return f"pip install 'toolgate[{self.identifier.replace('_', '-')}]'"
+
+
+INTEGRATIONS: Final[Mapping[str, Integration]] = {
+    one.identifier: one
+    for one in (
+        Integration("anthropic", "anthropic", "2.0", "2.11.0"),
+        Integration("langchain", "langchain", "1.0.3", "1.4.7", (Part("langgraph", "1.0.2", "1.2.22"),)),
+        Integration("openai_agents", "openai-agents", "0.12.1", "0.24.0"),
+        Integration("pydantic_ai", "pydantic-ai-slim", "2.0", "2.68.0"),
+        Integration("adk", "google-adk", "2.12", "2.13.0"),
+        Integration("agent_framework", "agent-framework-core", "1.19", "1.23.0"),
+        Integration("haystack", "haystack-ai", "3.2", "3.4.0"),
+        Integration("mcp", "mcp", "2.0", "2.3.0"),
+        Integration("crewai", "crewai", "1.15.10", "1.15.30"),
+        Integration("fastmcp", "fastmcp", "4.0", "4.1.2", slim="fastmcp-slim"),
+        Integration("agno", "agno", "3.0", "3.1.10"),
+        Integration("semantic_kernel", "semantic-kernel", "1.40.0", "1.45.0"),
+        Integration("strands", "strands-agents", "1.62.0", "1.62.0"),
+        Integration("claude_agent_sdk", "claude-agent-sdk", "0.2.180", "0.2.187"),
+        Integration(
+            "autogen", "autogen-agentchat", "0.7.5", "0.7.5", (Part("autogen-core", "0.7.5", "0.7.5"),)
+        ),
+        Integration(
+            "llamaindex",
+            "llama-index-core",
+            "0.14.25",
+            "0.14.25",
+            (Part("llama-index-workflows", "2.26.1", "2.26.1"),),
+        ),
+        Integration("dspy", "dspy", "3.4", "3.4.1"),
+        Integration("smolagents", "smolagents", "1.24", "1.26.0"),
+    )
+}
+
+
+class MissingFrameworkError(ConfigurationError, ImportError):
+    """The framework of a plugin is not installed, or too old."""
+
+
+def require(identifier: str) -> None:
+    """Look whether the framework of a plugin is there, before anything of it is imported.
+
+    Raises:
+        MissingFrameworkError: It is not, or too old; one line, with the command that installs it.
+    """
+    wanted = INTEGRATIONS[identifier]
+    try:
+        found = version(wanted.distribution)
+    except PackageNotFoundError:
+        raise MissingFrameworkError(f"{wanted.distribution!r} is not installed; {wanted.cure}") from None
+    if order(found) < order(wanted.minimum):
+        raise MissingFrameworkError(
+            f"{wanted.distribution!r} is {found}, and {wanted.minimum} is the oldest that can be guarded; {wanted.cure}"
+        )
+
+
+def is_at_least(identifier: str, minimum: str) -> bool:
+    """Whether the framework of a plugin, which is there, is of a version or a later one.
+
+    Args:
+        identifier: The plugin's.
+        minimum: The version.
+    """
+    return order(version(INTEGRATIONS[identifier].distribution)) >= order(minimum)
+
+
+State: TypeAlias = Literal[
+    "covered",
+    "untested",
+    "too old",
+    "too new",
+    "incomplete",
+    "no plugin",
+    # Installed because a framework with a plugin needs it.
+    "dependency",
+    "unknown",
+    # Of a coding agent, which has hooks in place of a plugin.
+    "no hooks",
+    "switched off",
+]
+#: distributions that bring a framework and more, by the name of the framework's own
+_WHOLE: Final[Mapping[str, str]] = {
+    "agent-framework": "agent-framework-core",
+    "llama-index": "llama-index-core",
+    "pydantic-ai": "pydantic-ai-slim",
+}
+_REQUIREMENT: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?")
+_EXTRA: Final = re.compile(r"extra\s*==\s*[\"']([^\"']+)[\"']")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A distribution that runs tools, as it is installed.
+
+    Attributes:
+        framework: The distribution's name.
+        version: Its version; None if it does not say.
+        state: Whether a plugin can guard it: `covered`, or `untested` for a newer version of the series that was
+            tested, or `dependency`; else what stands in the way.
+        says: That in a line.
+        cure: What to do, where something is to be done.
+        plugin: The module of the plugin, if there is one.
+        oldest: The oldest version that it takes.
+        tested: The newest it was tested with.
+    """
+
+    framework: str
+    version: str | None
+    state: State
+    says: str
+    cure: str | None = None
+    plugin: str | None = None
+    oldest: str | None = None
+    tested: str | None = None
+
+    @property
+    def guarded(self) -> bool:
+        """Whether the plugin can be put into its agents."""
+        return self.state in {"covered", "untested", "dependency"}
+
+
+def survey(path: Sequence[str] | None = None) -> list[Found]:
+    """Look which of the known frameworks are installed.
+
+    Args:
+        path: Folders to look into, the first that has one wins; None is `sys.path`.
+
+    Returns:
+        What was found, by name.
+    """
+    here = {name: version for name in sorted(KNOWN) for version in _installed(name, path)}
+    found = [one for integration in INTEGRATIONS.values() for one in _of(integration, here)]
+    found += [_without_plugin(name, here[name], runs) for name, runs in UNGUARDED.items() if name in here]
+    return sorted(_with_dependencies(found, path), key=lambda one: one.framework)
+
+
+def normal(name: str) -> str:
+    """A distribution's name as all who mean it write it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+
+
+def _with_dependencies(found: list[Found], path: Sequence[str] | None) -> list[Found]:
+    """Return `found`, where what only a guarded framework needs is no reason to warn.
+
+    `google-adk` needs `google-genai`, and `crewai` an old `mcp`: their agents run tools through their own plugins' hooks.
+    """
+    needed: dict[str, str] = {}
+    for one in found:
+        if one.guarded:
+            for name in _needed_by(one.framework, path):
+                needed.setdefault(name, one.framework)
+    return [
+        one if one.guarded or one.framework not in needed else _dependency(one, needed[one.framework])
+        for one in found
+    ]
+
+
+def _dependency(one: Found, framework: str) -> Found:
+    says = f"{framework!r} needs it, and its plugin guards the agents of {framework!r}; code that uses {one.framework!r} by itself is not guarded"
+    return replace(one, state="dependency", says=says, cure=None)
+
+
+def _needed_by(framework: str, path: Sequence[str] | None) -> set[str]:
+    """Return the names of the distributions that a framework needs, directly or not."""
+    whole = next((name for name, slim in _WHOLE.items() if slim == framework), None)
+    left: list[tuple[str, frozenset[str]]] = [(framework, frozenset())]
+    if whole is not None:
+        left.append((whole, frozenset()))
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while left:
+        if (one := left.pop()) not in seen:
+            seen.add(one)
+            left += _requirements(*one, path)
+    return {name for name, _ in seen} - {framework}
+
+
+def _requirements(
+    name: str, extras: frozenset[str], path: Sequence[str] | None
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield what a distribution with these extras requires; other conditions are taken to hold."""
+    found = (
+        Distribution.discover(name=name) if path is None else Distribution.discover(name=name, path=[*path])
+    )
+    for distribution in found:
+        for text in distribution.requires or ():
+            requirement, _, condition = text.partition(";")
+            match = _REQUIREMENT.match(requirement.strip())
+            wanted = {normal(extra) for extra in _EXTRA.findall(condition)}
+            if match is not None and (not wanted or wanted & extras):
+                more = (normal(extra) for extra in (match[2] or "").split(",") if extra.strip())
+                yield normal(match[1]), frozenset(more)
+        return
+
+
+def _installed(name: str, path: Sequence[str] | None) -> Iterator[str | None]:
+    """The version of the distribution that is imported by this name; nothing if there is none."""
+    looked = (
+        Distribution.discover(name=name) if path is None else Distribution.discover(name=name, path=[*path])
+    )
+    for distribution in looked:
+        try:
+            yield distribution.version or None
+        except Exception:  # noqa: BLE001 - whatever is wrong with others' metadata: that it is here must not be missed
+            yield None
+        return
+
+
+def _of(integration: Integration, here: Mapping[str, str | None]) -> Iterator[Found]:
+    missing = [part.distribution for part in integration.parts if part.distribution not in here]
+    plugin = f"toolgate_integrations.{integration.identifier}"
+    for part in integration.parts:
+        if part.distribution in here:
+            version = here[part.distribution]
+            state, says, cure = _judged(part, version, missing, integration.cure)
+            yield Found(part.distribution, version, state, says, cure, plugin, part.minimum, part.tested)
+    slim = integration.slim
+    if slim is not None and slim in here and integration.distribution in missing:
+        says = f"{integration.distribution!r} is not installed, and the plugin needs it"
+        yield Found(slim, here[slim], "incomplete", says, integration.cure, plugin)
+
+
+def _judged(
+    part: Part, version: str | None, missing: list[str], install: str
+) -> tuple[State, str, str | None]:
+    """Whether the plugin can guard this version, why, and what to do."""
+    if version is None:
+        return "unknown", "its metadata says no version", f"pip install --force-reinstall {part.distribution}"
+    if missing:
+        return "incomplete", f"{missing[0]!r} is not installed, and the plugin needs it", install
+    if order(version) < order(part.minimum):
+        return "too old", f"{part.minimum} is the oldest that can be guarded", install
+    if order(version) <= order(part.tested):
+        return "covered", f"tested up to {part.tested}", None
+    if series(version) == series(part.tested):
+        return "untested", f"newer than {part.tested}, up to which it is tested", None
+    beyond = f"pip install '{part.distribution}<{next_series(part.tested)}'"
+    return "too new", f"tested up to {part.tested}: a later series may have changed the hook", beyond
+
+
+def _without_plugin(name: str, version: str | None, runs: str) -> Found:
+    cure = (
+        "guard its tool functions with @guarded, or its hook by the recipe for any framework (docs/recipe.md)"
+    )
+    return Found(name, version, "no plugin", f"{runs}, and no plugin guards them", cure)
+
+
+#: every distribution that is looked for
+KNOWN: Final = frozenset(
+    {
+        *(part.distribution for one in INTEGRATIONS.values() for part in one.parts),
+        *(one.slim for one in INTEGRATIONS.values() if one.slim is not None),
+        *UNGUARDED,
+    }
+)

@@ -1,0 +1,272 @@
+"""Anthropic SDK: `tool_runner(…, tools=guard_tools([…]))`, `GuardedRun(runner)`, and `resume(state, …)` after a pause."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+
+from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate._logging import warn_renamed
+from toolgate_integrations._drivers import adrive, drive
+from toolgate_integrations._options import OnHold
+from toolgate_integrations.base import AnnotatedSchema, Bridge, ToolActions, ToolCall, require
+
+require("anthropic")
+
+from anthropic.lib.tools import (
+    BetaAsyncBuiltinFunctionTool,
+    BetaAsyncFunctionTool,
+    BetaAsyncRunnableToolset,
+    BetaBuiltinFunctionTool,
+    BetaFunctionTool,
+    BetaRunnableToolset,
+    ToolError,
+)
+
+from toolgate_integrations.anthropic.runs import (
+    AsyncGuardedRun,
+    Called,
+    CallsOfRun,
+    GuardedRun,
+    HeldCall,
+    PausedRun,
+    Resumption,
+    call_ids,
+    find_called,
+)
+
+__all__ = [
+    "AsyncGuardedRun",
+    "AsyncGuardedTool",
+    "GuardedRun",
+    "GuardedTool",
+    "HeldCall",
+    "OnHold",
+    "aresume",
+    "guard_tools",
+    "resume",
+    "resume_async",
+]
+
+_PAUSES: Final = (ApprovalPending,)
+_UNREADABLE: Final = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."
+
+
+def guard_tools(
+    tools: Iterable[Any],
+    guard: Guard | None = None,
+    *,
+    tool_actions: ToolActions | None = None,
+    agents: Mapping[str, str] | None = None,
+    agent: str | None = None,
+    on_hold: OnHold = "pause",
+    hold_timeout: float | None = None,
+) -> list[Any]:
+    """Return guarded tools for a runner.
+
+    Args:
+        tools: Tools made by `beta_tool` and `beta_async_tool`, or tools of the SDK that run in this process.
+            Definitions of tools that the provider runs are returned unchanged.
+        guard: The guard; None for the guard that is configured by the environment.
+        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
+        agents: Agent ids by agent names; other agents act as the guard's own agent.
+        agent: Name of the agent whose tools these are.
+        on_hold: Reaction to a call that requires an approval. `pause`: a `GuardedRun` pauses; with any other runner,
+            the model reads that the call is pending. `wait`: wait for the approver within the run. `raise`: end the
+            run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
+
+    Raises:
+        ConfigurationError: An argument is wrong, or a tool cannot be guarded.
+    """
+    bridge = Bridge(
+        guard,
+        tool_actions=tool_actions,
+        agents=agents,
+        agent=agent,
+        on_hold=on_hold,
+        hold_timeout=hold_timeout,
+        can_pause=True,
+    )
+    guarded = [_guarded(each, bridge) for each in tools]
+    bridge.verify_tools(
+        [name for each in guarded if (name := getattr(each, "name", None))], is_complete=False
+    )
+    return guarded
+
+
+class _Guarded:
+    """Base of both kinds of guarded tools; other attributes are those of the original tool."""
+
+    def __init__(self, inner: Any, bridge: Bridge) -> None:
+        self.inner = inner
+        self.bridge = bridge
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"inner", "bridge"}:
+            # An unfinished copy has neither yet.
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def to_dict(self) -> Any:
+        """Return the tool's definition, unchanged."""
+        return self.inner.to_dict()
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return str(self.inner.name)
+
+    def asked(self, called: Called) -> ToolCall:
+        """Return the call, as the gateway checks it."""
+        function = getattr(self.inner, "func", None)
+        return self.bridge.call(
+            self.name,
+            called.input,
+            called.call_id,
+            run_id=called.run_id,
+            function=function,
+            schema=None if function is None else AnnotatedSchema(function),
+        )
+
+    @contextmanager
+    def asking(self, given: object) -> Iterator[tuple[Called, ToolCall]]:
+        """Raise refusals of a call as `ToolError`, which the SDK's runners show to the model.
+
+        Raises:
+            ToolError: The tool did not run.
+        """
+        if not isinstance(given, dict):
+            raise ToolError(_UNREADABLE)
+        called = find_called(self.name, given)
+        try:
+            yield called, self.asked(called)
+        except self.bridge.fatal as error:
+            if called.run is not None:
+                called.run.setup_error = error
+            raise ToolError(str(error)) from error
+        except GuardError as error:
+            paused = self.bridge.pauses_for(error) and called.call_id is not None
+            if self.bridge.pauses_for(error):
+                called.hold(error)
+            raise ToolError(self.bridge.refusal(error, paused=paused)) from error
+
+
+class GuardedTool(_Guarded, BetaBuiltinFunctionTool):
+    """A tool that checks every call; made by `guard_tools`."""
+
+    def call(self, input: object) -> Any:  # noqa: A002 - the SDK's signature
+        """Check the call, run the tool, and log the outcome; called by the runner.
+
+        Raises:
+            ToolError: The tool did not run.
+        """
+
+        def run(approved: dict[str, Any]) -> Any:
+            return _kept(self.inner.call(call.to_send(approved)))
+
+        with self.asking(input) as (called, call):
+            return called.once(lambda: self.bridge.run(call, run, pauses=_PAUSES))
+
+
+class AsyncGuardedTool(_Guarded, BetaAsyncBuiltinFunctionTool):
+    """A tool of the asynchronous runners that checks every call; made by `guard_tools`."""
+
+    async def call(self, input: object) -> Any:  # noqa: A002 - the SDK's signature
+        """Check the call, run the tool, and log the outcome; called by the runner.
+
+        Raises:
+            ToolError: The tool did not run.
+        """
+
+        async def run(approved: dict[str, Any]) -> Any:
+            return _kept(await self.inner.call(call.to_send(approved)))
+
+        with self.asking(input) as (called, call):
+            return await called.aonce(lambda: self.bridge.arun(call, run, pauses=_PAUSES))
+
+
+def resume(
+    state: Mapping[str, Any],
+    tools: Iterable[Any],
+    runner: Callable[[list[Any]], Any],
+    *,
+    rejected: Mapping[str, str] | None = None,
+) -> GuardedRun:
+    """Check the held calls of a paused run again, and run those that are approved.
+
+    Args:
+        state: The state of the paused run.
+        tools: The guarded tools.
+        runner: Function that returns a runner that continues from the messages it receives.
+        rejected: Reasons of calls that must not run, whatever the approver decides, by call id.
+
+    Returns:
+        The run, to be iterated or run by `until_done`; it is paused, with a new state, if calls are still held.
+
+    Raises:
+        ConfigurationError: An argument is wrong, a tool is missing, or a rejected call is not held.
+    """
+    again = _resumption(state, tools, runner, rejected, GuardedTool)
+    drive(again.execute())
+    return GuardedRun(_next_runner(again, runner), run_id=again.calls.run_id, state=again.state())
+
+
+async def aresume(
+    state: Mapping[str, Any],
+    tools: Iterable[Any],
+    runner: Callable[[list[Any]], Any],
+    *,
+    rejected: Mapping[str, str] | None = None,
+) -> AsyncGuardedRun:
+    """Asynchronous form of `resume`, for asynchronous tools and runners."""
+    again = _resumption(state, tools, runner, rejected, AsyncGuardedTool)
+    await adrive(again.execute())
+    return AsyncGuardedRun(_next_runner(again, runner), run_id=again.calls.run_id, state=again.state())
+
+
+async def resume_async(*args: Any, **options: Any) -> AsyncGuardedRun:
+    """Deprecated name of `aresume`."""
+    warn_renamed("resume_async", "aresume")
+    return await aresume(*args, **options)
+
+
+def _resumption(
+    state: Mapping[str, Any],
+    tools: Iterable[Any],
+    runner: object,
+    rejected: Mapping[str, str] | None,
+    kind: type[Any],
+) -> Resumption:
+    paused = PausedRun.read(state, call_ids)
+    if not callable(runner):
+        raise ConfigurationError(f"runner is {runner!r}; pass a function that makes a runner of messages")
+    guarded = [each for each in tools if isinstance(each, kind)]
+    return Resumption(paused, CallsOfRun(paused.run_id), guarded, rejected)
+
+
+def _next_runner(again: Resumption, runner: Callable[[list[Any]], Any]) -> Any:
+    return None if again.calls.held else runner(again.conversation())
+
+
+def _guarded(tool: Any, bridge: Bridge) -> Any:
+    if isinstance(tool, Mapping):
+        return tool
+    if isinstance(tool, _Guarded):
+        raise ConfigurationError(f"the tool {tool.name!r} is guarded already; give it to guard_tools once")
+    if isinstance(tool, (BetaFunctionTool, BetaBuiltinFunctionTool)):
+        return GuardedTool(tool, bridge)
+    if isinstance(tool, (BetaAsyncFunctionTool, BetaAsyncBuiltinFunctionTool)):
+        return AsyncGuardedTool(tool, bridge)
+    if isinstance(tool, (BetaRunnableToolset, BetaAsyncRunnableToolset)):
+        raise ConfigurationError(
+            f"the toolset {tool.toolset_name!r} cannot be guarded; give its runner the single tools, or leave it out"
+        )
+    raise ConfigurationError(f"{tool!r} is no tool; make one with beta_tool or beta_async_tool")
+
+
+def _kept(result: Any) -> Any:
+    """Return a tool's result in a form that can be read more than once."""
+    return result if result is None or isinstance(result, str) else list(result)

@@ -1,0 +1,499 @@
+"""Runs of the Anthropic SDK's tool runners that can be paused and resumed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Final, Protocol, TypeVar
+from uuid import uuid4
+
+from anthropic.lib.tools import (
+    BetaAsyncStreamingToolRunner,
+    BetaAsyncToolRunner,
+    BetaStreamingToolRunner,
+    BetaToolRunner,
+    ToolError,
+)
+
+from toolgate import ApprovalPending, ConfigurationError
+from toolgate_integrations._drivers import Steps, adrive, drive, invoke
+from toolgate_integrations._options import text_or_none, valid_rejections
+from toolgate_integrations.base import Bridge, ToolCall, describe_pending, find_error
+
+__all__ = ["AsyncGuardedRun", "Called", "GuardedRun", "HeldCall", "PausedRun", "Resumption", "find_called"]
+
+T = TypeVar("T")
+logger = logging.getLogger("toolgate")
+
+_NO_STATE: Final = "state is no paused run's; pass what the guarded run has as its state"
+_INTERRUPTED: Final = (
+    "The call was interrupted, and may have been carried out in part. It is not carried out again."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCall:
+    """A call that requires an approval.
+
+    Attributes:
+        call_id: The model's id of the call.
+        name: The tool's name.
+        input: The model's arguments.
+        approval_id: The approval request.
+        action: The action that was checked.
+        reason: Why the call requires an approval.
+    """
+
+    call_id: str
+    name: str
+    input: dict[str, Any] = field(repr=False)
+    approval_id: str
+    action: str
+    reason: str | None
+
+
+@dataclass
+class PausedRun:
+    """State of a paused run.
+
+    Attributes:
+        run_id: The run's id.
+        messages: The conversation, up to the message that made the calls.
+        after: Messages that were added to it in the meantime.
+        results: Results of the calls that are not held.
+        held: The held calls.
+    """
+
+    run_id: str
+    messages: list[Any]
+    after: list[Any]
+    results: list[Any]
+    held: list[HeldCall]
+
+    @classmethod
+    def read(cls, state: Mapping[str, Any], call_ids: Callable[[Any], Collection[str]]) -> PausedRun:
+        """Read a state that `asdict` has written; `call_ids` returns the ids of the calls that a message makes.
+
+        Raises:
+            ConfigurationError: It is not the state of a paused run, or a held call is not one of its last message.
+        """
+        try:
+            lists = {name: list(state[name]) for name in ("messages", "after", "results")}
+            paused = cls(run_id=state["run_id"], held=[HeldCall(**each) for each in state["held"]], **lists)
+            ids = {each.call_id for each in paused.held}
+            fits = 0 < len(ids) == len(paused.held) and ids <= set(call_ids(paused.messages[-1]))
+        except (TypeError, KeyError, IndexError) as error:
+            raise ConfigurationError(_NO_STATE) from error
+        if not fits:
+            raise ConfigurationError(_NO_STATE)
+        return paused
+
+
+@dataclass
+class _Outcome:
+    error: Exception | None
+    result: Any = None
+
+
+class CallsOfRun:
+    """The calls of one run. Each call runs once, however often the runner executes it.
+
+    Args:
+        run_id: The run's id; None for a new one.
+
+    Attributes:
+        run_id: The run's id.
+        current: Returns the calls that the runner may execute now.
+        held: The held calls by id.
+        setup_error: Error that ends the run; the run raises it, because the runner shows it to the model.
+
+    Raises:
+        ConfigurationError: The id is not a text.
+    """
+
+    def __init__(self, run_id: str | None = None) -> None:
+        text_or_none(run_id, "run_id")
+        self.run_id = uuid4().hex if run_id is None else run_id
+        self.current: Callable[[], Iterable[Called]] = tuple
+        self.held: dict[str, HeldCall] = {}
+        self.setup_error: Exception | None = None
+        self._outcomes: dict[str, _Outcome] = {}
+        with _lock:
+            _runs.add(self)
+
+    def state(self, messages: list[Any], after: list[Any], results: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the state of the paused run; see `PausedRun` for the arguments, `results` are by call id."""
+        finished = [each for call_id, each in results.items() if call_id not in self.held]
+        return asdict(PausedRun(self.run_id, messages, after, finished, list(self.held.values())))
+
+    def once(self, call_id: str, tool: Callable[[], Any]) -> Steps[Any]:
+        """Operation that executes a call, or returns or raises again what the call did the first time."""
+        if call_id not in self._outcomes:
+            # Set at once: the call must not run again while it is running, or after an interruption.
+            outcome = self._outcomes[call_id] = _Outcome(ToolError(_INTERRUPTED))
+            try:
+                outcome.result = yield from invoke(tool)
+            except Exception as error:  # noqa: BLE001 - raised below, also for later executions
+                outcome.error = error
+            else:
+                outcome.error = None
+        outcome = self._outcomes[call_id]
+        if outcome.error is not None:
+            raise outcome.error
+        return outcome.result
+
+
+@dataclass(frozen=True, slots=True)
+class Called:
+    """One call, or a tool that is executed outside of any run.
+
+    Attributes:
+        name: The tool's name.
+        input: The object with the arguments that the tool receives.
+        call_id: The model's id of the call; None outside of any run.
+        run: The run's calls; None outside of any run.
+    """
+
+    name: str
+    input: Any = field(repr=False)
+    call_id: str | None = None
+    run: CallsOfRun | None = None
+
+    @property
+    def run_id(self) -> str | None:
+        """The run's id."""
+        return None if self.run is None else self.run.run_id
+
+    def hold(self, pending: ApprovalPending) -> None:
+        """Note that the call is held, so that its run pauses."""
+        if self.run is not None and self.call_id is not None:
+            held = HeldCall(self.call_id, self.name, dict(self.input), **describe_pending(pending))
+            self.run.held[self.call_id] = held
+
+    def once(self, tool: Callable[[], T]) -> T:
+        """Execute the call, or return or raise again what it did the first time."""
+        if self.run is None or self.call_id is None:
+            return tool()
+        result: T = drive(self.run.once(self.call_id, tool))
+        return result
+
+    async def aonce(self, tool: Callable[[], Awaitable[T]]) -> T:
+        """Asynchronous form of `once`."""
+        if self.run is None or self.call_id is None:
+            return await tool()
+        result: T = await adrive(self.run.once(self.call_id, tool))
+        return result
+
+
+def find_called(tool: str, given: object) -> Called:
+    """Return the call for which the runner executes a tool with this input object."""
+    with _lock:
+        runs = list(_runs)
+    for run in runs:
+        for called in run.current():
+            # By identity: two calls may have equal inputs.
+            if called.input is given:
+                return called
+    return Called(tool, given)
+
+
+class _Run:
+    """Base of both kinds of runs.
+
+    Attributes:
+        state: State of a paused run, as JSON; None while the run is not paused.
+    """
+
+    _runners: ClassVar[tuple[type, ...]]
+    _client: ClassVar[str]
+
+    def __init__(
+        self, runner: Any, *, run_id: str | None = None, state: Mapping[str, Any] | None = None
+    ) -> None:
+        if state is None and not isinstance(runner, self._runners):
+            raise ConfigurationError(
+                f"runner is {runner!r}; pass what messages.tool_runner(…) of {self._client} returned"
+            )
+        self.state: dict[str, Any] | None = None if state is None else dict(state)
+        self._calls = CallsOfRun(run_id)
+        self._runner = runner
+        self._item: Any = None
+        self._last: Any = None
+
+    @property
+    def run_id(self) -> str:
+        """The run's id; the same after a pause."""
+        return self._calls.run_id
+
+    @property
+    def held(self) -> tuple[HeldCall, ...]:
+        """The calls that require an approval, if the run is paused."""
+        return () if self.state is None else tuple(HeldCall(**each) for each in self.state["held"])
+
+    def _begin(self, item: Any) -> None:
+        """Note what the runner yielded: a message, or the stream of one."""
+        self._item = item
+        self._calls.current = lambda: _current_calls(self._calls, item)
+
+    def _execute(self) -> Steps[bool]:
+        """Operation that executes the calls of the last message; the result is False if the run is paused."""
+        item = self._item
+        if item is None:
+            return True
+        self._last = item
+        if _is_stream(item):
+            self._last = yield from invoke(item.get_final_message)
+        results = None
+        # The runner executes the calls of no other message, such as one that was cut off.
+        if self._last.stop_reason == "tool_use":
+            # The runner keeps the results, and executes nothing again.
+            results = yield from invoke(self._runner.generate_tool_call_response)
+        if self._calls.setup_error is not None:
+            raise self._calls.setup_error
+        if results is not None and self._calls.held:
+            self.state = self._paused(results["content"])
+            yield from invoke(self._runner.close)
+            return False
+        # Not earlier: after an interruption this message must be executed again.
+        self._item = None
+        return True
+
+    def _paused(self, results: Iterable[Any]) -> Any:
+        params: dict[str, Any] = {}
+
+        def read(given: Any) -> Any:
+            params.update(given)
+            return given
+
+        # The only public way to the conversation; the runner sends nothing more.
+        self._runner.set_messages_params(read)
+        messages, last = to_json(params["messages"]), to_json(self._last.to_param())
+        # The reader of the messages may have added this one, and more.
+        end = next(
+            (at for at, each in enumerate(messages) if call_ids(each) == call_ids(last)), len(messages)
+        )
+        after = [_without_results(each) for each in messages[end + 1 :]]
+        return to_json(self._calls.state([*messages[:end], last], after, by_call(results)))
+
+
+class GuardedRun(_Run):
+    """A run of a synchronous runner; iterated, it yields the same as the runner.
+
+    Args:
+        runner: Result of `client.beta.messages.tool_runner(…)`, with tools of `guard_tools`.
+        run_id: The run's id; None for a new one.
+        state: State of a run that is still paused; such a run has no runner.
+
+    Raises:
+        ConfigurationError: It is not a runner.
+    """
+
+    _runners = (BetaToolRunner, BetaStreamingToolRunner)
+    _client = "a client"
+
+    def __iter__(self) -> Iterator[Any]:
+        """Continue until the run ends or pauses."""
+        while self.state is None and drive(self._execute()):
+            item = next(self._runner, None)
+            if item is None:
+                return
+            self._begin(item)
+            yield item
+
+    def until_done(self) -> Any:
+        """Continue until the run ends or pauses, and return the model's last message, or None if the run is paused."""
+        for _ in self:
+            pass
+        return None if self.state is not None else self._last
+
+
+class AsyncGuardedRun(_Run):
+    """A run of an asynchronous runner.
+
+    Args:
+        runner: As for `GuardedRun`.
+        run_id: As for `GuardedRun`.
+        state: As for `GuardedRun`.
+
+    Raises:
+        ConfigurationError: It is not a runner.
+    """
+
+    _runners = (BetaAsyncToolRunner, BetaAsyncStreamingToolRunner)
+    _client = "an asynchronous client"
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        """Continue until the run ends or pauses."""
+        while self.state is None and await adrive(self._execute()):
+            item = await anext(self._runner, None)
+            if item is None:
+                return
+            self._begin(item)
+            yield item
+
+    async def until_done(self) -> Any:
+        """Continue until the run ends or pauses, and return the model's last message, or None if the run is paused."""
+        async for _ in self:
+            pass
+        return None if self.state is not None else self._last
+
+
+class GuardedTool(Protocol):
+    """A tool that checks its calls, and finds the call by its input."""
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+
+    @property
+    def bridge(self) -> Bridge:
+        """The bridge that checks its calls."""
+
+    def asked(self, called: Called) -> ToolCall:
+        """Return the call, as the gateway checks it."""
+
+    def call(self, input: Any) -> Any:  # noqa: A002 - the SDK's signature
+        """Check and run a call; an asynchronous tool returns an awaitable."""
+
+
+class Resumption:
+    """The held calls of a paused run, which are rejected or checked again.
+
+    Args:
+        paused: The run.
+        calls: Its calls; none is held yet.
+        tools: The guarded tools.
+        rejected: Reasons of calls that must not run, by call id.
+
+    Raises:
+        ConfigurationError: A tool is missing, or a rejected call is not held.
+    """
+
+    def __init__(
+        self,
+        paused: PausedRun,
+        calls: CallsOfRun,
+        tools: Iterable[GuardedTool],
+        rejected: Mapping[str, str] | None,
+    ) -> None:
+        self.paused, self.calls = paused, calls
+        self._rejected = valid_rejections(rejected, [each.call_id for each in paused.held])
+        self._tools = {each.name: each for each in tools}
+        if missing := [each.name for each in paused.held if each.name not in self._tools]:
+            raise ConfigurationError(
+                f"a call of the tool {missing[0]!r} waits, and no guarded tool is called so; pass the guarded "
+                "tools, of the kind of the run"
+            )
+        # New input objects: they identify the calls, and one state may be resumed twice at the same time.
+        self._held = [
+            (Called(each.name, dict(each.input), each.call_id, calls), each.approval_id)
+            for each in paused.held
+        ]
+        calls.current = lambda: [called for called, _ in self._held]
+        self._results: dict[Any, Any] = {}
+
+    def execute(self) -> Steps[None]:
+        """Operation that cancels the requests of rejected calls, and executes the other calls if they may run now."""
+        for called, approval_id in self._held:
+            tool = self._tools[called.name]
+            if (why := self._rejected.get(called.call_id or "")) is not None:
+                self.add_result(called, why, is_error=True)
+                yield from tool.bridge.reject_steps(tool.asked(called), why, approval_id)
+        for called, _ in self._held:
+            if called.call_id not in self._rejected:
+                with self._adding_error(called):
+                    tool = self._tools[called.name]
+                    result = yield from invoke(partial(tool.call, called.input))
+                    self.add_result(called, result)
+
+    def add_result(self, called: Called, content: Any, *, is_error: bool = False) -> None:
+        """Add what the model is to read of a call, in the form of the SDK's runners."""
+        result = {"type": "tool_result", "tool_use_id": called.call_id, "content": content}
+        self._results[called.call_id] = to_json({**result, "is_error": True} if is_error else result)
+
+    def add_error(self, called: Called, error: Exception) -> None:
+        """Add what the model is to read of a call that raised."""
+        if isinstance(error, ToolError):
+            self.add_result(called, error.content, is_error=True)
+        else:
+            logger.error("the tool %r failed", called.name, exc_info=error)
+            self.add_result(called, repr(error), is_error=True)
+
+    def state(self) -> Any:
+        """Return the state of the run if calls are still held, else None."""
+        results = {**by_call(self.paused.results), **self._results}
+        paused = self.calls.state(self.paused.messages, self.paused.after, results)
+        return to_json(paused) if self.calls.held else None
+
+    def conversation(self) -> list[Any]:
+        """Return the messages with the results of all calls of the last message, in the order of the calls."""
+        results = {**by_call(self.paused.results), **self._results}
+        messages, after = self.paused.messages, [each for each in self.paused.after if each["content"]]
+        content = [results[each] for each in call_ids(messages[-1]) if each in results]
+        return [*messages, {"role": "user", "content": content}, *after]
+
+    @contextmanager
+    def _adding_error(self, called: Called) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the model reads any error, and the other calls run
+            fatal = self._tools[called.name].bridge.fatal
+            if (found := find_error(error, fatal)) is not None:
+                raise found from None
+            # There is no result of a call that is held.
+            if called.call_id not in self.calls.held:
+                self.add_error(called, error)
+
+
+def by_call(results: Iterable[Any]) -> dict[Any, Any]:
+    """Return the results by the ids of their calls."""
+    return {each["tool_use_id"]: each for each in results}
+
+
+def call_ids(message: Any) -> list[str]:
+    """Return the ids of the calls in a message."""
+    content = message["content"] if message["role"] == "assistant" else ""
+    return [] if isinstance(content, str) else [each["id"] for each in content if each["type"] == "tool_use"]
+
+
+def to_json(value: Any) -> Any:
+    """Return a value with the SDK's models as JSON."""
+    return json.loads(json.dumps(value, default=_dump))
+
+
+def _without_results(message: Any) -> Any:
+    content = message["content"]
+    if isinstance(content, str):
+        return message
+    return {**message, "content": [each for each in content if each["type"] != "tool_result"]}
+
+
+def _is_stream(item: Any) -> bool:
+    return hasattr(item, "get_final_message")
+
+
+def _current_calls(calls: CallsOfRun, item: Any) -> list[Called]:
+    """Return the calls of a message, or of the part of it that has been received."""
+    try:
+        message = item.current_message_snapshot if _is_stream(item) else item
+    except AssertionError:
+        # Nothing has been received.
+        return []
+    uses = [each for each in getattr(message, "content", ()) if each.type == "tool_use"]
+    # The runner passes a tool the very input object of its block.
+    return [Called(each.name, each.input, each.id, calls) for each in uses]
+
+
+def _dump(model: Any) -> Any:
+    excluded = getattr(model, "__api_exclude__", None)
+    return model.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=excluded)
+
+
+_runs: weakref.WeakSet[CallsOfRun] = weakref.WeakSet()
+_lock = threading.Lock()

@@ -1,0 +1,239 @@
+"""Asking about a call in one process, and recording it in another."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from platformdirs import user_state_path
+
+from toolgate import ConfigurationError, Guard, acting_as
+from toolgate._action import Action
+from toolgate._files import Hint, PrivateFileError, read_private, remove_private, write_private
+from toolgate._models import AuthorizedCall
+from toolgate_integrations._bridge import Bridge
+from toolgate_integrations._naming import normalize_id
+from toolgate_integrations.coding_agents.agents import After, Before, Ended
+
+__all__ = ["HookAsking", "ToolFailed"]
+
+_HINT: Final = Hint("try again", "remove it")
+# Far more than the gateway takes of a context.
+_LONGEST: Final = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A call that was let through.
+
+    Attributes:
+        session: The agent's session.
+        call_id: The agent's name of the call.
+        process: The agent's process.
+        agent_id: Who acts.
+        action: Under which action.
+        asked: What the gateway was told: hidden values are digests.
+        beside: What was shown beside the arguments.
+        arguments: The digest of the arguments it may run with.
+        approval_id: The approval that let it through, if it was held.
+        decision_id: The gateway's decision.
+    """
+
+    session: str
+    call_id: str
+    process: int
+    agent_id: str
+    action: str
+    asked: dict[str, Any]
+    beside: dict[str, str]
+    arguments: str
+    approval_id: str | None
+    decision_id: str | None
+
+
+class Journal:
+    """The calls that run, a private file each, in the user's state folder."""
+
+    def __init__(self) -> None:
+        self._folder = user_state_path("toolgate", appauthor=False) / "hooks"
+
+    def write(self, call: Running) -> None:
+        """Write a call down.
+
+        Raises:
+            ConfigurationError: It cannot be: the tool must not run.
+        """
+        content = json.dumps(asdict(call)).encode()
+        try:
+            write_private(self._path(call.session, call.call_id), content, hint=_HINT)
+        except PrivateFileError as error:
+            raise ConfigurationError(f"{error}; set XDG_STATE_HOME to a folder of your own") from error
+
+    def take(self, session: str, call_id: str) -> Running | None:
+        """Strike a call out; None if it is not written down, or cannot be read."""
+        path = self._path(session, call_id)
+        if (call := self._read(path)) is not None:
+            remove_private(path)
+        return call
+
+    def left(self, session: str | None = None) -> Iterator[Running]:
+        """What agents left that are gone, and a session that is over; each is struck out once the next is asked for."""
+        for path in sorted(self._folder.glob("*.json")):
+            call = self._read(path)
+            if call is not None and (call.session == session or not _lives(call.process)):
+                yield call
+                remove_private(path)
+
+    def _path(self, session: str, call_id: str) -> Path:
+        return self._folder / f"{digest_of([session, call_id])}.json"
+
+    def _read(self, path: Path) -> Running | None:
+        try:
+            found = read_private(path, max_bytes=_LONGEST, hint=_HINT)
+            return None if found is None else Running(**json.loads(found))
+        except (PrivateFileError, ValueError, TypeError):
+            return None
+
+
+def digest_of(arguments: Any) -> str:
+    """What tells two sets of arguments, or two names, apart; also True from 1."""
+    return hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except OSError as error:
+        return not isinstance(error, ProcessLookupError)
+    return True
+
+
+class ToolFailed(Exception):
+    """The agent told that its tool went wrong."""
+
+
+class HookAsking:
+    """Asks about calls that another program carries out.
+
+    Args:
+        guard: The guard that asks.
+        process: By whose end calls end that nothing more is heard of; None is the agent's.
+        **options: Further options of `Bridge`.
+    """
+
+    def __init__(self, guard: Guard, *, process: int | None = None, **options: Any) -> None:
+        self._bridge = Bridge(guard, **options)
+        self._process = process
+
+    @cached_property
+    def _journal(self) -> Journal:
+        return Journal()
+
+    def before(self, event: Before) -> dict[str, Any] | None:
+        """Ask about a call; returns the arguments it may run with where an approver changed them.
+
+        Raises:
+            GuardError: The tool must not run.
+        """
+        with self._about(event) as block:
+            permitted = block.authorize()
+        return self._let_through(event, permitted)
+
+    async def abefore(self, event: Before) -> dict[str, Any] | None:
+        """As `before`; cancelled, it withdraws what waits for a person."""
+        with self._about(event) as block:
+            permitted = await block.aauthorize()
+        return self._let_through(event, permitted)
+
+    def after(self, event: After | Ended) -> None:
+        """Record what became of a call, or that nothing is known of those of a session that is over.
+
+        Raises:
+            ConfigurationError: A setting is wrong.
+        """
+        if isinstance(event, Ended):
+            self.sweep(event.session)
+            return
+        call, given = event.call, dict(event.call.arguments)
+        asked = None if call.call_id is None else self._journal.take(call.run_id or "", call.call_id)
+        facts: dict[str, Any] = {} if event.duration_ms is None else {"duration_ms": event.duration_ms}
+        if asked is None:
+            facts["asked_about"] = "not known"
+        elif asked.arguments != digest_of(given):
+            # Another hook, or the user: the entry tells what ran.
+            facts["changed_after_asking"] = True
+        # A command may have changed the folder; what was asked about counts.
+        beside = event.beside if asked is None else asked.beside
+        with self._bridge.acting(call):
+            self._bridge.guard.record(
+                self._bridge.action_of(call),
+                "success" if event.error is None else "failed",
+                {**given, **beside},
+                approval_id=None if asked is None else asked.approval_id,
+                decision_id=None if asked is None else asked.decision_id,
+                call_id=normalize_id(call.call_id),
+                error=None if event.error is None else ToolFailed(event.error),
+                facts=facts,
+            )
+        self.sweep()
+
+    def sweep(self, session: str | None = None) -> None:
+        """Record the calls of agents that were gone, and of a session that is over, before they told what became of them."""
+        for call in self._journal.left(session):
+            with acting_as(call.agent_id, run_id=normalize_id(call.session)):
+                self._bridge.guard.record(
+                    call.action,
+                    "pending",
+                    call.asked,
+                    approval_id=call.approval_id,
+                    call_id=normalize_id(call.call_id),
+                    facts={"outcome": "unknown"},
+                )
+
+    @contextmanager
+    def _about(self, event: Before) -> Iterator[Action]:
+        # Without its name: the model makes the call again under another, once it is approved.
+        with self._bridge.acting(event.call):
+            context = {**event.call.arguments, **event.beside}
+            yield self._bridge.block(event.call, context)
+
+    def _let_through(self, event: Before, permitted: AuthorizedCall) -> dict[str, Any] | None:
+        call = event.call
+        arguments = json.loads(json.dumps(permitted.context, default=_number))
+        for name, value in event.beside.items():
+            if arguments.pop(name, None) != value:
+                raise ConfigurationError(
+                    f"the approver changed {name!r}, which is no argument of {call.name!r}; the call cannot be "
+                    "carried out like that"
+                )
+        if call.call_id is not None:
+            running = Running(
+                session=call.run_id or "",
+                call_id=call.call_id,
+                process=self._process or event.process or os.getppid(),
+                agent_id=permitted.agent_id,
+                action=self._bridge.action_of(call),
+                asked=permitted.asked,
+                beside=dict(event.beside),
+                arguments=digest_of(arguments),
+                approval_id=permitted.approval_id,
+                decision_id=permitted.decision_id,
+            )
+            self._journal.write(running)
+        return None if digest_of(arguments) == digest_of(dict(call.arguments)) else arguments
+
+
+def _number(value: object) -> float | int | str:
+    """What an approver wrote, as JSON; numbers come with their digits."""
+    try:
+        number = float(str(value))
+    except ValueError:
+        return str(value)
+    return int(number) if number.is_integer() else number

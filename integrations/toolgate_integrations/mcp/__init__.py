@@ -1,0 +1,184 @@
+"""The official MCP SDK: `MCPServer("bank", extensions=[GuardExtension(name="bank")])`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import FunctionType
+from typing import Any
+
+from toolgate import ConfigurationError, Guard
+from toolgate_integrations._arguments import Received, receive
+from toolgate_integrations.base import (
+    ArgumentSchema,
+    CustomSchema,
+    InvalidArgumentsError,
+    RawSchema,
+    ToolActions,
+    ToolCall,
+    require,
+)
+
+require("mcp")
+
+from mcp.server.auth.middleware.auth_context import get_access_token
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.extension import Extension
+from mcp.server.mcpserver import MCPServer
+from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult, TextContent
+from pydantic_core import to_jsonable_python
+
+from toolgate_integrations.mcp.calls import Calls, OnHold, Refusal, Request, ToolAsksError
+from toolgate_integrations.mcp.elicitation import Round
+
+__all__ = ["GuardExtension"]
+
+
+class GuardExtension(Extension):
+    """Guards every tool call of a server, in both eras of the protocol.
+
+    Args:
+        guard: The guard; None for the guard that is configured by the environment.
+        name: The server's, as its actions begin: the tool `pay` of `name="bank"` is `bank.pay`. None takes the name
+            given to `MCPServer(…)`.
+        tool_actions: Actions by tool name, a mapping or a function of the name.
+        agents: Agent ids by the client ids of access tokens; other agents act as the guard's own agent. What a client
+            calls itself counts for nothing.
+        functions: Functions of tools by the tools' names: one that is `@guarded` asks by itself, and a tool's
+            dotted name is its action.
+        on_hold: Reaction to a call that requires an approval. `pause`: the client's user is pointed to the approval,
+            or the model reads that the call is pending if the client cannot. `wait`: wait for the approver within the
+            run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that the call is
+            pending.
+        hold_timeout: Seconds to wait for the person: in `wait`, and in `elicit` after each of the user's
+            answers. None waits as long as it takes; most clients give up after a minute.
+        approval_page: Address of the page where people decide, with `{approval_id}` in it. None names the
+            approval and the command instead.
+
+    Raises:
+        ConfigurationError: An argument is wrong.
+    """
+
+    identifier = "dev.toolgate/guard"
+
+    def __init__(
+        self,
+        guard: Guard | None = None,
+        *,
+        name: str | None = None,
+        tool_actions: ToolActions | None = None,
+        agents: Mapping[str, str] | None = None,
+        functions: Mapping[str, object] | None = None,
+        on_hold: OnHold = "pause",
+        hold_timeout: float | None = 50.0,
+        approval_page: str | None = None,
+    ) -> None:
+        if functions is not None and not isinstance(functions, Mapping):
+            raise ConfigurationError(f"functions is {functions!r}; pass a mapping of tool names to functions")
+        self._calls = Calls(
+            guard,
+            name=name,
+            tool_actions=tool_actions,
+            agents=agents,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+            approval_page=approval_page,
+        )
+        self._functions = dict(functions or {})
+        for tool in self._functions if name is not None else ():
+            self._calls.action_of(self._call(tool, {}, None))
+
+    async def intercept_tool_call(
+        self, params: CallToolRequestParams, ctx: ServerRequestContext[Any, Any], call_next: CallNext
+    ) -> HandlerResult:
+        """Ask, let the tool run, record; what is refused is told to the model."""
+        name, arguments = params.name, params.arguments or {}
+        behind = _server_of(call_next)
+        server = self._calls.name_of(getattr(behind, "name", None), "mcp-server")
+        try:
+            received = receive(arguments, _schema(behind, name))
+        except InvalidArgumentsError as error:
+            # As the server itself says it.
+            text = f"Error executing tool {name}: {error.__cause__}"
+            return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
+
+        async def tool(turn: Round, approved: dict[str, Any]) -> HandlerResult:
+            # The tool is called with the very object that this was given.
+            seen = turn.restored(params, received.to_send(approved))
+            params.arguments = seen.arguments
+            params.request_state, params.input_responses = seen.request_state, seen.input_responses
+            result = await call_next(ctx)
+            if isinstance(result, InputRequiredResult):
+                raise ToolAsksError(result)
+            return result
+
+        request = Request(
+            params,
+            ctx.session,
+            ctx.request_id,
+            lambda named: self._call(name, arguments, named, server, received),
+            tool,
+            _failed,
+            server,
+        )
+        answer = await self._calls.carried_out(request)
+        if isinstance(answer, Refusal):
+            return CallToolResult(content=[TextContent(type="text", text=answer.text)], is_error=True)
+        return answer
+
+    def _call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | None,
+        call_id: str | None,
+        server: str | None = None,
+        received: Received | None = None,
+    ) -> ToolCall:
+        token = get_access_token()
+        client_id = None if token is None else token.client_id
+        return self._calls.call(
+            tool, arguments, self._functions.get(tool), call_id, client_id, server, received
+        )
+
+
+def _server_of(call_next: Any) -> object:
+    """Return the server whose tool is called; None where it cannot be found.
+
+    The library tells an extension nothing of its server. Behind the extensions stands the server's own handler.
+    """
+    seen = call_next
+    while isinstance(seen, FunctionType) and seen.__closure__ is not None:
+        held = dict(
+            zip(seen.__code__.co_freevars, (each.cell_contents for each in seen.__closure__), strict=True)
+        )
+        if "handler" in held:
+            return getattr(held["handler"], "__self__", None)
+        seen = held.get("call_next")
+    return None
+
+
+def _schema(server: object, name: str) -> ArgumentSchema:
+    """Return the schema by which the server validates the calls of a tool.
+
+    Raises:
+        ConfigurationError: The server behind the extension was not found.
+    """
+    if not isinstance(server, MCPServer):
+        raise ConfigurationError(
+            f"the server of the tool {name!r} cannot be found, nor what the tool receives; "
+            "give GuardExtension to MCPServer(extensions=[…])"
+        )
+    tool = server._tool_manager.get_tool(name)  # noqa: SLF001 - the public list of tools has no validation
+    if tool is None:
+        return RawSchema()
+    return CustomSchema(
+        tool.fn_metadata.validate_arguments,
+        lambda received: to_jsonable_python(dict(received), by_alias=True),
+    )
+
+
+def _failed(result: HandlerResult) -> str | None:
+    if isinstance(result, CallToolResult) and result.is_error:
+        return "\n".join(each.text for each in result.content if isinstance(each, TextContent))
+    if isinstance(result, dict) and result.get("isError"):
+        return str(result.get("content"))
+    return None

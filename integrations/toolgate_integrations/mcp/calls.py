@@ -1,0 +1,264 @@
+"""How one tool call of a server is carried out, over as many rounds as it takes, in either era of the protocol."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from mcp import MCPError
+from mcp.server.session import ServerSession
+from mcp_types import INTERNAL_ERROR, CallToolRequestParams, ElicitResult, InputRequiredResult
+from mcp_types.version import is_version_at_least
+
+from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate_integrations._arguments import Received
+from toolgate_integrations._options import OnHold
+from toolgate_integrations.base import Bridge, ToolActions, ToolCall, refusal_text
+from toolgate_integrations.mcp.elicitation import NOBODY_ASKED, ROUNDS, Page, Round, way_to_ask
+
+__all__ = ["Calls", "OnHold", "Refusal", "Request", "ToolAsksError"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What a model reads in place of a tool's result.
+
+    Attributes:
+        text: for the model.
+    """
+
+    text: str
+
+
+class ToolAsksError(Exception):
+    """The tool itself asks the client something, and is called again with the answer.
+
+    Attributes:
+        result: What it gave back.
+    """
+
+    def __init__(self, result: Any) -> None:
+        super().__init__("the tool asks for input")
+        self.result = result
+
+
+@dataclass(frozen=True, slots=True)
+class Request(Generic[T]):
+    """One request of a client to call a tool.
+
+    Attributes:
+        params: What it sent.
+        session: How to reach it; None for a call inside the process.
+        request_id: Its id of the request.
+        call: The call, given the name it bears.
+        tool: Runs the tool with what the client brought back and the approved arguments, or raises
+            `ToolAsksError`.
+        failed: What the tool's result says went wrong.
+        server: The server's name, as its actions begin, where the guard was given none.
+    """
+
+    params: CallToolRequestParams
+    session: ServerSession | None
+    request_id: Any
+    call: Callable[[str | None], ToolCall]
+    tool: Callable[[Round, dict[str, Any]], Awaitable[T]]
+    failed: Callable[[T], str | None]
+    server: str | None = None
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether the client comes back with a request of its own, as from protocol 2026-07-28 on."""
+        return self.session is not None and is_version_at_least(self.session.protocol_version, "2026-07-28")
+
+
+class Calls:
+    """Carries out the calls of one server.
+
+    Args:
+        guard: The guard that asks; None is the environment's.
+        name: The server's, as its actions begin; None takes the name that each request's server has.
+        tool_actions: Actions by tool name.
+        agents: Agent ids by the client ids of access tokens.
+        on_hold: What a held call does.
+        hold_timeout: Seconds to wait for the person.
+        approval_page: Where people decide.
+
+    Attributes:
+        name: as given.
+
+    Raises:
+        ConfigurationError: An argument is wrong.
+    """
+
+    def __init__(
+        self,
+        guard: Guard | None,
+        *,
+        name: str | None,
+        tool_actions: ToolActions | None,
+        agents: Mapping[str, str] | None,
+        on_hold: OnHold,
+        hold_timeout: float | None,
+        approval_page: str | None,
+    ) -> None:
+        self.name = None if name is None else _server_name(name)
+        self._page = Page(approval_page)
+        self._bridge = Bridge(
+            guard,
+            tool_actions=tool_actions,
+            agents=agents,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+            can_pause=True,
+        )
+        self._elicits = self._bridge.on_hold == "pause"
+
+    def name_of(self, server: object, generated: str) -> str:
+        """The name that the actions of a server begin with: the guard's own, or else the server's.
+
+        Args:
+            server: The server's name; None where it cannot be found out.
+            generated: A pattern of names that the library makes up for a server without one.
+
+        Raises:
+            MCPError: The server's name cannot begin an action; the error that is logged says what to pass.
+        """
+        if self.name is not None:
+            return self.name
+        found = server if isinstance(server, str) else ""
+        if _USABLE.fullmatch(found) and found != "tools" and not re.fullmatch(generated, found):
+            return found
+        error = ConfigurationError(
+            f"the server's name {found!r} cannot begin its actions: use letters, digits, '-' and '_', and not 'tools'; "
+            "name the server, or pass name='…' to its guard"
+        )
+        self._bridge.report(error)
+        raise MCPError(INTERNAL_ERROR, str(error)) from error
+
+    def action_of(self, call: ToolCall) -> str:
+        """The action of a call.
+
+        Args:
+            call: The call.
+
+        Raises:
+            ConfigurationError: Two tools have the same default action.
+        """
+        return self._bridge.action_of(call)
+
+    def call(
+        self,
+        name: str,
+        arguments: Mapping[str, Any] | None,
+        function: object,
+        call_id: str | None,
+        client_id: str | None,
+        server: str | None = None,
+        received: Received | None = None,
+    ) -> ToolCall:
+        """One call of the server's tool `name`; the dotted name of a function of this process is its own action."""
+        own = function is not None and "." in name.strip(".")
+        return ToolCall(
+            name,
+            (arguments or {}) if received is None else received.values,
+            call_id=call_id,
+            agent=client_id,
+            function=function,
+            server=None if own else self.name or server,
+            received=received,
+        )
+
+    async def carried_out(self, request: Request[T]) -> T | Refusal | InputRequiredResult:
+        """Ask, let the tool run, record; or say why not, or what to bring back.
+
+        Args:
+            request: The client's.
+
+        Returns:
+            The tool's result, why it did not run, or what the client is to ask its user.
+
+        Raises:
+            MCPError: A setting is missing or wrong, or the gateway refuses the API key.
+        """
+        turn = Round.of(request.params, self.name or request.server or "")
+        way = way_to_ask(self._reachable(request), self._page)
+        while True:
+            # Without a way to come back the same call is one that begins anew, and bears no name.
+            named = turn.call_id if way is not None or turn.asked else None
+            call = request.call(named)
+            if (why := turn.given_up) is not None:
+                return await self.withdrawn(call, why)
+            try:
+                return await self._run(turn, call, request)
+            except self._bridge.fatal as error:
+                # An error of the protocol, not a result of the tool: clients raise it, and the server goes on.
+                raise MCPError(INTERNAL_ERROR, str(error)) from error
+            except ApprovalPending as pending:
+                if named is None:
+                    return Refusal(refusal_text(pending))
+                if way is None or request.session is None or turn.number >= ROUNDS:
+                    return await self.withdrawn(call, NOBODY_ASKED)
+                question = self._page.question(way, pending)
+                if request.stands_alone:
+                    return turn.required(question)
+                turn = turn.answered(await _elicited(request.session, question, request.request_id))
+            except GuardError as error:
+                return Refusal(refusal_text(error))
+
+    async def _run(self, turn: Round, call: ToolCall, request: Request[T]) -> T:
+        try:
+            return await self._bridge.arun(
+                call,
+                lambda arguments: request.tool(turn, arguments),
+                request.failed,
+                (ToolAsksError,),
+                waits=self._elicits and turn.asked,
+            )
+        except ToolAsksError as asks:
+            answer: T = asks.result
+            return answer
+
+    async def withdrawn(self, call: ToolCall, why: str) -> Refusal:
+        """Refuse a call without asking: its request is withdrawn, if there is one, and the log says why.
+
+        Args:
+            call: The call.
+            why: What is recorded, and told to the model.
+        """
+        # A user who only closed the question has not rejected the call.
+        await self._bridge.areject(call, why, final=why != NOBODY_ASKED)
+        return Refusal(f"Not done. {why}")
+
+    def _reachable(self, request: Request[T]) -> Any:
+        session = request.session
+        if not self._elicits or session is None:
+            return None
+        return session.client_capabilities if request.stands_alone or session.can_send_request else None
+
+
+#: names of servers that stand in actions as they are
+_USABLE: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+def _server_name(name: object) -> str:
+    if not isinstance(name, str) or not name.strip() or name == "tools":
+        raise ConfigurationError(
+            f"name is {name!r}; name the server as its actions are to begin, and not 'tools'"
+        )
+    return name
+
+
+async def _elicited(session: ServerSession, question: Any, request_id: Any) -> ElicitResult:
+    try:
+        if question.mode == "url":
+            return await session.elicit_url(
+                question.message, question.url, question.elicitation_id, request_id
+            )
+        return await session.elicit_form(question.message, question.requested_schema, request_id)
+    except MCPError:
+        # The client could not ask after all: nobody will decide because of this call.
+        return ElicitResult(action="cancel")

@@ -1,0 +1,208 @@
+"""How a person is pointed to a held call over MCP; what they answer there only wakes, and decides nothing."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
+from urllib.parse import quote, urlsplit
+
+from mcp_types import (
+    CallToolRequestParams,
+    ClientCapabilities,
+    ElicitRequest,
+    ElicitRequestFormParams,
+    ElicitRequestURLParams,
+    ElicitResult,
+    InputRequiredResult,
+)
+
+from toolgate import ApprovalPending, ConfigurationError
+
+__all__ = ["NOBODY_ASKED", "ROUNDS", "Page", "Round", "Way", "way_to_ask"]
+
+#: how often the same held call is asked about before it is given up; clients stop at ten
+ROUNDS: Final = 8
+#: what is recorded, and told, of a call that was given up
+NOBODY_ASKED: Final = "Nobody decided, and its request is withdrawn. Asking again makes a new request."
+_DECLINED: Final = "It was declined in the client, and its request is withdrawn. Do not ask for it again."
+_KEY: Final = "toolgate"
+_PLACE: Final = "{approval_id}"
+_EMPTY_FORM: Final[dict[str, Any]] = {"type": "object", "properties": {}}
+#: `url` opens the approval's page, `form` shows a message and asks for nothing
+Way = Literal["url", "form"]
+
+
+class Page:
+    """Where people decide about an approval.
+
+    Args:
+        template: Its address, with `{approval_id}` in it; None if there is none.
+
+    Raises:
+        ConfigurationError: It is no such address.
+    """
+
+    def __init__(self, template: str | None) -> None:
+        if template is not None and not _is_page(template):
+            raise ConfigurationError(
+                f"approval_page is {template!r}; use an address such as "
+                "'https://toolgate.example.com/approvals/{approval_id}', or None"
+            )
+        self._template = template
+
+    @property
+    def exists(self) -> bool:
+        """Whether there is one."""
+        return self._template is not None
+
+    def question(
+        self, way: Way, pending: ApprovalPending
+    ) -> ElicitRequestURLParams | ElicitRequestFormParams:
+        """What a client shows: where to decide. The answer carries nothing.
+
+        Args:
+            way: How the client can show it.
+            pending: The call that waits.
+        """
+        waits = f"{pending.action!r} waits for a person (approval {pending.approval_id})."
+        if self._template is None:
+            told = (
+                f"Decide with `toolgate approvals approve {pending.approval_id}`, or `deny`, then go on here."
+            )
+            return ElicitRequestFormParams(message=f"{waits} {told}", requested_schema=_EMPTY_FORM)
+        address = self._template.replace(_PLACE, quote(pending.approval_id, safe=""))
+        if way == "form":
+            told = f"Decide at {address}, then go on here."
+            return ElicitRequestFormParams(message=f"{waits} {told}", requested_schema=_EMPTY_FORM)
+        return ElicitRequestURLParams(
+            message=f"{waits} Decide on its page.", url=address, elicitation_id=pending.approval_id
+        )
+
+
+def way_to_ask(capabilities: ClientCapabilities | None, page: Page) -> Way | None:
+    """How a client can point its user to an approval; None if it cannot.
+
+    Args:
+        capabilities: What the client declared.
+        page: Where people decide.
+    """
+    elicits = None if capabilities is None else capabilities.elicitation
+    if elicits is None:
+        return None
+    if elicits.url is not None and page.exists:
+        return "url"
+    # Before there were two ways a client declared neither, and meant forms.
+    return "form" if elicits.form is not None or elicits.url is None else None
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One of the requests by which a client carries out one tool call.
+
+    Attributes:
+        guarded: The name of the server whose guard asks; another's questions are the tool's own.
+        call_id: The call, the same in every round.
+        number: How often its user was asked.
+        answer: What the user answered, if they were asked.
+        state: The state of questions of the tool's own.
+        responses: The answers to them.
+    """
+
+    guarded: str
+    call_id: str
+    number: int = 0
+    answer: ElicitResult | None = None
+    state: str | None = None
+    responses: Mapping[str, Any] | None = None
+
+    @classmethod
+    def of(cls, params: CallToolRequestParams, guarded: str) -> Round:
+        """Read what the client brought back; what is no question of ours is the tool's own.
+
+        Args:
+            params: The request's.
+            guarded: The name of the server whose guard asks.
+        """
+        given = params.model_dump(mode="json", by_alias=True, include={"input_responses"})
+        responses = given.get("inputResponses")
+        ours = _ours(params.request_state, guarded)
+        if ours is None:
+            return cls(guarded, secrets.token_hex(16), 0, None, params.request_state, responses)
+        answer = (params.input_responses or {}).get(_KEY)
+        return cls(
+            guarded,
+            ours["call"],
+            ours["round"],
+            answer if isinstance(answer, ElicitResult) else None,
+            ours.get("state"),
+            ours.get("responses"),
+        )
+
+    @property
+    def asked(self) -> bool:
+        """Whether its user was asked before."""
+        return self.number > 0
+
+    @property
+    def given_up(self) -> str | None:
+        """Why nobody is to be asked again; None while the gateway is."""
+        if self.answer is None or self.answer.action == "accept":
+            return None
+        return _DECLINED if self.answer.action == "decline" else NOBODY_ASKED
+
+    def answered(self, answer: ElicitResult) -> Round:
+        """The next round, on a connection that stays."""
+        return replace(self, number=self.number + 1, answer=answer)
+
+    def required(self, question: ElicitRequestURLParams | ElicitRequestFormParams) -> InputRequiredResult:
+        """What a client without a connection is given, to come back with.
+
+        Args:
+            question: What it shows to its user.
+        """
+        kept: dict[str, Any] = {_KEY: self.guarded, "call": self.call_id, "round": self.number + 1}
+        if self.state is not None:
+            kept["state"] = self.state
+        if self.responses is not None:
+            kept["responses"] = self.responses
+        return InputRequiredResult(
+            input_requests={_KEY: ElicitRequest(params=question)}, request_state=json.dumps(kept)
+        )
+
+    def restored(self, params: CallToolRequestParams, arguments: dict[str, Any]) -> CallToolRequestParams:
+        """The request as the tool is to see it: its own state and answers, the approved arguments.
+
+        Args:
+            params: The request's.
+            arguments: As they were approved.
+        """
+        wire = params.model_dump(mode="json", by_alias=True, exclude_none=True)
+        for name, value in (("requestState", self.state), ("inputResponses", self.responses)):
+            wire.pop(name, None)
+            if value is not None:
+                wire[name] = value
+        return CallToolRequestParams.model_validate({**wire, "arguments": arguments})
+
+
+def _ours(state: str | None, guarded: str) -> dict[str, Any] | None:
+    try:
+        found = json.loads(state or "null")
+    except ValueError:
+        return None
+    if not isinstance(found, dict) or found.get(_KEY) != guarded:
+        return None
+    whole = isinstance(found.get("call"), str) and type(found.get("round")) is int
+    return found if whole else None
+
+
+def _is_page(template: object) -> bool:
+    if not isinstance(template, str) or _PLACE not in template or not template.isprintable():
+        return False
+    try:
+        parts = urlsplit(template)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.username is None
+    except ValueError:
+        return False

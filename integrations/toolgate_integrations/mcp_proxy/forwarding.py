@@ -1,0 +1,318 @@
+"""What passes the proxy as it is: prompts, resources, completions, levels of logging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from mcp import ClientSession, MCPError
+from mcp.server import Server
+from mcp.server.context import ServerRequestContext
+from mcp.server.session import ServerSession
+from mcp.server.subscriptions import (
+    InMemorySubscriptionBus,
+    ListenHandler,
+    PromptsListChanged,
+    ResourcesListChanged,
+    ResourceUpdated,
+    ToolsListChanged,
+)
+from mcp_types import (
+    CLIENT_CAPABILITIES_META_KEY,
+    CLIENT_INFO_META_KEY,
+    INVALID_REQUEST,
+    PROTOCOL_VERSION_META_KEY,
+    SERVER_INFO_META_KEY,
+    ClientCapabilities,
+    CompleteRequestParams,
+    CreateMessageRequest,
+    CreateMessageRequestParams,
+    CreateMessageResult,
+    CreateMessageResultWithTools,
+    ElicitCompleteNotification,
+    ElicitRequest,
+    ElicitRequestParams,
+    ElicitResult,
+    EmptyResult,
+    ErrorData,
+    GetPromptRequestParams,
+    InputRequiredResult,
+    ListRootsRequest,
+    ListRootsResult,
+    LoggingMessageNotificationParams,
+    PaginatedRequestParams,
+    PromptListChangedNotification,
+    ReadResourceRequestParams,
+    ResourceListChangedNotification,
+    ResourceUpdatedNotification,
+    Result,
+    SamplingCapability,
+    ServerCapabilities,
+    SetLevelRequestParams,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    ToolListChangedNotification,
+    UnsubscribeRequestParams,
+)
+from mcp_types.version import is_version_at_least
+
+if TYPE_CHECKING:
+    from toolgate_integrations.mcp_proxy.backend import Backend
+
+__all__ = ["own", "pass_on", "passed_meta"]
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What a server may ask the client.
+
+    Attributes:
+        sampling: An answer of the client's model.
+        elicitation: Something of the client's user.
+        roots: The folders the client works in.
+    """
+
+    sampling: bool = False
+    elicitation: bool = False
+    roots: bool = False
+
+
+class Upward:
+    """The way from the server to the client.
+
+    Args:
+        allowed: What may pass.
+        bus: Where clients of protocol 2026-07-28 hear of changes.
+
+    Attributes:
+        session: How the client is reached; that of its newest request.
+        declared: What the client says it can while the handshake lasts.
+    """
+
+    def __init__(self, allowed: Allowed, bus: InMemorySubscriptionBus) -> None:
+        self.session: ServerSession | None = None
+        self.declared: ClientCapabilities | None = None
+        self._allowed = allowed
+        self._bus = bus
+
+    @property
+    def _can(self) -> ClientCapabilities:
+        found = None if self.session is None else self.session.client_capabilities
+        return found or self.declared or ClientCapabilities()
+
+    @property
+    def stands_alone(self) -> bool:
+        """Whether the client's requests stand alone, as from protocol 2026-07-28 on."""
+        return self.session is not None and is_version_at_least(self.session.protocol_version, "2026-07-28")
+
+    @property
+    def sampling(self) -> Any:
+        """Answers the server's questions to the model; None if they do not pass."""
+        return self._sample if self._allowed.sampling and self._can.sampling is not None else None
+
+    @property
+    def sampling_capabilities(self) -> SamplingCapability | None:
+        """What the client declared of it."""
+        return self._can.sampling
+
+    @property
+    def elicitation(self) -> Any:
+        """Answers the server's questions to the user; None if they do not pass."""
+        return self._elicit if self._allowed.elicitation and self._can.elicitation is not None else None
+
+    @property
+    def roots(self) -> Any:
+        """Answers which folders the client works in; None if that does not pass."""
+        return self._list_roots if self._allowed.roots and self._can.roots is not None else None
+
+    def refusal(self, asked: InputRequiredResult) -> str | None:
+        """Why what a server asks in place of an answer does not pass; None if it does.
+
+        Args:
+            asked: Its questions.
+        """
+        for request in (asked.input_requests or {}).values():
+            what = _KINDS[request.method]
+            if not getattr(self._allowed, what):
+                return f"the server asks for {what}, which does not pass here (toolgate mcp-proxy --allow-{what})"
+        return None
+
+    async def logged(self, params: LoggingMessageNotificationParams) -> None:
+        """Pass on what the server logs."""
+        if self.session is not None:
+            await self.session.send_log_message(params.level, params.data, params.logger)
+
+    async def heard(self, message: Any) -> None:
+        """Pass on that something changed at the server."""
+        session = self.session
+        if session is None or not isinstance(message, _PASSED):
+            return
+        if self.stands_alone:
+            if (event := _event(message)) is not None:
+                await self._bus.publish(event)
+        else:
+            await session.send_notification(message)
+
+    async def _sample(self, _: object, params: CreateMessageRequestParams) -> Any:
+        answer = CreateMessageResultWithTools if params.tools else CreateMessageResult
+        return await self._asked(CreateMessageRequest(params=params), answer)
+
+    async def _elicit(self, _: object, params: ElicitRequestParams) -> Any:
+        return await self._asked(ElicitRequest(params=params), ElicitResult)
+
+    async def _list_roots(self, _: object) -> Any:
+        return await self._asked(ListRootsRequest(), ListRootsResult)
+
+    async def _asked(self, request: Any, answer: type[Any]) -> Any:
+        session = self.session
+        if session is None or not session.can_send_request:
+            return ErrorData(code=INVALID_REQUEST, message=_NO_WAY)
+        try:
+            return await session.send_request(request, answer)
+        except MCPError as error:
+            return error.error
+
+
+_KINDS: Final = {
+    "sampling/createMessage": "sampling",
+    "elicitation/create": "elicitation",
+    "roots/list": "roots",
+}
+_PASSED: Final = (
+    ToolListChangedNotification,
+    PromptListChangedNotification,
+    ResourceListChangedNotification,
+    ResourceUpdatedNotification,
+    ElicitCompleteNotification,
+)
+_NO_WAY: Final = "the client behind toolgate mcp-proxy speaks protocol 2026-07-28, where nobody is asked in the middle of a call"
+
+
+def _event(message: Any) -> Any:
+    match message:
+        case ToolListChangedNotification():
+            return ToolsListChanged()
+        case PromptListChangedNotification():
+            return PromptsListChanged()
+        case ResourceListChangedNotification():
+            return ResourcesListChanged()
+        case ResourceUpdatedNotification():
+            return ResourceUpdated(uri=str(message.params.uri))
+    return None
+
+
+Context = ServerRequestContext[Any, Any]
+ResultT = TypeVar("ResultT", bound=Result)
+# What describes one connection and not the other.
+_CONNECTIONS: Final = {
+    PROTOCOL_VERSION_META_KEY,
+    CLIENT_INFO_META_KEY,
+    CLIENT_CAPABILITIES_META_KEY,
+    SERVER_INFO_META_KEY,
+    "progress_token",
+}
+
+
+def passed_meta(ctx: Context) -> dict[str, Any] | None:
+    """What of a request's metadata the server is given.
+
+    Args:
+        ctx: The request's.
+    """
+    return {key: value for key, value in (ctx.meta or {}).items() if key not in _CONNECTIONS} or None
+
+
+def own(result: ResultT) -> ResultT:
+    """A server's result as the proxy gives it: without what the server says of its own connection.
+
+    Args:
+        result: The server's.
+    """
+    kept = {key: value for key, value in (result.meta or {}).items() if key not in _CONNECTIONS}
+    return result.model_copy(update={"meta": kept or None})
+
+
+def pass_on(
+    server: Server[Any], backend: Backend, offers: ServerCapabilities, bus: InMemorySubscriptionBus
+) -> None:
+    """Let the client have whatever the server offers beside its tools.
+
+    Args:
+        server: What the client speaks to.
+        backend: The server.
+        offers: What it offers.
+        bus: Where the client hears of changes.
+    """
+    passing, add = _Passing(backend), server.add_request_handler
+    if offers.prompts is not None:
+        add("prompts/list", PaginatedRequestParams, passing.prompts)
+        add("prompts/get", GetPromptRequestParams, passing.prompt)
+    if offers.resources is not None:
+        add("resources/list", PaginatedRequestParams, passing.resources)
+        add("resources/templates/list", PaginatedRequestParams, passing.templates)
+        add("resources/read", ReadResourceRequestParams, passing.resource)
+        if offers.resources.subscribe:
+            add("resources/subscribe", SubscribeRequestParams, passing.subscribed)
+            add("resources/unsubscribe", UnsubscribeRequestParams, passing.unsubscribed)
+    if offers.completions is not None:
+        add("completion/complete", CompleteRequestParams, passing.completed)
+    if offers.logging is not None:
+        add("logging/setLevel", SetLevelRequestParams, passing.level)
+    add("subscriptions/listen", SubscriptionsListenRequestParams, ListenHandler(bus))
+
+
+class _Passing:
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    @property
+    def _session(self) -> ClientSession:
+        return self._backend.session
+
+    async def prompts(self, _: Context, params: PaginatedRequestParams) -> Result:
+        return own(await self._session.list_prompts(params=_page(params)))
+
+    async def prompt(self, _: Context, params: GetPromptRequestParams) -> Result:
+        return own(
+            await self._session.get_prompt(
+                params.name,
+                params.arguments,
+                input_responses=params.input_responses,
+                request_state=params.request_state,
+                allow_input_required=True,
+            )
+        )
+
+    async def resources(self, _: Context, params: PaginatedRequestParams) -> Result:
+        return own(await self._session.list_resources(params=_page(params)))
+
+    async def templates(self, _: Context, params: PaginatedRequestParams) -> Result:
+        return own(await self._session.list_resource_templates(params=_page(params)))
+
+    async def resource(self, _: Context, params: ReadResourceRequestParams) -> Result:
+        return own(
+            await self._session.read_resource(
+                str(params.uri),
+                input_responses=params.input_responses,
+                request_state=params.request_state,
+                allow_input_required=True,
+            )
+        )
+
+    async def subscribed(self, _: Context, params: SubscribeRequestParams) -> EmptyResult:
+        return own(await self._session.subscribe_resource(str(params.uri)))
+
+    async def unsubscribed(self, _: Context, params: UnsubscribeRequestParams) -> EmptyResult:
+        return own(await self._session.unsubscribe_resource(str(params.uri)))
+
+    async def completed(self, _: Context, params: CompleteRequestParams) -> Result:
+        context = None if params.context is None else params.context.arguments
+        argument = {"name": params.argument.name, "value": params.argument.value}
+        return own(await self._session.complete(params.ref, argument, context))
+
+    async def level(self, _: Context, params: SetLevelRequestParams) -> EmptyResult:
+        return own(await self._session.set_logging_level(params.level))
+
+
+def _page(params: PaginatedRequestParams) -> PaginatedRequestParams:
+    return PaginatedRequestParams(cursor=params.cursor)

@@ -1,0 +1,252 @@
+"""What a server's tools said of themselves when they were trusted: one that says something else now is blocked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from mcp_types import Tool
+from pydantic import TypeAdapter, ValidationError
+
+from toolgate import ConfigurationError
+from toolgate._files import Hint, PrivateFileError, read_private, write_private
+
+__all__ = ["Pin", "Pins", "digest_of", "pins_of"]
+
+if sys.platform != "win32":
+    import fcntl
+# What a model or a person goes by when they choose a tool, and what it takes and gives.
+_TOLD: Final = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
+# Some thousand tools.
+_LONGEST: Final = 4 * 1024 * 1024
+_HINT: Final = Hint(
+    "look at the server's tools before you trust it anew", "remove it, and look at the server's tools"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One tool.
+
+    Attributes:
+        trusted: The digest of what it said when it was trusted.
+        seen: The digest of what it said last.
+        was: What it said when it was trusted, as JSON.
+        now: What it said last, if it changed.
+    """
+
+    trusted: str
+    seen: str
+    was: str
+    now: str | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether it says something else than was trusted."""
+        return self.trusted != self.seen
+
+    @property
+    def tool(self) -> Tool:
+        """The tool as it was trusted."""
+        return Tool.model_validate_json(self.was)
+
+    def telling(self, told: str) -> Pin:
+        """The pin of a tool that now says `told`.
+
+        Args:
+            told: As JSON.
+        """
+        digest = _digest(told)
+        return Pin(self.trusted, digest, self.was, None if digest == self.trusted else told)
+
+    def taken(self) -> Pin:
+        """The pin of a tool that is trusted in what it said last."""
+        return Pin(self.seen, self.seen, self.was if self.now is None else self.now)
+
+
+def digest_of(tool: Tool) -> str:
+    """The digest of what a tool says of itself: name, title, description, schemas and annotations.
+
+    Args:
+        tool: As its server lists it.
+    """
+    return _digest(_told(tool))
+
+
+def pins_of(server: str) -> Pins:
+    """The pins of a server, in the user's own state folder.
+
+    Args:
+        server: The name under which it is configured here.
+    """
+    from platformdirs import user_state_path
+
+    # Names are what their owner likes; files are not.
+    file = hashlib.sha256(server.encode("utf-8", "surrogatepass")).hexdigest()
+    return Pins(user_state_path("toolgate", appauthor=False) / "mcp" / f"{file}.json", server)
+
+
+class Pins:
+    """What one server's tools said when they were trusted, in a file that is its owner's alone.
+
+    A tool is trusted when it is first seen, and never forgotten: one that goes away and comes back is held to what it
+    said before.
+
+    Args:
+        path: The file.
+        server: The name under which the server is configured here.
+    """
+
+    def __init__(self, path: Path, server: str) -> None:
+        self._path = path
+        self._server = server
+
+    def see(self, tools: Iterable[Tool]) -> Mapping[str, Pin]:
+        """Compare what a server lists with what was trusted, and remember what it lists.
+
+        Args:
+            tools: Everything it lists.
+
+        Returns:
+            The pins of the tools listed.
+
+        Raises:
+            ConfigurationError: The file cannot be used, or two tools have one name; no tool may run.
+        """
+        told: dict[str, str] = {}
+        for tool in tools:
+            if tool.name in told:
+                raise ConfigurationError(f"the server {self._server!r} lists two tools called {tool.name!r}")
+            told[tool.name] = _told(tool)
+        before = self.read()
+        if not _differs(before, seen := _seen(before, told)):
+            return seen
+        with self._alone():
+            before = self.read()
+            if _differs(before, seen := _seen(before, told)):
+                self._write({**before, **seen})
+        return seen
+
+    def trust(
+        self, names: Collection[str] | None = None, *, shown: Mapping[str, Pin] | None = None
+    ) -> list[str]:
+        """Take what tools said last for what they are to say.
+
+        Args:
+            names: The tools; None is every one that changed.
+            shown: The pins that somebody looked at before they said yes; None looks at none.
+
+        Returns:
+            The tools that had changed, sorted.
+
+        Raises:
+            ConfigurationError: One was never seen, one says something else again than was shown, or the file
+                cannot be used; nothing is trusted.
+        """
+        if not self.read():
+            self._known(names or (), {})
+            return []
+        with self._alone():
+            before = self.read()
+            self._known(names or (), before)
+            chosen = before if names is None else names
+            changed = sorted(name for name, pin in before.items() if name in chosen and pin.changed)
+            if shown is not None:
+                self._unchanged({name: before[name] for name in changed}, shown)
+            if changed:
+                self._write({**before, **{name: before[name].taken() for name in changed}})
+        return changed
+
+    def read(self) -> dict[str, Pin]:
+        """Every tool that was ever seen, by name.
+
+        Raises:
+            ConfigurationError: The file cannot be used.
+        """
+        try:
+            content = read_private(self._path, max_bytes=_LONGEST, hint=_HINT)
+        except PrivateFileError as error:
+            raise ConfigurationError(f"{self._unknown}: {error}") from error
+        if content is None:
+            return {}
+        try:
+            return _PINS.validate_json(content, strict=True)["tools"]
+        except (ValidationError, KeyError) as error:
+            raise ConfigurationError(
+                f"{self._unknown}: {str(self._path)!r} holds none; remove it to trust the server anew"
+            ) from error
+
+    def _known(self, names: Collection[str], pins: Mapping[str, Pin]) -> None:
+        for name in names:
+            if name not in pins:
+                raise ConfigurationError(f"the server {self._server!r} never listed a tool called {name!r}")
+
+    def _unchanged(self, pins: Mapping[str, Pin], shown: Mapping[str, Pin]) -> None:
+        for name, pin in pins.items():
+            if name not in shown or shown[name].seen != pin.seen:
+                raise ConfigurationError(
+                    f"the tool {name!r} of the server {self._server!r} changed again meanwhile; look at it again"
+                )
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two proxies of one server do not write over each other; on Windows the later one does."""
+        if sys.platform == "win32":
+            yield
+            return
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = os.open(self._path.parent, os.O_RDONLY)
+        except OSError as error:
+            raise ConfigurationError(
+                f"what the tools of {self._server!r} say cannot be kept: {error}"
+            ) from error
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
+
+    @property
+    def _unknown(self) -> str:
+        return f"what the tools of {self._server!r} said before cannot be told"
+
+    def _write(self, pins: Mapping[str, Pin]) -> None:
+        told = {"tools": {name: asdict(pin) for name, pin in sorted(pins.items())}}
+        content = json.dumps(told, indent=1).encode()
+        if len(content) > _LONGEST:
+            raise ConfigurationError(f"the server {self._server!r} lists more tools than can be kept")
+        try:
+            write_private(self._path, content, hint=_HINT)
+        except PrivateFileError as error:
+            raise ConfigurationError(
+                f"what the tools of {self._server!r} say cannot be kept: {error}"
+            ) from error
+
+
+def _told(tool: Tool) -> str:
+    told = tool.model_dump(mode="json", by_alias=True, exclude_none=True, include=_TOLD)
+    return json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+
+
+def _digest(told: str) -> str:
+    return "sha256:" + hashlib.sha256(told.encode()).hexdigest()
+
+
+def _seen(before: Mapping[str, Pin], told: Mapping[str, str]) -> dict[str, Pin]:
+    new = {name: Pin(_digest(text), _digest(text), text) for name, text in told.items() if name not in before}
+    return {name: new[name] if name in new else before[name].telling(text) for name, text in told.items()}
+
+
+def _differs(before: Mapping[str, Pin], seen: Mapping[str, Pin]) -> bool:
+    return any(before.get(name) != pin for name, pin in seen.items())
+
+
+_PINS: Final = TypeAdapter(dict[str, dict[str, Pin]])

@@ -1,0 +1,368 @@
+"""The proxy as a process: the client on standard input and output, the server behind it, and how both end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import AsyncIterator, Callable, Collection
+from types import TracebackType
+from typing import Any, Final, Self
+
+import anyio
+import anyio.to_thread
+from mcp import MCPError
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.server.stdio import stdio_server
+from mcp.server.subscriptions import InMemorySubscriptionBus
+from mcp.shared.exceptions import MCPDeprecationWarning
+from mcp.shared.message import SessionMessage
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    ClientCapabilities,
+    JSONRPCError,
+    JSONRPCResponse,
+    ListToolsResult,
+    PaginatedRequestParams,
+    RequestId,
+    ServerCapabilities,
+)
+from pydantic import ValidationError
+
+from toolgate import Guard
+from toolgate_integrations.base import ToolActions
+from toolgate_integrations.mcp.calls import Calls, OnHold
+from toolgate_integrations.mcp_proxy.backend import Address, Backend, Command, first_of
+from toolgate_integrations.mcp_proxy.calls import ToolCalls, Tools
+from toolgate_integrations.mcp_proxy.forwarding import Allowed, Upward, pass_on
+from toolgate_integrations.mcp_proxy.pins import pins_of
+
+__all__ = ["serve"]
+
+_CHUNK: Final = 1 << 16
+
+
+class Lines:
+    """What the client writes, line by line, until it ends or this is told to.
+
+    A thread of its own reads, and ends with the process: while it waits for the client nobody waits for it.
+
+    Args:
+        descriptor: What is read.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._send, self._receive = anyio.create_memory_object_stream[str](64)
+        self.ended = anyio.Event()
+
+    def start(self) -> None:
+        """Begin to read."""
+        threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
+
+    def end(self) -> None:
+        """Let it look as if the client had ended."""
+        self.ended.set()
+        self._send.close()
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self._lines()
+
+    async def _lines(self) -> AsyncIterator[str]:
+        async with self._receive:
+            async for line in self._receive:
+                yield line
+
+    def _read(self, loop: asyncio.AbstractEventLoop) -> None:
+        rest = b""
+        try:
+            while chunk := os.read(self._descriptor, _CHUNK):
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    # No faster than the proxy takes them.
+                    sent = self._send.send(line.decode("utf-8", "replace"))
+                    asyncio.run_coroutine_threadsafe(sent, loop).result()
+        except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            # Nothing more can be read, or nobody reads on.
+            pass
+        with contextlib.suppress(RuntimeError):
+            # Unless the loop is closed, and the proxy has ended before.
+            loop.call_soon_threadsafe(self.end)
+
+
+class Questions:
+    """The client's requests that have no answer yet."""
+
+    def __init__(self) -> None:
+        self._open: set[RequestId] = set()
+        self._none = anyio.Event()
+        self._none.set()
+
+    def asked(self, request: RequestId) -> None:
+        """One came."""
+        self._open.add(request)
+        if self._none.is_set():
+            self._none = anyio.Event()
+
+    def settled(self, request: RequestId) -> None:
+        """One has its answer, or needs none any more."""
+        self._open.discard(request)
+        if not self._open:
+            self._none.set()
+
+    async def none(self) -> None:
+        """Wait until there are none."""
+        while self._open:
+            await self._none.wait()
+
+
+class Answers:
+    """What the proxy writes to the client.
+
+    Args:
+        stream: Where it goes.
+        questions: What waits for an answer.
+    """
+
+    def __init__(self, stream: Any, questions: Questions) -> None:
+        self._stream, self._questions = stream, questions
+
+    async def send(self, item: SessionMessage) -> None:
+        """Write a message."""
+        await self._stream.send(item)
+        message = item.message
+        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
+            self._questions.settled(message.id)
+
+    async def aclose(self) -> None:
+        """Write no more."""
+        await self._stream.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+Context = ServerRequestContext[Any, Any]
+_CHANGES: Final = NotificationOptions(prompts_changed=True, resources_changed=True, tools_changed=True)
+
+
+class Front:
+    """The proxy's server, as a middleware of itself.
+
+    Args:
+        server: The server that is to take shape.
+        backend: The server behind it.
+        upward: What the server behind it may ask of the client.
+        tools: Its tools.
+        calls: Carries out calls of them.
+        bus: Where the client hears of changes.
+        questions: The client's requests that have no answer yet.
+
+    Attributes:
+        server: as given.
+        options: What the client is told in a handshake.
+    """
+
+    def __init__(
+        self,
+        server: Server[Any],
+        backend: Backend,
+        upward: Upward,
+        tools: Tools,
+        calls: ToolCalls,
+        bus: InMemorySubscriptionBus,
+        questions: Questions,
+    ) -> None:
+        self.server = server
+        self._backend, self._upward, self._tools, self._calls, self._bus = backend, upward, tools, calls, bus
+        self.options: InitializationOptions = server.create_initialization_options(_CHANGES)
+        self._questions = questions
+        self._shaped = False
+
+    async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        """See that the server is there before a request of the client is looked at."""
+        if ctx.request_id is None:
+            return await call_next(ctx)
+        if ctx.method != "subscriptions/listen":
+            self._questions.asked(ctx.request_id)
+        try:
+            return await self._served(ctx, call_next)
+        except anyio.get_cancelled_exc_class():
+            self._questions.settled(ctx.request_id)
+            raise
+
+    async def _served(self, ctx: Context, call_next: CallNext) -> HandlerResult:
+        self._upward.session = ctx.session
+        if ctx.method == "initialize":
+            self._upward.declared = _declared(ctx)
+        await self._backend.wanted(self._upward)
+        if not self._shaped:
+            self._shaped = True
+            self._take_shape()
+        return await call_next(ctx)
+
+    def _take_shape(self) -> None:
+        session = self._backend.session
+        offers = session.server_capabilities or ServerCapabilities()
+        if offers.tools is not None:
+            self.server.add_request_handler("tools/list", PaginatedRequestParams, self._list)
+            self.server.add_request_handler("tools/call", CallToolRequestParams, self._calls)
+        pass_on(self.server, self._backend, offers, self._bus)
+        self.server.instructions = session.instructions
+        told = self.server.create_initialization_options(_CHANGES)
+        self.options.capabilities, self.options.instructions = told.capabilities, told.instructions
+
+    async def _list(self, _: Context, params: PaginatedRequestParams) -> ListToolsResult:
+        if params.cursor is not None:
+            raise MCPError(code=INVALID_PARAMS, message="there is one page of tools, without a cursor")
+        return ListToolsResult(tools=await self._tools.shown())
+
+
+def _declared(ctx: Context) -> ClientCapabilities | None:
+    """What a client says in a handshake, before the handshake is done."""
+    try:
+        return ClientCapabilities.model_validate((ctx.params or {}).get("capabilities") or {})
+    except ValidationError:
+        return None
+
+
+# States are sealed with a key of this process, and bear no longer life than a request for approval.
+_STATES_LAST: Final = 24 * 3600.0
+_ANSWERED_WITHIN: Final = 5.0
+_ENDS: Final = (signal.SIGTERM, signal.SIGHUP) if hasattr(signal, "SIGHUP") else (signal.SIGTERM,)
+
+
+def serve(
+    place: Command | Address,
+    *,
+    guard: Guard,
+    name: str,
+    tool_actions: ToolActions | None = None,
+    on_hold: OnHold = "pause",
+    hold_timeout: float | None = 50.0,
+    approval_page: str | None = None,
+    granted: Callable[[], Collection[str] | None] | None = None,
+    allowed: Collection[str] = (),
+    start_timeout: float = 60.0,
+) -> str | None:
+    """Serve the tools of a server to the client on standard input and output, until one of the two ends.
+
+    Args:
+        place: The server.
+        guard: Who asks.
+        name: The server's, as its actions begin, and under which its tools are pinned.
+        tool_actions: Actions by tool name.
+        on_hold: What a held call does.
+        hold_timeout: Seconds to wait for the person.
+        approval_page: Where people decide.
+        granted: The actions the agent has a permission for, or None while nobody can say: other tools are not
+            shown. None shows all.
+        allowed: What of the client the server may ask for: `sampling`, `elicitation`, `roots`.
+        start_timeout: Seconds that the server may take to answer for the first time.
+
+    Returns:
+        Why the server was not there until the end, if it was not.
+
+    Raises:
+        ConfigurationError: An argument is wrong.
+        KeyboardInterrupt: Somebody pressed Ctrl-C.
+    """
+    calls = Calls(
+        guard,
+        name=name,
+        tool_actions=tool_actions,
+        agents=None,
+        on_hold=on_hold,
+        hold_timeout=hold_timeout,
+        approval_page=approval_page,
+    )
+    backend = Backend(place, start_timeout)
+    bus = InMemorySubscriptionBus()
+    upward = Upward(Allowed(**dict.fromkeys(allowed, True)), bus)
+    tools = Tools(
+        backend,
+        pins_of(name),
+        name,
+        lambda tool: calls.action_of(calls.call(tool, {}, None, None, None)),
+        None if granted is None else lambda: anyio.to_thread.run_sync(granted),
+    )
+    server: Server[Any] = Server(name)
+    questions = Questions()
+    front = Front(server, backend, upward, tools, ToolCalls(calls, tools, backend, upward), bus, questions)
+    server.middleware.append(front)
+    state = RequestStateSecurity.ephemeral(ttl=_STATES_LAST, audience=name)
+    server.middleware.append(RequestStateBoundary(state, default_audience=name))
+    _speak_in_lines()
+    try:
+        anyio.run(_run, front, backend, guard, questions)
+    except Exception as error:  # noqa: BLE001 - whoever started the proxy is told in one line
+        first = first_of(error)
+        # A client that reads no more has ended, and cannot be told.
+        if not isinstance(first, BrokenPipeError):
+            return f"the proxy ended by an error of its own: {type(first).__name__}: {first}"
+    return backend.failure if backend.ended.is_set() else None
+
+
+async def _run(front: Front, backend: Backend, guard: Guard, questions: Questions) -> None:
+    lines = Lines(sys.stdin.fileno())
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(backend.run)
+            tasks.start_soon(_end_on_signal, lines)
+            lines.start()
+            # Whatever is printed by accident goes to standard error while this is open.
+            async with stdio_server(stdin=lines) as (read, write):  # type: ignore[arg-type]  # of a file it is asked for nothing but its lines
+                tasks.start_soon(_end_with_server, backend, questions, lines)
+                await front.server.run(read, Answers(write, questions), front.options)
+            tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await guard.aclose()
+
+
+async def _end_with_server(backend: Backend, questions: Questions, lines: Lines) -> None:
+    await backend.ended.wait()
+    # What was asked is still answered: that the server is gone.
+    with anyio.move_on_after(_ANSWERED_WITHIN):
+        await questions.none()
+    lines.end()
+
+
+async def _end_on_signal(lines: Lines) -> None:
+    if os.name == "nt":
+        # There is no such signal there: a client ends the input.
+        return
+    with anyio.open_signal_receiver(*_ENDS) as signals:
+        async for _ in signals:
+            lines.end()
+
+
+class _Line(logging.Formatter):
+    """One line for each thing a library says: where it happened is nothing to whoever runs the proxy."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = " ".join(record.getMessage().split())
+        error = record.exc_info[1] if record.exc_info else None
+        return f"toolgate: {text}" if error is None else f"toolgate: {text} ({type(error).__name__})"
+
+
+def _speak_in_lines() -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Line())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    # What the newer protocol takes away is what older servers and clients need.
+    warnings.simplefilter("ignore", MCPDeprecationWarning)

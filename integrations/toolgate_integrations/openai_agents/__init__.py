@@ -1,0 +1,226 @@
+"""OpenAI Agents SDK: `agent = guard_agent(agent)`, and `resume(agent, state)` after a pause."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, cast
+
+from toolgate import ConfigurationError, Guard
+from toolgate_integrations._options import OnHold
+from toolgate_integrations.base import ToolActions, require
+
+require("openai_agents")
+
+import agents as sdk
+from agents import Agent, FunctionTool, Handoff, RunContextWrapper, Tool
+
+from toolgate_integrations.openai_agents.internals import agent_of, run_by
+from toolgate_integrations.openai_agents.resume import Settled, resume, resume_streamed, resume_sync, settle
+from toolgate_integrations.openai_agents.tools import GuardedTool, RunBridge, guarded_tool
+
+__all__ = [
+    "GuardedAgent",
+    "Settled",
+    "guard_agent",
+    "resume",
+    "resume_streamed",
+    "resume_sync",
+    "settle",
+]
+
+
+# What the model's provider carries out: no call of it ever reaches this process.
+_ELSEWHERE: Final = tuple(
+    getattr(sdk, name)
+    for name in (
+        "CodeInterpreterTool",
+        "FileSearchTool",
+        "HostedMCPTool",
+        "ImageGenerationTool",
+        "ToolSearchTool",
+        "WebSearchTool",
+    )
+    if hasattr(sdk, name)
+)
+
+
+class _Guarding:
+    """How one family of agents is guarded: those that hand off to each other, and are each other's tools."""
+
+    def __init__(
+        self,
+        guard: Guard | None = None,
+        *,
+        tool_actions: ToolActions | None = None,
+        agents: Mapping[str, str] | None = None,
+        on_hold: OnHold = "pause",
+        hold_timeout: float | None = None,
+    ) -> None:
+        self.bridge = RunBridge(
+            guard,
+            tool_actions=tool_actions,
+            agents=agents,
+            on_hold=on_hold,
+            hold_timeout=hold_timeout,
+            can_pause=True,
+        )
+        # With the agent itself: an id is another's as soon as its object is gone.
+        self._made: dict[int, tuple[Agent[Any], GuardedAgent]] = {}
+
+    def agent(self, agent: Agent[Any]) -> GuardedAgent:
+        """The guarded copy of an agent, one and the same each time."""
+        if isinstance(agent, GuardedAgent):
+            return agent
+        if id(agent) in self._made:
+            return self._made[id(agent)][1]
+        guarded = cast("GuardedAgent", copy.copy(agent))
+        object.__setattr__(guarded, "__class__", _guarded_kind(type(agent)))
+        guarded.guarding = self
+        # Before its handoffs: they may lead back to it.
+        self._made[id(agent)] = (agent, guarded)
+        guarded.tools = [self.tool(tool, agent.name) for tool in agent.tools]
+        guarded.handoffs = [self.handoff(each) for each in agent.handoffs]
+        return guarded
+
+    def verify_tools(self) -> None:
+        """Compare `tool_actions` with the tools of all agents so far; those of MCP servers are not known yet.
+
+        Raises:
+            ConfigurationError: A key is misspelt.
+        """
+        made = [guarded for _, guarded in self._made.values()]
+        names = [tool.name for guarded in made for tool in guarded.tools]
+        dynamic = any(guarded.mcp_servers or guarded.handoffs for guarded in made)
+        self.bridge.verify_tools(names, is_complete=not dynamic)
+
+    def tool(self, tool: Tool, agent_name: str) -> Tool:
+        """The guarded copy of an agent's tool.
+
+        Raises:
+            ConfigurationError: It is of a kind that cannot be guarded.
+        """
+        given: object = tool
+        if isinstance(given, _ELSEWHERE):
+            return tool
+        if not isinstance(tool, FunctionTool):
+            raise ConfigurationError(
+                f"agent {agent_name!r} has the tool {tool.name!r}, and a {type(tool).__name__} cannot be guarded; "
+                "leave it out, or make a function tool of it"
+            )
+        inner = tool
+        if isinstance(tool.on_invoke_tool, GuardedTool):
+            if tool.on_invoke_tool.agent_name == agent_name:
+                return tool
+            inner = tool.on_invoke_tool.tool
+        nested = agent_of(inner)
+        if nested is not None and not isinstance(nested, GuardedAgent):
+            inner = run_by(inner, nested, self.agent(nested))
+        return guarded_tool(inner, agent_name, self.bridge)
+
+    def handoff(self, handoff: Agent[Any] | Handoff[Any, Any]) -> Agent[Any] | Handoff[Any, Any]:
+        """The guarded copy of a handoff: it leads to guarded agents only."""
+        if isinstance(handoff, Agent):
+            return self.agent(handoff)
+        if isinstance(handoff.on_invoke_handoff, _GuardedHandoff):
+            return handoff
+        guarded = copy.copy(handoff)
+        guarded.on_invoke_handoff = _GuardedHandoff(self, handoff.on_invoke_handoff)
+        target = None if handoff._agent_ref is None else handoff._agent_ref()  # noqa: SLF001 - its only name
+        if isinstance(target, Agent):
+            # By this the SDK finds the agents of a state; the guarded ones live as long as their family.
+            guarded._agent_ref = weakref.ref(self.agent(target))  # noqa: SLF001 - likewise
+        return guarded
+
+
+class _GuardedHandoff:
+    """What carries out a guarded handoff: whichever agent it leads to, it is guarded."""
+
+    def __init__(self, guarding: _Guarding, invoke: Callable[..., Awaitable[Agent[Any]]]) -> None:
+        self._guarding = guarding
+        self._invoke = invoke
+
+    async def __call__(self, context: RunContextWrapper[Any], text: str) -> Agent[Any]:
+        return self._guarding.agent(await self._invoke(context, text))
+
+
+@dataclass
+class GuardedAgent(Agent[Any]):
+    """An agent whose every tool call is asked for; made by `guard_agent`.
+
+    Attributes:
+        guarding: How it is guarded; alike in its clones, and in the agents it hands off to.
+    """
+
+    guarding: _Guarding = field(default_factory=_Guarding, kw_only=True, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()  # type: ignore[no-untyped-call]  # the SDK leaves it without annotations
+        self.tools = [self.guarding.tool(tool, self.name) for tool in self.tools]
+        self.handoffs = [self.guarding.handoff(each) for each in self.handoffs]
+
+    async def get_all_tools(self, run_context: RunContextWrapper[Any]) -> list[Tool]:
+        """The agent's tools, guarded: its own, and those of its MCP servers.
+
+        Raises:
+            ConfigurationError: A tool cannot be guarded, or a handoff was added that is not.
+        """
+        for each in self.handoffs:
+            if self.guarding.handoff(each) is not each:
+                raise ConfigurationError(
+                    f"agent {self.name!r} was given a handoff to {_led_to(each)!r} after it was guarded; "
+                    "give it to the agent before guard_agent(…)"
+                )
+        tools = await super().get_all_tools(run_context)
+        return [self.guarding.tool(tool, self.name) for tool in tools]
+
+
+def guard_agent(
+    agent: Agent[Any],
+    guard: Guard | None = None,
+    *,
+    tool_actions: ToolActions | None = None,
+    agents: Mapping[str, str] | None = None,
+    on_hold: OnHold = "pause",
+    hold_timeout: float | None = None,
+) -> GuardedAgent:
+    """Guard an agent, the agents that are its tools, and those it hands off to.
+
+    Args:
+        agent: The agent; it stays as it is.
+        guard: The guard; None for the guard that is configured by the environment.
+        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is
+            `tools.<name>`, those of MCP servers `<server>.<tool>`.
+        agents: Agent ids by the names of agents; other agents act as the guard's own agent.
+        on_hold: Reaction to a call that requires an approval. `pause`: the run pauses; continue it with `resume`.
+            `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
+            the model reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+
+    Returns:
+        A guarded copy.
+
+    Raises:
+        ConfigurationError: An argument is wrong, or the agent has a tool of a kind that cannot be guarded.
+    """
+    given: object = agent
+    if not isinstance(given, Agent) or isinstance(given, GuardedAgent):
+        raise ConfigurationError(f"agent is {agent!r}; pass an agents.Agent that is not guarded yet")
+    guarding = _Guarding(
+        guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout
+    )
+    guarded = guarding.agent(agent)
+    guarding.verify_tools()
+    return guarded
+
+
+def _guarded_kind(kind: type[Agent[Any]]) -> type[GuardedAgent]:
+    if kind is Agent:
+        return GuardedAgent
+    return dataclass(type(f"Guarded{kind.__name__}", (GuardedAgent, kind), {}))
+
+
+def _led_to(handoff: Agent[Any] | Handoff[Any, Any]) -> str:
+    return handoff.name if isinstance(handoff, Agent) else handoff.agent_name

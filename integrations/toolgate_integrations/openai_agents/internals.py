@@ -1,0 +1,205 @@
+"""What there is to know of the inside of the SDK's tools: nobody else in the plugin reaches for it.
+
+Read from fields without a public name, and therefore looked at for what they are: where something is not found, the
+tool is refused or taken for an ordinary one, and never let through unseen.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from agents import Agent, FunctionTool
+from agents.agent_tool_state import get_agent_tool_state_scope, peek_agent_tool_run_result
+from agents.exceptions import ModelBehaviorError
+from agents.mcp import MCPServer
+from agents.tool_context import ToolContext
+
+from toolgate import ConfigurationError
+from toolgate_integrations._arguments import encoded
+from toolgate_integrations.base import ArgumentSchema, CustomSchema, JsonSchema
+
+__all__ = [
+    "Seen",
+    "agent_of",
+    "function_of",
+    "pauses_inside",
+    "refusing",
+    "remote_of",
+    "run_by",
+    "schema_of",
+    "watched",
+]
+
+Invoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
+
+
+@dataclass
+class Seen:
+    """What a tool's own error handling hides.
+
+    Attributes:
+        error: What the tool raised.
+        answer: What an MCP server said went wrong.
+    """
+
+    error: Exception | None = None
+    answer: str | None = None
+
+    @property
+    def why(self) -> str | None:
+        """What went wrong; None if nothing did."""
+        return self.answer if self.error is None else f"{type(self.error).__name__}: {self.error}"
+
+
+def function_of(tool: FunctionTool) -> object:
+    """The Python function behind `function_tool`; None if there is none."""
+    function = getattr(tool, "__wrapped__", None)
+    if function is not None:
+        return function
+    # Before 0.19 it has no name.
+    return _enclosed(_inside(tool), "the_func")
+
+
+def schema_of(tool: FunctionTool) -> ArgumentSchema:
+    """Return the schema by which the SDK validates the calls of a tool."""
+    inside: Any = _enclosed(_inside(tool), "schema")
+    model = getattr(inside, "params_pydantic_model", None)
+    if model is None:
+        return JsonSchema(tool.params_json_schema)
+
+    def receive(sent: dict[str, Any]) -> dict[str, Any]:
+        positional, named = inside.to_call_args(model(**sent))
+        context = (None,) if inside.takes_context else ()
+        bound = inside.signature.bind(*context, *positional, **named).arguments
+        return dict(list(bound.items())[len(context) :])
+
+    return CustomSchema(receive, lambda received: encoded(model, received))
+
+
+def refusing(tool: FunctionTool, error: BaseException | None) -> Invoker:
+    """What handles an error of the tool's validation as the SDK does, and runs nothing."""
+
+    async def refuse(_context: ToolContext[Any], _text: str) -> Any:
+        raise ModelBehaviorError(f"Invalid JSON input for tool {tool.name}: {error}") from error
+
+    return refuse if _inside(tool) is None else _with(tool.on_invoke_tool, refuse)
+
+
+def agent_of(tool: FunctionTool) -> Agent[Any] | None:
+    """The agent that a tool is; None if it is another tool."""
+    agent = getattr(tool, "_agent_instance", None)
+    return agent if isinstance(agent, Agent) else None
+
+
+def remote_of(tool: FunctionTool) -> tuple[str, str] | None:
+    """The server that a tool is of, as it is called here, and the tool's name there; None if it is of none."""
+    inside = _inside(tool)
+    if isinstance(inside, functools.partial) and inside.args and isinstance(inside.args[0], MCPServer):
+        return inside.args[0].name, str(inside.args[1].name)
+    origin = getattr(tool, "_tool_origin", None)
+    server = getattr(origin, "mcp_server_name", None)
+    return None if server is None else (str(server), tool.name)
+
+
+def watched(tool: FunctionTool, seen: Seen) -> Invoker:
+    """What invokes a tool as ever, and says what went wrong where the model alone would be told."""
+    inside = _inside(tool)
+    if inside is None:
+        return tool.on_invoke_tool
+    if isinstance(inside, functools.partial) and inside.args and isinstance(inside.args[0], MCPServer):
+        server = _Watched(inside.args[0], seen)
+        inside = functools.partial(inside.func, server, *inside.args[1:], **inside.keywords)
+
+    @functools.wraps(inside)
+    async def run(context: ToolContext[Any], text: str) -> Any:
+        try:
+            return await inside(context, text)
+        except Exception as error:
+            seen.error = error
+            raise
+
+    return _with(tool.on_invoke_tool, run)
+
+
+def pauses_inside(context: ToolContext[Any]) -> bool:
+    """Whether a call of an agent as a tool stopped for a person, and is to go on by being called again."""
+    if context.tool_call is None:
+        return False
+    nested = peek_agent_tool_run_result(context.tool_call, scope_id=get_agent_tool_state_scope(context))
+    return bool(getattr(nested, "interruptions", None))
+
+
+def run_by(tool: FunctionTool, agent: Agent[Any], guarded: Agent[Any]) -> FunctionTool:
+    """A copy of an agent as a tool that runs another one in its place.
+
+    Raises:
+        ConfigurationError: It cannot be seen how the tool runs its agent.
+    """
+    inside = _inside(tool)
+    cells = getattr(inside, "__closure__", None) or ()
+    if not isinstance(inside, types.FunctionType) or not any(_held(cell) is agent for cell in cells):
+        raise ConfigurationError(
+            f"the agent of the tool {tool.name!r} cannot be guarded from outside; "
+            "make the tool of a guarded agent: guard_agent(agent, …).as_tool(…)"
+        )
+    anew = types.FunctionType(
+        inside.__code__,
+        inside.__globals__,
+        inside.__name__,
+        inside.__defaults__,
+        tuple(types.CellType(guarded) if _held(cell) is agent else cell for cell in cells),
+    )
+    anew.__kwdefaults__ = inside.__kwdefaults__
+    anew.__dict__.update(inside.__dict__)
+    copied = copy.copy(tool)
+    copied.on_invoke_tool = _with(copied.on_invoke_tool, anew)
+    copied._agent_instance = guarded  # noqa: SLF001 - where the SDK looks for an agent when it reads a state
+    return copied
+
+
+class _Watched:
+    """An MCP server that tells when a tool's answer is an error; all else is the server's own."""
+
+    def __init__(self, server: MCPServer, seen: Seen) -> None:
+        self._server = server
+        self._seen = seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._server, name)
+
+    async def call_tool(self, *args: Any, **kwargs: Any) -> Any:
+        result = await self._server.call_tool(*args, **kwargs)
+        if getattr(result, "is_error", None) or getattr(result, "isError", None):
+            said = [str(getattr(part, "text", "")) for part in result.content]
+            self._seen.answer = " ".join(said).strip() or "the tool's server reported an error"
+        return result
+
+
+def _inside(tool: FunctionTool) -> Any:
+    """What runs below the SDK's handling of errors."""
+    return getattr(tool.on_invoke_tool, "_invoke_tool_impl", None)
+
+
+def _with(invoker: Any, inside: Any) -> Invoker:
+    invoker = copy.copy(invoker)
+    invoker._invoke_tool_impl = inside  # noqa: SLF001 - the one place below the handling of errors
+    return cast("Invoker", invoker)
+
+
+def _enclosed(function: Any, name: str) -> object:
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    if code is None or cells is None or name not in code.co_freevars:
+        return None
+    return _held(cells[code.co_freevars.index(name)])
+
+
+def _held(cell: types.CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None

@@ -1,0 +1,255 @@
+"""Going on with a paused run of the OpenAI Agents SDK, by the gateway's decisions."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from agents import Agent, FunctionTool, RunContextWrapper, Runner, RunResult, RunState
+from agents.items import ToolApprovalItem
+from agents.result import RunResultStreaming
+
+from toolgate import ActionDenied, ApprovalPending, ConfigurationError, GatewayUnavailable
+from toolgate_integrations.base import Bridge, InvalidArgumentsError, ToolCall
+from toolgate_integrations.openai_agents.tools import UNREADABLE, GuardedTool, read
+
+__all__ = ["Settled", "resume", "resume_streamed", "resume_sync", "settle"]
+
+if TYPE_CHECKING:
+    from toolgate_integrations.openai_agents import GuardedAgent
+_NO_MORE: Final = "its request was declined, withdrawn, or ran out before anybody decided"
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A run's state with the gateway's decisions in it.
+
+    Attributes:
+        state: The state, to be given to `Runner.run`.
+        waiting: The approvals nobody has decided, by the ids of their calls.
+    """
+
+    state: RunState[Any, Any]
+    waiting: Mapping[str, str]
+
+
+async def settle(agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[str, Any]) -> Settled:
+    """Put what the gateway decided into the state of a paused run: approved there is approved, all else is not.
+
+    What nobody has decided stays pending. What was rejected in the state is withdrawn at the gateway.
+
+    Args:
+        agent: The guarded agent that the run began with.
+        state: `result.to_state()`, or that as text or as JSON.
+
+    Raises:
+        ApprovalPending: A call was approved in the state, and nobody has decided about it at the gateway.
+        GatewayUnavailable: No gateway answered; the state is as it was.
+        ConfigurationError: The state is not one of a guarded agent.
+    """
+    bridge = agent.guarding.bridge
+    if isinstance(state, str):
+        state = await RunState.from_string(agent, state)
+    elif isinstance(state, Mapping):
+        state = await RunState.from_json(agent, dict(state))
+    found = [await _Item.of(state, item) for item in state.get_interruptions()]
+    verdicts = [(item, await item.verdict(bridge)) for item in found if item is not None]
+    waiting: dict[str, str] = {}
+    for item, verdict in verdicts:
+        if verdict.waits_for is not None:
+            waiting[item.call_id] = verdict.waits_for
+        elif verdict.refused is not None:
+            await item.refuse(state, bridge, verdict)
+        elif verdict.approved:
+            state.approve(item.item)
+    return Settled(state, waiting)
+
+
+async def resume(
+    agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[str, Any], **options: Any
+) -> RunResult:
+    """Go on with a paused run by the gateway's decisions; what nobody has decided pauses it again.
+
+    Args:
+        agent: The guarded agent that the run began with.
+        state: `result.to_state()`, or that as text or as JSON, from any process.
+        **options: For `Runner.run`.
+
+    Raises:
+        ApprovalPending: A call was approved in the state, and nobody has decided about it at the gateway.
+        GatewayUnavailable: No gateway answered; the state is as it was.
+        ConfigurationError: The state is not one of a guarded agent.
+    """
+    return await Runner.run(agent, (await settle(agent, state)).state, **options)
+
+
+def resume_sync(
+    agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[str, Any], **options: Any
+) -> RunResult:
+    """As `resume`, where no event loop runs."""
+    settled = _default_loop().run_until_complete(settle(agent, state))
+    return Runner.run_sync(agent, settled.state, **options)
+
+
+def _default_loop() -> asyncio.AbstractEventLoop:
+    """The loop that `Runner.run_sync` uses: what is connected, such as an MCP server, belongs to it."""
+    policy = asyncio.get_event_loop_policy()
+    with warnings.catch_warnings():
+        # Since Python 3.12 it is deprecated to ask for what is not there.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        try:
+            loop = policy.get_event_loop()
+        except RuntimeError:
+            loop = policy.new_event_loop()
+    if loop.is_closed():
+        loop = policy.new_event_loop()
+    policy.set_event_loop(loop)
+    return loop
+
+
+async def resume_streamed(
+    agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[str, Any], **options: Any
+) -> RunResultStreaming:
+    """As `resume`; returns what `Runner.run_streamed` does."""
+    return Runner.run_streamed(agent, (await settle(agent, state)).state, **options)
+
+
+@dataclass(frozen=True)
+class _Verdict:
+    """What is to become of a call; nothing, if it is not the gateway's to say.
+
+    Attributes:
+        approved: The gateway lets it through.
+        waits_for: The approval that nobody has decided.
+        refused: Why it is refused.
+        told: What the model reads then.
+        request: The approval that is to be withdrawn.
+    """
+
+    approved: bool = False
+    waits_for: str | None = None
+    refused: str | None = None
+    told: str | None = None
+    request: str | None = None
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One call that a run is paused for.
+
+    Attributes:
+        item: As the SDK keeps it.
+        tool: What invokes its tool.
+        arguments: What the model gave it; None if it is not a JSON object.
+        answer: What was answered in the SDK's own way, if anything was.
+        context: The run's.
+    """
+
+    item: ToolApprovalItem
+    tool: GuardedTool
+    arguments: dict[str, Any] | None
+    answer: bool | None
+    context: RunContextWrapper[Any]
+
+    @classmethod
+    async def of(cls, state: RunState[Any, Any], item: ToolApprovalItem) -> _Item | None:
+        """The call of an item; None if it is of a kind that nobody asks the gateway about."""
+        # The answers to an agent's tool calls are in that agent's own state.
+        find = getattr(state, "_find_nested_approval_state", None)
+        owner, kept = (find(item) if find is not None else None) or (state, item)
+        context = owner._context  # noqa: SLF001 - its only name
+        if context is None:
+            raise ConfigurationError("the state has no context; pass what result.to_state() returned")
+        tool = await _tool(item, context)
+        if tool is None:
+            return None
+        answer = context.get_approval_status(kept.tool_name or "", kept.call_id or "", existing_pending=kept)
+        return cls(item, tool, read(item.arguments), answer, context)
+
+    @property
+    def call_id(self) -> str:
+        """The SDK's id of the call."""
+        return self.item.call_id or ""
+
+    @property
+    def call(self) -> ToolCall:
+        """The call, as the gateway heard of it."""
+        try:
+            return self.tool.call(self.arguments or {}, self.call_id)
+        except InvalidArgumentsError:
+            return self.tool.unread_call(self.call_id)
+
+    async def verdict(self, bridge: Bridge) -> _Verdict:
+        """What the gateway decided.
+
+        Raises:
+            ApprovalPending: Nobody did, and the state says that it is approved.
+        """
+        if self.answer is False:
+            return _Verdict(refused="it was rejected in the framework", request=await self._request(bridge))
+        if not self.tool.pauses:
+            # Whoever made the tool wants to be asked themselves.
+            return _Verdict()
+        if self.arguments is None:
+            return _Verdict(refused="the arguments are not a JSON object", told=UNREADABLE)
+        looked = await bridge.apreview(self.call)
+        if looked.allowed:
+            return await self._approved()
+        if looked.blocked:
+            return self._refused(bridge, looked.reason or "the gateway gave no reason")
+        if looked.approval_id is None:
+            return _Verdict(refused=_NO_MORE, told=f"Not done: {_NO_MORE}. Asking again makes a new request.")
+        approval = await bridge.guard.aapproval(looked.approval_id, newest=True)
+        if approval.status == "approved":
+            return await self._approved()
+        if approval.status != "pending":
+            return self._refused(bridge, approval.note or f"the approval request is {approval.status}")
+        if self.answer:
+            raise ApprovalPending(
+                action=bridge.action_of(self.call),
+                agent_id=approval.agent_id or "",
+                approval_id=approval.approval_id,
+                reason=f"call {self.call_id!r} was approved in the state, and only the gateway's decision counts",
+            )
+        return _Verdict(waits_for=approval.approval_id)
+
+    async def refuse(self, state: RunState[Any, Any], bridge: Bridge, verdict: _Verdict) -> None:
+        """Write a refusal into the log, and into the state unless it stands there."""
+        await bridge.areject(self.call, verdict.refused or "", verdict.request)
+        if self.answer is not False:
+            state.reject(self.item, rejection_message=verdict.told)
+
+    async def _request(self, bridge: Bridge) -> str | None:
+        """The call's request, as it was edited last; None if it cannot be said."""
+        try:
+            looked = await bridge.apreview(self.call)
+            if looked.approval_id is None:
+                return None
+            return (await bridge.guard.aapproval(looked.approval_id, newest=True)).approval_id
+        except GatewayUnavailable:
+            return None
+
+    async def _approved(self) -> _Verdict:
+        # What whoever made the tool wants to be asked themselves is not for the gateway to answer.
+        own = await self.tool.own_policy(self.context, self.arguments or {}, self.call_id)
+        return _Verdict(approved=not own)
+
+    def _refused(self, bridge: Bridge, why: str) -> _Verdict:
+        error = ActionDenied(action=bridge.action_of(self.call), agent_id="", reason=why)
+        return _Verdict(refused=why, told=bridge.refusal(error))
+
+
+async def _tool(item: ToolApprovalItem, context: RunContextWrapper[Any]) -> GuardedTool | None:
+    agent: object = item.agent
+    if not isinstance(agent, Agent) or getattr(agent, "guarding", None) is None:
+        raise ConfigurationError(
+            f"the state is of agent {getattr(agent, 'name', None)!r}, which is not guarded; "
+            "load it with what guard_agent returned"
+        )
+    for tool in await agent.get_all_tools(context):
+        if isinstance(tool, FunctionTool) and tool.name == item.tool_name:
+            return tool.on_invoke_tool if isinstance(tool.on_invoke_tool, GuardedTool) else None
+    return None

@@ -1,0 +1,253 @@
+"""One tool of an agent of the OpenAI Agents SDK, guarded."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import copy
+import inspect
+import json
+import math
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from agents import FunctionTool, RunContextWrapper
+from agents.tool_context import ToolContext
+
+from toolgate import ApprovalPending, GuardError, is_guarded
+from toolgate_integrations._naming import normalize_id
+from toolgate_integrations.base import Bridge, InvalidArgumentsError, ToolCall
+from toolgate_integrations.openai_agents.internals import (
+    Seen,
+    agent_of,
+    function_of,
+    pauses_inside,
+    refusing,
+    remote_of,
+    schema_of,
+    watched,
+)
+
+__all__ = ["UNREADABLE", "GuardedTool", "guarded_tool"]
+
+T = TypeVar("T")
+
+
+class RunBridge(Bridge):
+    """Carries out the calls of runs that are paused and resumed from outside."""
+
+    async def agoes_on(
+        self,
+        call: ToolCall,
+        tool: Callable[[dict[str, Any]], Awaitable[T]],
+        failed: Callable[[T], str | None] = lambda _: None,
+        pauses: tuple[type[BaseException], ...] = (),
+    ) -> T:
+        """As `arun`, for a call that paused inside: what passed by an approval goes on by it, and is not asked again.
+
+        Only what the gateway says it let through does: all else, also what was forbidden since, is asked as ever.
+        """
+        looked = await self.apreview(call)
+        # One answer: what two of them seem to say together may have changed in between.
+        if not looked.already_used:
+            return await self.arun(call, tool, failed, pauses)
+        with self.acting(call, pauses):
+            action, call_id = self.action_of(call), normalize_id(call.call_id)
+            record = partial(self.guard.record, action, call_id=call_id)
+            try:
+                answer = await tool(dict(call.arguments))
+            except pauses:
+                raise
+            except BaseException as error:
+                record("failed", {**call.arguments, "error": type(error).__name__})
+                raise
+            why = failed(answer)
+            record(
+                "success" if why is None else "failed", {**call.arguments, **({"error": why} if why else {})}
+            )
+            return answer
+
+
+UNREADABLE: Final = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."
+
+
+class _PausedError(Exception):
+    """An agent as a tool stopped for a person: it is called again when they have decided."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__("the agent stopped for a person")
+        self.answer = answer
+
+
+class GuardedTool:
+    """What invokes a guarded tool.
+
+    Attributes:
+        tool: The tool as it was.
+        agent_name: The agent whose tool it is.
+        pauses: Whether the run pauses for a held call.
+    """
+
+    def __init__(self, tool: FunctionTool, agent_name: str, bridge: RunBridge) -> None:
+        self.tool = tool
+        self.agent_name = agent_name
+        self._bridge = bridge
+        # A copy: the SDK's handling of errors belongs to the tool it is bound to.
+        self._inner = copy.copy(tool)
+        self._is_agent = agent_of(tool) is not None
+        self._function = function_of(tool)
+        self._schema = schema_of(tool)
+        self._remote = remote_of(tool)
+        # What a function that is guarded itself would ask only its own call knows: its holds cannot pause the run.
+        asks_itself = is_guarded(self._function)
+        self.pauses = bridge.on_hold == "pause" and not asks_itself
+        self._named = bridge.names_calls and not asks_itself
+
+    async def __call__(self, context: ToolContext[Any], text: str) -> Any:
+        """Ask, let the tool run, record; what is refused is told to the model."""
+        arguments = read(text)
+        if arguments is None:
+            await self._bridge.areject(
+                self.unread_call(context.tool_call_id), "the arguments are not a JSON object"
+            )
+            return UNREADABLE
+        seen, outside = Seen(), contextvars.copy_context()
+        try:
+            call = self.call(arguments, context.tool_call_id)
+        except InvalidArgumentsError as error:
+            return await refusing(self._inner, error.__cause__)(context, text)
+
+        async def run(approved: dict[str, Any]) -> Any:
+            # Never the model's text: a tool could read it otherwise, such as a number with more digits.
+            given = json.dumps(sent := call.to_send(approved))
+            if sent != arguments:
+                context.tool_arguments = given
+            answer = await self._run(context, given, seen, outside)
+            if self._is_agent and pauses_inside(context):
+                raise _PausedError(answer)
+            return answer
+
+        continued = self._is_agent and pauses_inside(context)
+        carry_out = self._bridge.agoes_on if continued else self._bridge.arun
+        try:
+            answer = await carry_out(call, run, lambda _: seen.why, (_PausedError,))
+        except _PausedError as paused:
+            return paused.answer
+        except GuardError as error:
+            return self._refusal(error)
+        # A function that is guarded itself is refused inside, where the SDK makes a text of every error.
+        return self._refusal(seen.error) if isinstance(seen.error, GuardError) else answer
+
+    def call(self, arguments: Mapping[str, Any], call_id: str | None) -> ToolCall:
+        """Return the call, with the arguments that the tool's function receives.
+
+        Raises:
+            InvalidArgumentsError: The tool's validation refuses them.
+        """
+        server, name = self._remote or (None, self.tool.name)
+        # The model's ids of calls are unique in a program, and the SDK has no id of a run.
+        received = self._bridge.received.of(name, arguments, self._schema, "", call_id)
+        return ToolCall(
+            name,
+            received.values,
+            # A model that is told to ask again does so by another id.
+            call_id=call_id if self._named else None,
+            agent=self.agent_name,
+            function=self._function,
+            server=server,
+            received=received,
+        )
+
+    def unread_call(self, call_id: str | None) -> ToolCall:
+        """Return a call without arguments, for the log entry about arguments that cannot be read."""
+        server, name = self._remote or (None, self.tool.name)
+        named = call_id if self._named else None
+        return ToolCall(
+            name, {}, call_id=named, agent=self.agent_name, function=self._function, server=server
+        )
+
+    async def needs_approval(
+        self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
+    ) -> bool:
+        """Whether the run is to pause for a call; asks the person, if nobody was asked."""
+        try:
+            if await self._bridge.afind_pending(self.call(arguments, call_id)) is not None:
+                return True
+        except InvalidArgumentsError:
+            # The SDK tells the model when it is invoked.
+            return False
+        except GuardError:
+            # Asked again when it is invoked: there the model can be told.
+            return False
+        return await self.own_policy(context, arguments, call_id)
+
+    async def own_policy(
+        self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
+    ) -> bool:
+        """Whether the tool was made to pause by whoever made it, whatever the gateway says."""
+        policy = self.tool.needs_approval
+        answer = policy(context, arguments, call_id) if callable(policy) else policy
+        return bool(await answer if inspect.isawaitable(answer) else answer)
+
+    def _refusal(self, error: GuardError) -> str:
+        if isinstance(error, ApprovalPending) and self.pauses:
+            return (
+                f"Not done: still pending, approval {error.approval_id}. Only the gateway's decision counts, and "
+                f"nobody has decided there about {error.action!r}. Asking again makes a new request."
+            )
+        return self._bridge.refusal(error)
+
+    async def _run(
+        self, context: ToolContext[Any], text: str, seen: Seen, outside: contextvars.Context
+    ) -> Any:
+        running = watched(self._inner, seen)(context, text)
+        if not self._is_agent:
+            return await running
+        # The tools of an agent are no part of this call: they act for themselves, after a pause as before it.
+        return await asyncio.create_task(_awaited(running), context=outside)
+
+
+def guarded_tool(tool: FunctionTool, agent_name: str, bridge: RunBridge) -> FunctionTool:
+    """A copy of a tool whose every call is asked for."""
+    guarded = copy.copy(tool)
+    invoker = GuardedTool(tool, agent_name, bridge)
+    guarded.on_invoke_tool = invoker
+    if invoker.pauses:
+        guarded.needs_approval = invoker.needs_approval
+    return guarded
+
+
+def read(text: str | None) -> dict[str, Any] | None:
+    """Return the arguments in a model's text; None if it is not a JSON object that every reader understands alike."""
+    try:
+        found = json.loads(
+            text or "{}", object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
+        )
+        # A lone surrogate cannot be sent.
+        json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        raise ValueError("a member occurs twice")
+    return found
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError("a number is too large")
+    return number
+
+
+async def _awaited(running: Any) -> Any:
+    return await running
