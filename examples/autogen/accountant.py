@@ -97,7 +97,7 @@ async def run() -> str:
     agent = AssistantAgent(
         "accountant",
         Scripted(),
-        workbench=GuardedWorkbench([read_invoice, pay_invoice], agent_name="accountant"),
+        workbench=GuardedWorkbench([read_invoice, pay_invoice], agent="accountant"),
         max_tool_iterations=5,
     )
     result = await agent.run(task=TASK)

@@ -9,7 +9,7 @@ from typing import Any
 from agents import Agent, RunConfig, Runner, function_tool
 from agents.testing import ScriptedModel, assistant_message, function_call
 
-from toolgate_integrations.openai_agents import GuardedAgent, guard_agent, resume, settle
+from toolgate_integrations.openai_agents import GuardedAgent, aresume, guard_agent, settle
 
 TASK = (
     "Ask the clerk for the balance, pay 40 to Eve, and close the account 'old', each with one tool call and in one turn. "
@@ -52,7 +52,7 @@ async def go_on(agent: GuardedAgent, kept: str | None) -> tuple[str | None, list
     if kept is None:
         result = await Runner.run(agent, TASK, run_config=config)
     else:
-        result = await resume(agent, kept, run_config=config)
+        result = await aresume(agent, kept, run_config=config)
     if not result.interruptions:
         return None, [], str(result.final_output)
     settled = await settle(agent, result.to_state())

@@ -21,7 +21,7 @@ from semantic_kernel.contents import (
 )
 from semantic_kernel.functions import KernelArguments, kernel_function
 
-from toolgate_integrations.semantic_kernel import guard_kernel, resume, waiting
+from toolgate_integrations.semantic_kernel import aresume, guard_kernel, waiting
 
 INVOICES = {"INV-7": 120.5}
 
@@ -82,7 +82,7 @@ async def go_on(history: ChatHistory) -> tuple[str, ChatHistory]:
     arguments = KernelArguments(toolgate_run_id="INV-7")
     said = None if history.messages else "Read invoice INV-7, then pay it."
     # It asks the gateway again: nobody says here whether the payment is approved.
-    if await resume(kernel, history, arguments=arguments):
+    if await aresume(kernel, history, arguments=arguments):
         return "", history
     thread = ChatHistoryAgentThread(chat_history=history)
     response = await agent.get_response(said, thread=thread, arguments=arguments)

@@ -11,6 +11,7 @@ from typing import Any, Final, NoReturn
 from uuid import uuid4
 
 from toolgate import ConfigurationError, Guard, GuardError
+from toolgate._logging import warn_renamed
 from toolgate_integrations._arguments import Received, receive
 from toolgate_integrations._options import OnHoldWithoutPause
 from toolgate_integrations.base import (
@@ -162,11 +163,12 @@ class GuardedWorkbench(Workbench):
         guard: The guard; None for the guard that is configured by the environment.
         tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
         agents: Agent ids by the names of the agents.
-        agent_name: The name of the agent that has the workbench; None takes the agent of the team whose turn it is.
+        agent: Name of the agent that has the workbench; None for the agent of the team whose turn it is.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
         hold_timeout: Seconds to wait, after which the model reads that the call waits; None waits as long as it
             takes.
+        agent_name: Deprecated name of `agent`.
 
     Raises:
         ConfigurationError: An argument is wrong.
@@ -181,9 +183,10 @@ class GuardedWorkbench(Workbench):
         *,
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
-        agent_name: str | None = None,
+        agent: str | None = None,
         on_hold: OnHoldWithoutPause = "wait",
         hold_timeout: float | None = None,
+        agent_name: str | None = None,
     ) -> None:
         if isinstance(workbench, GuardedWorkbench):
             raise ConfigurationError(
@@ -193,7 +196,9 @@ class GuardedWorkbench(Workbench):
             guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout
         )
         self._workbench = workbench_of(workbench)
-        self._agent_name = agent_name
+        if agent_name is not None:
+            warn_renamed("agent_name", "agent")
+        self._agent_name = agent_name if agent is None else agent
         # Told that it waits, a model calls again: by another id, for which the approval would be of no use.
         self._names_calls = self._bridge.names_calls
         # Ids of calls are a model client's own count sometimes, which begins anew in each process.

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from toolgate import (
@@ -331,7 +331,8 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
             call, turn = self._call(request, coroutine=coroutine), turn_of(request.runtime.config)
         except InvalidArgumentsError:
             # The framework's own error reaches the model.
-            return (yield from invoke(lambda: handler(_refusing(request))))
+            refused: Answer = yield from invoke(lambda: handler(_refusing(request)))
+            return refused
         if turn is not None and (why := turn.find_rejection(request.tool_call["id"])) is not None:
             yield from self._bridge.reject_steps(call, why)
             return _message(request, _REJECTED.format(why).strip())
@@ -368,8 +369,9 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
                 if is_used:
                     turn.take_answers()
             called = {**request.tool_call, "args": call.to_send(arguments)}
-            approved = request.override(tool_call=called)
-            return (yield from invoke(lambda: handler(approved)))
+            approved = request.override(tool_call=cast("Any", called))
+            answer: Answer = yield from invoke(lambda: handler(approved))
+            return answer
 
     @property
     def _pauses(self) -> tuple[type[BaseException], ...]:

@@ -11,6 +11,7 @@ from inspect import isasyncgen, isgenerator
 from typing import Any, Final
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate._logging import warn_renamed
 from toolgate_integrations._arguments import json_copy, with_signature_defaults
 from toolgate_integrations._options import OnHold, text_or_none, valid_rejections
 from toolgate_integrations.base import (
@@ -35,7 +36,7 @@ from semantic_kernel.contents import (
 from semantic_kernel.filters import AutoFunctionInvocationContext, FilterTypes, FunctionInvocationContext
 from semantic_kernel.functions import FunctionResult, KernelArguments, KernelFunctionFromMethod
 
-__all__ = ["guard_kernel", "resume", "waiting"]
+__all__ = ["aresume", "guard_kernel", "resume", "waiting"]
 
 #: names under which whoever runs an agent says, among its `KernelArguments`, which agent and which run it is
 AGENT: Final = "toolgate_agent"
@@ -302,7 +303,7 @@ def waiting(chat_history: ChatHistory) -> dict[str, str]:
     return {str(item.id): item.metadata[WAITING]["approval_id"] for _, _, item in _held(chat_history)}
 
 
-async def resume(
+async def aresume(
     kernel: Kernel,
     chat_history: ChatHistory,
     *,
@@ -352,6 +353,12 @@ async def resume(
     # Each in a task of its own, as the framework carries out the calls of a turn.
     await asyncio.gather(*(again(*each) for each in held))
     return waiting(chat_history)
+
+
+async def resume(*args: Any, **options: Any) -> dict[str, str]:
+    """Deprecated name of `aresume`."""
+    warn_renamed("resume", "aresume")
+    return await aresume(*args, **options)
 
 
 def _held(chat_history: ChatHistory) -> Iterator[tuple[ChatMessageContent, int, FunctionResultContent]]:

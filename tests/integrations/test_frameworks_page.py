@@ -52,7 +52,7 @@ def test_every_plugin_has_its_rows_and_its_page(page: str, identifier: str) -> N
 
 def test_pages_are_found_by_the_longest_name() -> None:
     """A harness of another way to run a framework leads to the framework's page."""
-    assert page_of("langchain-toolnode") == "langchain.md"
-    assert page_of("claude_agent_sdk") == "claude-agent-sdk.md"
-    assert page_of("fastmcp-proxy-handshake") == "mcp.md"
+    assert page_of("langchain-toolnode") == "frameworks/langchain.md"
+    assert page_of("claude_agent_sdk") == "frameworks/claude-agent-sdk.md"
+    assert page_of("fastmcp-proxy-handshake") == "frameworks/mcp.md"
     assert page_of("claude-code") == "coding-agents.md"

@@ -23,8 +23,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             if "pause" in harness.holds
             and not {"test_rejected_in_the_framework", "test_replayed_after_a_restart"}
             & harness.cannot.keys()
-            # The hooks of the recipe keep no approval id with the run, so a state from before a rejection asks again.
-            and not (harness.name.startswith("recipe") and "every_worker" in metafunc.function.__name__)
         ],
     )
 

@@ -54,9 +54,7 @@ async def test_refused_api_key_ends_the_run(
     assert "refuses the API key" in _texts(run.exception())
     assert scene.ran == []
     logged = [each for each in caplog.records if each.name == "toolgate" and each.levelno == logging.ERROR]
-    # The hook of the recipe is the reader's own, and logs nothing.
-    own = harness.name.startswith("recipe")
-    assert ["TOOLGATE_API_KEY" in each.getMessage() for each in logged] == ([] if own else [True])
+    assert ["TOOLGATE_API_KEY" in each.getMessage() for each in logged] == [True]
 
 
 def _texts(error: BaseException | None) -> str:

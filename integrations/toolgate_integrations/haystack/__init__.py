@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, Self, TypeAlias
 
 from toolgate import ApprovalPending, ConfigurationError, Guard
+from toolgate._logging import warn_renamed
 from toolgate_integrations._naming import function_of
 from toolgate_integrations._options import OnHold, text_or_none
 from toolgate_integrations.base import Bridge, SignatureSchema, ToolActions, describe_pending, require
@@ -35,6 +36,7 @@ __all__ = [
     "GuardHook",
     "HeldCall",
     "RecordHook",
+    "aresume",
     "guard_hooks",
     "held_calls",
     "resume",
@@ -341,7 +343,7 @@ def resume(
     return dict(again.agent.run(**again.given))
 
 
-async def resume_async(
+async def aresume(
     agent: Agent, messages: Sequence[ChatMessage], decisions: Decisions = (), **given: Any
 ) -> dict[str, Any]:
     """As `resume`, by `Agent.run_async`."""
@@ -349,6 +351,12 @@ async def resume_async(
     for no in again.rejected:
         await again.bridge.areject(*no)
     return dict(await again.agent.run_async(**again.given))
+
+
+async def resume_async(*args: Any, **options: Any) -> dict[str, Any]:
+    """Deprecated name of `aresume`."""
+    warn_renamed("resume_async", "aresume")
+    return await aresume(*args, **options)
 
 
 class _Again:

@@ -18,12 +18,22 @@ import agents as sdk
 from agents import Agent, FunctionTool, Handoff, RunContextWrapper, Tool
 
 from toolgate_integrations.openai_agents.internals import agent_of, run_by
-from toolgate_integrations.openai_agents.resume import Settled, resume, resume_streamed, resume_sync, settle
+from toolgate_integrations.openai_agents.resume import (
+    Settled,
+    aresume,
+    aresume_streamed,
+    resume,
+    resume_streamed,
+    resume_sync,
+    settle,
+)
 from toolgate_integrations.openai_agents.tools import GuardedTool, RunBridge, guarded_tool
 
 __all__ = [
     "GuardedAgent",
     "Settled",
+    "aresume",
+    "aresume_streamed",
     "guard_agent",
     "resume",
     "resume_streamed",

@@ -13,10 +13,19 @@ from agents.items import ToolApprovalItem
 from agents.result import RunResultStreaming
 
 from toolgate import ActionDenied, ApprovalPending, ConfigurationError, GatewayUnavailable
+from toolgate._logging import warn_renamed
 from toolgate_integrations.base import Bridge, InvalidArgumentsError, ToolCall
 from toolgate_integrations.openai_agents.tools import UNREADABLE, GuardedTool, read
 
-__all__ = ["Settled", "resume", "resume_streamed", "resume_sync", "settle"]
+__all__ = [
+    "Settled",
+    "aresume",
+    "aresume_streamed",
+    "resume",
+    "resume_streamed",
+    "resume_sync",
+    "settle",
+]
 
 if TYPE_CHECKING:
     from toolgate_integrations.openai_agents import GuardedAgent
@@ -68,30 +77,42 @@ async def settle(agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[
     return Settled(state, waiting)
 
 
-async def resume(
+async def aresume(
     agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[str, Any], **options: Any
 ) -> RunResult:
-    """Go on with a paused run by the gateway's decisions; what nobody has decided pauses it again.
+    """Resume a paused run with the gateway's decisions; a call that is still pending pauses it again.
 
     Args:
-        agent: The guarded agent that the run began with.
-        state: `result.to_state()`, or that as text or as JSON, from any process.
-        **options: For `Runner.run`.
+        agent: The guarded agent with which the run began.
+        state: `result.to_state()`, or this state as text or as JSON, from any process.
+        **options: Options of `Runner.run`.
 
     Raises:
-        ApprovalPending: A call was approved in the state, and nobody has decided about it at the gateway.
-        GatewayUnavailable: No gateway answered; the state is as it was.
-        ConfigurationError: The state is not one of a guarded agent.
+        ApprovalPending: A call was approved in the state, and its approval request is pending at the gateway.
+        GatewayUnavailable: No gateway responded; the state has not changed.
+        ConfigurationError: It is not the state of a guarded agent.
     """
     return await Runner.run(agent, (await settle(agent, state)).state, **options)
 
 
-def resume_sync(
-    agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[str, Any], **options: Any
-) -> RunResult:
-    """As `resume`, where no event loop runs."""
-    settled = _default_loop().run_until_complete(settle(agent, state))
-    return Runner.run_sync(agent, settled.state, **options)
+def resume(agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[str, Any], **options: Any) -> Any:
+    """Resume a paused run like `aresume`, where no event loop runs; returns a `RunResult`.
+
+    On an event loop, where `resume` was asynchronous until 0.1, it returns an awaitable, and warns.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        settled = _default_loop().run_until_complete(settle(agent, state))
+        return Runner.run_sync(agent, settled.state, **options)
+    warn_renamed("await resume(…)", "await aresume(…)")
+    return aresume(agent, state, **options)
+
+
+def resume_sync(*args: Any, **options: Any) -> Any:
+    """Deprecated name of `resume`."""
+    warn_renamed("resume_sync", "resume")
+    return resume(*args, **options)
 
 
 def _default_loop() -> asyncio.AbstractEventLoop:
@@ -110,11 +131,17 @@ def _default_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-async def resume_streamed(
+async def aresume_streamed(
     agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[str, Any], **options: Any
 ) -> RunResultStreaming:
-    """As `resume`; returns what `Runner.run_streamed` does."""
+    """Resume a paused run like `aresume`, and return the result of `Runner.run_streamed`."""
     return Runner.run_streamed(agent, (await settle(agent, state)).state, **options)
+
+
+async def resume_streamed(*args: Any, **options: Any) -> RunResultStreaming:
+    """Deprecated name of `aresume_streamed`."""
+    warn_renamed("resume_streamed", "aresume_streamed")
+    return await aresume_streamed(*args, **options)
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ async def test_functions_that_are_guarded_themselves_ask_once_and_for_their_agen
         return scene.look(what)
 
     result = await made(
-        scene, [LOOK], tools=wrapped([look]), agents={"treasurer": other}, agent_name="treasurer"
+        scene, [LOOK], tools=wrapped([look]), agents={"treasurer": other}, agent="treasurer"
     ).run(task="go")
     assert read(result.messages) == {"call-look": "seen sky"}
     assert scene.logged() == [("look", "success")]

@@ -5,9 +5,9 @@ from support.readme import blocks
 
 def test_the_page_runs() -> None:
     """Every block of the documentation's page is Python that makes what it shows."""
-    shown = blocks("docs/mcp.md", "python")
+    shown = blocks("docs/frameworks/mcp.md", "python")
     assert len(shown) == 3
     for block in shown:
         made: dict[str, object] = {}
-        exec(compile(block, "docs/mcp.md", "exec"), made)
+        exec(compile(block, "docs/frameworks/mcp.md", "exec"), made)
         assert {"server", "proxy"} & set(made)

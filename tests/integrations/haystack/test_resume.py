@@ -16,7 +16,7 @@ from support.frameworks.harness import Call, Scene
 from support.frameworks.haystack import called, read, stored, tools_of
 
 from toolgate import ConfigurationError
-from toolgate_integrations.haystack import STOPPED, guard_hooks, held_calls, resume, resume_async
+from toolgate_integrations.haystack import STOPPED, aresume, guard_hooks, held_calls, resume
 
 LOOK = Call("look", {"what": "sky"}, "call-look")
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")
@@ -24,7 +24,7 @@ MORE = Call("pay", {"to": "ann", "amount": 70}, "call-more")
 GO = [ChatMessage.from_user("go")]
 
 
-def agent(scene: Scene, *said: Any, on_hold: Any = "stop", **options: Any) -> Agent:
+def agent(scene: Scene, *said: Any, on_hold: Any = "pause", **options: Any) -> Agent:
     """A guarded agent whose model says these things, then "done"."""
     given = {"tools": tools_of(scene), "hooks": guard_hooks(scene.guard, on_hold=on_hold), **options}
     return Agent(chat_generator=MockChatGenerator(responses=[*said, "done"]), **given)
@@ -54,7 +54,7 @@ async def test_some_are_rejected_and_some_go_on(scene: Scene) -> None:
     pay, more = held_calls(first["messages"])
     scene.approve(more.approval_id)
     no = ToolExecutionDecision("pay", execute=False, tool_call_id="call-pay")
-    last = await resume_async(agent(scene), stored(first["messages"]), [no])
+    last = await aresume(agent(scene), stored(first["messages"]), [no])
     assert scene.ran == [("pay", "ann", 70)]
     assert scene.status(pay.approval_id) == "cancelled"
     assert "rejected" in read(last["messages"])["call-pay"]
@@ -181,6 +181,6 @@ async def test_resumed_twice_at_once(scene: Scene) -> None:
     first = await agent(scene, called(PAY)).run_async(GO)
     scene.approve(held_calls(first["messages"])[0].approval_id)
     kept = stored(first["messages"])
-    await asyncio.gather(*(resume_async(agent(scene), kept) for _ in range(3)))
-    await resume_async(agent(scene), kept)
+    await asyncio.gather(*(aresume(agent(scene), kept) for _ in range(3)))
+    await aresume(agent(scene), kept)
     assert scene.ran == [("pay", "eve", 40)]

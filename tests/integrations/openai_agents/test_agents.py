@@ -12,7 +12,7 @@ from support.frameworks.harness import Scene
 from support.frameworks.openai_agents import Scripted, called, outputs, said
 
 from toolgate import ConfigurationError
-from toolgate_integrations.openai_agents import GuardedAgent, guard_agent, resume
+from toolgate_integrations.openai_agents import GuardedAgent, aresume, guard_agent
 
 LOOK = called("look", {"what": "sky"}, "call-look")
 DROP = called("drop", {"table": "users"}, "call-drop")
@@ -65,11 +65,11 @@ async def test_a_paused_run_of_who_was_handed_off_to(scene: Scene) -> None:
     again = made()
     inner: Any = again.handoffs[0]
     inner.model.turns.clear()
-    result = await resume(again, state)
+    result = await aresume(again, state)
     assert [each.call_id for each in result.interruptions] == ["call-pay"]
     (request,) = scene.owner.http.get("/api/approvals").json()
     scene.approve(request["id"])
-    result = await resume(again, result.to_state().to_json())
+    result = await aresume(again, result.to_state().to_json())
     assert scene.ran == [("pay", "eve", 40)]
     assert result.final_output == "done"
 
@@ -103,7 +103,7 @@ async def test_an_agent_as_a_tool_that_pauses(scene: Scene, outer_is_held: bool,
     if outer_is_held:
         assert [each.call_id for each in result.interruptions] == [call_id]
         scene.approve(scene.owner.http.get("/api/approvals").json()[0]["id"])
-        result = await resume(agent, result.to_state())
+        result = await aresume(agent, result.to_state())
     assert [each.call_id for each in result.interruptions] == ["call-pay"]
     assert scene.ran == []
     (request,) = [
@@ -114,7 +114,7 @@ async def test_an_agent_as_a_tool_that_pauses(scene: Scene, outer_is_held: bool,
     else:
         scene.deny(request["id"], "not eve")
     fresh = boss(scene, clerk(scene, [said("well")]))
-    result = await resume(fresh, result.to_state().to_string())
+    result = await aresume(fresh, result.to_state().to_string())
     assert outputs(result)[call_id] == "well"
     assert scene.ran == ([("pay", "eve", 40)] if end == "approve" else [])
     logged = scene.logged()
@@ -133,7 +133,7 @@ async def test_inner_agents_act_by_their_own_ids_before_and_after_a_pause(scene:
     result = await Runner.run(agent, "go")
     (request,) = scene.owner.http.get("/api/approvals").json()
     scene.approve(request["id"])
-    await resume(agent, result.to_state())
+    await aresume(agent, result.to_state())
     assert scene.ran == [("pay", "eve", 40)]
     assert actors(scene) == [
         ("bot", "pay", "pending"),
@@ -208,7 +208,7 @@ async def test_tools_of_an_mcp_server(scene: Scene, prefixed: bool) -> None:
         (request,) = scene.owner.http.get("/api/approvals").json()
         assert request["action"] == "bank.pay"
         scene.approve(request["id"])
-        read = outputs(await resume(agent, result.to_state()))
+        read = outputs(await aresume(agent, result.to_state()))
     assert "seen sky" in read["call-look"], scene.owner.entries()
     assert "paid 40 to eve" in read["call-pay"]
     assert "Error executing tool burn" in read["call-burn"]

@@ -12,7 +12,7 @@ from support.frameworks.openai_agents import Scripted, called, outputs
 from support.gateway import LiveGateway
 
 from toolgate import ApprovalPending, ConfigurationError, GatewayUnavailable
-from toolgate_integrations.openai_agents import GuardedAgent, guard_agent, resume, settle
+from toolgate_integrations.openai_agents import GuardedAgent, aresume, guard_agent, settle
 
 PAY = called("pay", {"to": "eve", "amount": 40}, "call-pay")
 MORE = called("pay", {"to": "ann", "amount": 70}, "call-more")
@@ -46,10 +46,10 @@ async def test_resume_refuses_what_only_the_framework_approved(scene: Scene) -> 
     agent, state = await paused(scene, PAY)
     state.approve(state.get_interruptions()[0])
     with pytest.raises(ApprovalPending) as caught:
-        await resume(agent, state)
+        await aresume(agent, state)
     assert scene.ran == []
     scene.approve(caught.value.approval_id)
-    await resume(agent, state)
+    await aresume(agent, state)
     assert scene.ran == [("pay", "eve", 40)]
 
 
@@ -77,7 +77,7 @@ async def test_a_request_that_is_over(scene: Scene, how: str) -> None:
         scene.deny(approval_id, "no")
     text = state.to_string()
     for _ in range(2):
-        result = await resume(agent, text)
+        result = await aresume(agent, text)
         assert "Not done" in outputs(result)["call-pay"]
     assert scene.ran == []
     assert scene.requests() == 1
@@ -91,7 +91,7 @@ async def test_a_rejection_withdraws_what_an_approver_made_of_it(scene: Scene) -
     for item in state.get_interruptions():
         if item.call_id == "call-pay":
             state.reject(item, rejection_message="not today")
-    result = await resume(agent, state)
+    result = await aresume(agent, state)
     assert [each.call_id for each in result.interruptions] == ["call-more"]
     assert scene.status(waiting["call-pay"]) == "cancelled"
     assert scene.status(waiting["call-more"]) == "pending"
@@ -107,7 +107,7 @@ async def test_a_rejection_that_only_the_bare_runner_hears_of(scene: Scene) -> N
     await Runner.run(agent, await RunState.from_string(agent, text))
     assert scene.ran == []
     assert (scene.status(approval_id), scene.logged()) == ("pending", [("pay", "pending")])
-    await resume(agent, text)
+    await aresume(agent, text)
     assert scene.ran == []
     assert (scene.status(approval_id), scene.logged()) == (
         "cancelled",
@@ -124,11 +124,11 @@ async def test_an_outage_leaves_the_state_as_it_was(scene: Scene, live_gateway: 
     live_gateway.stop()
     try:
         with pytest.raises(GatewayUnavailable):
-            await resume(agent, state)
+            await aresume(agent, state)
     finally:
         live_gateway.start()
     assert state.to_string() == before
-    await resume(agent, state)
+    await aresume(agent, state)
     assert scene.ran == [("pay", "eve", 40)]
 
 
@@ -161,7 +161,7 @@ async def test_the_state_of_another_kind_of_agent(scene: Scene) -> None:
     bare = Agent("treasurer", tools=[function_tool(scene.pay)])
     foreign = await RunState.from_json(bare, state.to_json())
     with pytest.raises(ConfigurationError, match="'treasurer', which is not guarded"):
-        await resume(agent, foreign)
+        await aresume(agent, foreign)
     assert scene.ran == []
 
 

@@ -11,7 +11,7 @@ from support.frameworks.harness import Scene
 from support.frameworks.openai_agents import Scripted, called, outputs
 
 from toolgate import ConfigurationError
-from toolgate_integrations.openai_agents import GuardedAgent, guard_agent, resume
+from toolgate_integrations.openai_agents import GuardedAgent, aresume, guard_agent
 
 
 class Item(BaseModel):
@@ -64,7 +64,7 @@ async def test_arguments_the_sdk_would_hold_by_itself(
     if held:
         (request,) = scene.owner.http.get("/api/approvals").json()
         scene.approve(request["id"])
-        result = await resume(agent, result.to_state())
+        result = await aresume(agent, result.to_state())
     assert outputs(result) == {"call-1": told}
 
 
@@ -88,7 +88,7 @@ async def test_arguments_nobody_can_read(scene: Scene, text: str, on_hold: Any) 
     )
     result = await Runner.run(agent, "go")
     if result.interruptions:
-        result = await resume(agent, result.to_state())
+        result = await aresume(agent, result.to_state())
     assert scene.ran == []
     assert "not a JSON object" in outputs(result)["call-1"]
     assert result.final_output == "done"
@@ -166,12 +166,12 @@ async def test_whoever_made_the_tool_is_asked_as_well(scene: Scene) -> None:
     """A tool's own `needs_approval` still pauses the run, and the gateway's yes does not answer it."""
     tool = function_tool(scene.look, needs_approval=True)
     agent = agent_of(scene, called("look", {"what": "sky"}, "call-1"), tools=[tool])
-    result = await resume(agent, (await Runner.run(agent, "go")).to_state())
+    result = await aresume(agent, (await Runner.run(agent, "go")).to_state())
     assert scene.ran == []
     (item,) = result.interruptions
     state = result.to_state()
     state.approve(item)
-    await resume(agent, state)
+    await aresume(agent, state)
     assert scene.ran == [("look", "sky")]
     assert scene.logged() == [("look", "success")]
 

@@ -8,23 +8,14 @@ from typing import Any
 import pytest
 from support.frameworks.harness import Scene
 from support.frameworks.invented import Answer, Hooks, Loop, Pause, ToolCall
-from support.frameworks.recipe import around, between, made
+from support.frameworks.recipe import around, between
 from support.waiting import eventually, until
-
-from toolgate import ConfigurationError
 
 LOOK = ToolCall("look", {"what": "sky"}, "call-look")
 PAY = ToolCall("pay", {"to": "eve", "amount": 40}, "call-pay")
 BURN = ToolCall("burn", {"what": "water"}, "call-burn")
 
 both = pytest.mark.parametrize("hooks", [around, between])
-
-
-def hooks_of(scene: Scene, name: str) -> Hooks:
-    hook = made()[name](scene.guard, {"treasurer": scene.agent_id})
-    if name.endswith("Callbacks"):
-        return Hooks(before=hook.before, after=hook.after)
-    return Hooks(around=hook.around, aaround=hook.aaround)
 
 
 def ran_with(scene: Scene, hooks: Hooks, *calls: ToolCall, **habits: bool) -> Loop:
@@ -38,10 +29,10 @@ def waiting(scene: Scene) -> Any:
     return found and found[0]["id"]
 
 
-@pytest.mark.parametrize("hook", ["WaitingHook", "WaitingCallbacks"])
-def test_waiting_in_the_hook(scene: Scene, hook: str) -> None:
+@both
+def test_waiting_in_the_hook(scene: Scene, hooks: Callable[..., Hooks]) -> None:
     """Where the framework has no pause the call waits for the person, beside others that do not."""
-    loop = Loop(dict(scene.tools), hooks_of(scene, hook), [[PAY, LOOK]])
+    loop = Loop(dict(scene.tools), hooks(scene, on_hold="wait"), [[PAY, LOOK]])
     running = threading.Thread(target=loop.run)
     running.start()
     scene.approve(until(lambda: waiting(scene)))
@@ -52,7 +43,7 @@ def test_waiting_in_the_hook(scene: Scene, hook: str) -> None:
 
 async def test_waiting_in_an_asynchronous_hook(scene: Scene) -> None:
     """The same, and the loop goes on meanwhile."""
-    loop = Loop(dict(scene.tools), hooks_of(scene, "WaitingHook"), [[PAY]])
+    loop = Loop(dict(scene.tools), around(scene, on_hold="wait"), [[PAY]])
     running = asyncio.create_task(loop.arun())
     scene.deny(await eventually(lambda: asyncio.to_thread(waiting, scene)), "not eve")
     await running
@@ -60,33 +51,32 @@ async def test_waiting_in_an_asynchronous_hook(scene: Scene) -> None:
     assert "not eve" in loop.read["call-pay"]
 
 
-@pytest.mark.parametrize("hook", ["WaitingHook", "WaitingCallbacks"])
-def test_waiting_in_vain(scene: Scene, hook: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@both
+def test_waiting_in_vain(scene: Scene, hooks: Callable[..., Hooks]) -> None:
     """When the time is over the model is told: a pause would be lost on a framework that has none."""
-    monkeypatch.setattr(made()[hook], "holding", {"on_hold": "wait", "hold_timeout": 0.2})
-    loop = ran_with(scene, hooks_of(scene, hook), PAY)
+    loop = ran_with(scene, hooks(scene, on_hold="wait", hold_timeout=0.2), PAY)
     assert (scene.ran, loop.paused, loop.text) == ([], {}, "done")
     assert "waits for a person" in loop.read["call-pay"]
 
 
-@pytest.mark.parametrize("hook", ["TellingHook", "TellingCallbacks"])
-def test_telling_the_model_to_ask_again(scene: Scene, hook: str) -> None:
+@both
+def test_telling_the_model_to_ask_again(scene: Scene, hooks: Callable[..., Hooks]) -> None:
     """The model reads that it waits; asked again by another id, once approved, it passes once; denials are not cached."""
-    loop = ran_with(scene, hooks_of(scene, hook), PAY, caches=True)
+    loop = ran_with(scene, hooks(scene, on_hold="notify_model"), PAY, caches=True)
     assert (loop.paused, loop.text) == ({}, "done")
     assert "waits for a person" in loop.read["call-pay"]
     scene.approve(waiting(scene))
     loop.turns = [[ToolCall("pay", PAY.arguments, "call-again")]]
     loop.run()
     assert loop.read["call-again"] == "paid 40 to eve"
-    loop = ran_with(scene, hooks_of(scene, hook), PAY)
+    loop = ran_with(scene, hooks(scene, on_hold="notify_model"), PAY)
     assert "waits for a person" in loop.read["call-pay"]
     assert scene.ran == [("pay", "eve", 40)]
     assert scene.requests() == 2
 
 
 @both
-def test_an_error_that_is_an_answer_is_a_failure(scene: Scene, hooks: Callable[[Scene], Hooks]) -> None:
+def test_an_error_that_is_an_answer_is_a_failure(scene: Scene, hooks: Callable[..., Hooks]) -> None:
     """The model reads what the framework says, and the log does not say success."""
     loop = ran_with(scene, hooks(scene), BURN, tells_errors=True)
     assert loop.read["call-burn"] == "error: water does not burn"
@@ -94,7 +84,7 @@ def test_an_error_that_is_an_answer_is_a_failure(scene: Scene, hooks: Callable[[
 
 
 @both
-def test_a_tool_that_pauses_by_itself_has_not_failed(scene: Scene, hooks: Callable[[Scene], Hooks]) -> None:
+def test_a_tool_that_pauses_by_itself_has_not_failed(scene: Scene, hooks: Callable[..., Hooks]) -> None:
     """The framework comes back to it, and the tool then runs to its end."""
     asked: list[str] = []
 
@@ -113,22 +103,22 @@ def test_a_tool_that_pauses_by_itself_has_not_failed(scene: Scene, hooks: Callab
 
 
 @both
-def test_each_agent_acts_as_itself(scene: Scene, hooks: Callable[[Scene], Hooks]) -> None:
-    """Whom the gateway hears of is whom the page's mapping names; one that it does not know runs nothing."""
+def test_each_agent_acts_as_itself(scene: Scene, hooks: Callable[..., Hooks]) -> None:
+    """The agents of the mapping act under their ids, all others as the guard's own agent."""
     clerk = scene.owner.agent("clerk")
     scene.owner.permit(clerk, "tools.look")
     hung = hooks(scene)
     hook = (hung.around or hung.before).__self__  # type: ignore[union-attr]  # one of them is a method of the page's
-    hook.agents["clerk"] = clerk
+    hook.bridge._agents["clerk"] = clerk
     calls = [
         ToolCall("look", {"what": name}, name, agent=name) for name in ("clerk", "treasurer", "stranger")
     ]
     loop = ran_with(scene, hung, *calls)
-    assert sorted(scene.ran) == [("look", "clerk"), ("look", "treasurer")]
-    assert "KeyError" in loop.read["stranger"] or "'stranger'" in loop.read["stranger"]
+    assert sorted(scene.ran) == [("look", "clerk"), ("look", "stranger"), ("look", "treasurer")]
+    assert set(loop.read) == {"clerk", "treasurer", "stranger"}
     assert scene.guard.flush(30)
     entries = {each["context"]["what"]: each["agent_id"] for each in scene.owner.entries()}
-    assert entries == {"clerk": clerk, "treasurer": scene.agent_id}
+    assert entries == {"clerk": clerk, "treasurer": scene.agent_id, "stranger": scene.agent_id}
 
 
 @both
@@ -137,21 +127,26 @@ def test_each_agent_acts_as_itself(scene: Scene, hooks: Callable[[Scene], Hooks]
     [
         ToolCall("look", {"what": "sky"}, "i" * 300),
         ToolCall("look", {"what": "sky"}, "a line\nand another"),
-        ToolCall("look me up", {"what": "sky"}, "call-odd"),
     ],
 )
-def test_names_that_can_be_none_run_nothing(
-    scene: Scene, hooks: Callable[[Scene], Hooks], call: ToolCall
-) -> None:
-    """An id or action that the gateway does not take ends the run."""
-    with pytest.raises(ConfigurationError):
-        ran_with(scene, hooks(scene), call)
+def test_ids_of_any_form_are_sent(scene: Scene, hooks: Callable[..., Hooks], call: ToolCall) -> None:
+    """An id that the gateway does not accept is sent as its digest."""
+    ran_with(scene, hooks(scene), call)
+    assert scene.ran == [("look", "sky")]
+    assert scene.logged() == [("look", "success")]
+
+
+@both
+def test_a_tool_with_an_odd_name_is_blocked(scene: Scene, hooks: Callable[..., Hooks]) -> None:
+    """Its action is an escaped one, which nobody permitted."""
+    loop = ran_with(scene, hooks(scene), ToolCall("look me up", {"what": "sky"}, "call-odd"))
     assert scene.ran == []
+    assert "'tools.look%20me%20up' is blocked" in loop.read["call-odd"]
 
 
 @both
 def test_a_guard_that_fails_runs_nothing(
-    scene: Scene, hooks: Callable[[Scene], Hooks], monkeypatch: pytest.MonkeyPatch
+    scene: Scene, hooks: Callable[..., Hooks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever goes wrong in the hook, and wherever it is swallowed: the tool does not run."""
     hung = hooks(scene)

@@ -18,7 +18,7 @@ from support.frameworks.harness import Call, Scene
 from support.frameworks.semantic_kernel import arguments, asked, function, kernel, read
 
 from toolgate import ActionDenied, ApprovalPending, ConfigurationError
-from toolgate_integrations.semantic_kernel import guard_kernel, resume, waiting
+from toolgate_integrations.semantic_kernel import aresume, guard_kernel, waiting
 
 LOOK = Call("look", {"what": "sky"}, "call-look")
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")
@@ -109,7 +109,7 @@ async def test_arguments_are_asked_about_as_the_function_is_given_them(scene: Sc
     assert request["context"] == {"to": {"name": "eve"}, "amount": 40, "urgent": True}
     edit = {"to": {"name": "ann"}, "amount": 25, "urgent": False}
     scene.approve(request["id"], context=edit)
-    assert await resume(paying, history, arguments=arguments()) == {}
+    assert await aresume(paying, history, arguments=arguments()) == {}
     assert given == [(To(name="ann"), 25, False)]
 
 

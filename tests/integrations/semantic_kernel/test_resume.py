@@ -12,7 +12,7 @@ from support.frameworks.harness import Call, Scene
 from support.frameworks.semantic_kernel import arguments, asked, function, kernel, read
 
 from toolgate import ConfigurationError
-from toolgate_integrations.semantic_kernel import resume, waiting
+from toolgate_integrations.semantic_kernel import aresume, waiting
 
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")
 MORE = Call("pay", {"to": "ann", "amount": 70}, "call-more")
@@ -38,12 +38,12 @@ async def test_a_no_is_taken_as_it_is(scene: Scene) -> None:
     _, history = await asked(kernel(scene, [PAY, MORE]), ChatHistory())
     held, later, fresh = waiting(history), restored(history), kernel(scene)
     scene.approve(held["call-pay"])
-    still = await resume(fresh, later, arguments=arguments(), rejected={"call-pay": "not eve"})
+    still = await aresume(fresh, later, arguments=arguments(), rejected={"call-pay": "not eve"})
     assert still == {"call-more": held["call-more"]}
     assert read(later)["call-pay"] == "Not done: it was rejected. not eve"
     assert scene.status(held["call-pay"]) == "cancelled"
     scene.approve(held["call-more"])
-    assert await resume(fresh, later, arguments=arguments()) == {}
+    assert await aresume(fresh, later, arguments=arguments()) == {}
     text, _ = await asked(fresh, later, None)
     assert (text, scene.ran) == ("done", [("pay", "ann", 70)])
     assert scene.requests() == 2
@@ -62,8 +62,8 @@ async def test_what_has_run_is_kept_beside_what_fails(scene: Scene) -> None:
     _, history = await asked(both, ChatHistory())
     for approval_id in waiting(history).values():
         scene.approve(approval_id)
-    assert await resume(both, history, arguments=arguments()) == {}
-    assert await resume(both, history, arguments=arguments()) == {}
+    assert await aresume(both, history, arguments=arguments()) == {}
+    assert await aresume(both, history, arguments=arguments()) == {}
     assert scene.ran == [("pay", "eve", 40)]
     assert "no users" in read(history)["call-drop"]
     assert scene.logged().count(("pay", "success")) == 1
@@ -87,7 +87,7 @@ async def test_a_guarded_function_is_asked_once(scene: Scene, rejected: dict[str
     fresh = kernel(scene, functions=[pay])
     if not rejected:
         scene.approve(request["id"])
-    assert await resume(fresh, history, arguments=arguments(), rejected=rejected) == {}
+    assert await aresume(fresh, history, arguments=arguments(), rejected=rejected) == {}
     assert ran == ([] if rejected else [("eve", 40)])
     assert scene.status(request["id"]) == ("cancelled" if rejected else "consumed")
     assert scene.requests() == 1
@@ -109,7 +109,7 @@ async def test_a_guarded_step_inside_a_function(scene: Scene) -> None:
     looking = kernel(scene, [Call("look", {"what": "sky"}, "call-look")], functions=[look])
     _, history = await asked(looking, ChatHistory())
     scene.approve(waiting(history)["call-look"])
-    assert await resume(looking, history, arguments=arguments()) == {}
+    assert await aresume(looking, history, arguments=arguments()) == {}
     assert (scene.ran, read(history)) == ([("transfer", "sky")], {"call-look": "transferred"})
     assert [each for each in scene.logged() if each[0] == "look"] == [
         ("look", "pending"),
@@ -122,12 +122,12 @@ async def test_what_does_not_fit_is_refused(scene: Scene) -> None:
     _, history = await asked(kernel(scene, [PAY]), ChatHistory())
     unguarded: Any = Kernel()
     with pytest.raises(ConfigurationError, match="not guarded"):
-        await resume(unguarded, history)
+        await aresume(unguarded, history)
     with pytest.raises(ConfigurationError, match="'call-more'"):
-        await resume(kernel(scene), history, rejected={"call-more": "no"})
+        await aresume(kernel(scene), history, rejected={"call-more": "no"})
     cut = ChatHistory(messages=history.messages[-1:])
     with pytest.raises(ConfigurationError, match="no call 'call-pay'"):
-        await resume(kernel(scene), cut, arguments=arguments())
+        await aresume(kernel(scene), cut, arguments=arguments())
     assert scene.ran == []
 
 
@@ -145,5 +145,5 @@ async def test_a_history_that_was_cut_carries_nothing_out(scene: Scene) -> None:
 
     fresh.add_filter(FilterTypes.AUTO_FUNCTION_INVOCATION, begin)
     with pytest.raises(ConfigurationError, match="no call 'call-more'"):
-        await resume(fresh, cut, arguments=arguments())
+        await aresume(fresh, cut, arguments=arguments())
     assert begun == []

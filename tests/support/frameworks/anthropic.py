@@ -11,7 +11,7 @@ from anthropic import Anthropic, AsyncAnthropic, beta_async_tool, beta_tool
 
 from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
 from support.frameworks.messages_api import MessagesAPI
-from toolgate_integrations.anthropic import AsyncGuardedRun, GuardedRun, guard_tools, resume, resume_async
+from toolgate_integrations.anthropic import AsyncGuardedRun, GuardedRun, aresume, guard_tools, resume
 
 ASKED = {"model": "claude-test", "max_tokens": 100}
 
@@ -93,7 +93,7 @@ class AnthropicSession:
         if self._mode == "sync":
             return await self._in_a_thread(lambda runner: resume(state, self._tools, runner, rejected=noes))
         async with self._async_client() as client:
-            run = await resume_async(state, self._tools, self._made(client), rejected=noes)
+            run = await aresume(state, self._tools, self._made(client), rejected=noes)
             return self._seen(run, await run.until_done())
 
     def restarted(self) -> "AnthropicSession":

@@ -16,7 +16,7 @@ from haystack.hooks.human_in_the_loop import ToolExecutionDecision
 from haystack.tools import Tool, create_tool_from_function
 
 from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
-from toolgate_integrations.haystack import guard_hooks, held_calls, resume, resume_async
+from toolgate_integrations.haystack import aresume, guard_hooks, held_calls, resume
 
 
 def tools_of(scene: Scene) -> list[Tool]:
@@ -76,7 +76,7 @@ class HaystackSession:
         ]
         if self._mode == "sync":
             return self._seen(await asyncio.to_thread(resume, self._agent(), self._messages, decisions))
-        return self._seen(await resume_async(self._agent(), self._messages, decisions))
+        return self._seen(await aresume(self._agent(), self._messages, decisions))
 
     def restarted(self) -> "HaystackSession":
         return HaystackSession(self._scene, self._mode, self._file, self._on_hold)

@@ -17,7 +17,7 @@ from openai.types.responses import (
 )
 
 from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
-from toolgate_integrations.openai_agents import guard_agent, resume, resume_streamed, resume_sync
+from toolgate_integrations.openai_agents import aresume, aresume_streamed, guard_agent, resume
 
 set_tracing_disabled(True)
 
@@ -117,10 +117,10 @@ class OpenAISession:
                 if only is None or item.call_id in only:
                     state.reject(item)
         if self._mode == "sync":
-            return self._seen(await in_sync(resume_sync, self.agent, state))
+            return self._seen(await in_sync(resume, self.agent, state))
         if self._mode == "async":
-            return self._seen(await resume(self.agent, state))
-        return await self._streamed(await resume_streamed(self.agent, state))
+            return self._seen(await aresume(self.agent, state))
+        return await self._streamed(await aresume_streamed(self.agent, state))
 
     def restarted(self) -> "OpenAISession":
         return OpenAISession(self._scene, self._mode, self._state)

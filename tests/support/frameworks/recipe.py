@@ -30,42 +30,38 @@ def made() -> dict[str, Any]:
     return space
 
 
-def around(scene: Scene) -> Hooks:
+def hook_of(scene: Scene, name: str, **options: Any) -> Any:
+    """The page's class `name`, made for a scene."""
+    return made()[name](scene.guard, agents={"treasurer": scene.agent_id}, **options)
+
+
+def around(scene: Scene, **options: Any) -> Hooks:
     """The hook around tools."""
-    hook = made()["GuardHook"](scene.guard, {"treasurer": scene.agent_id})
+    hook = hook_of(scene, "GuardHook", **options)
     return Hooks(
-        around=hook.around,
-        aaround=hook.aaround,
-        rejected=rejecting(scene),
-        before_model=hook.raise_setup_error,
+        around=hook.around, aaround=hook.aaround, rejected=hook.rejected, before_model=hook.raise_fatal
     )
 
 
-def between(scene: Scene) -> Hooks:
+def between(scene: Scene, **options: Any) -> Hooks:
     """The two callbacks."""
-    hook = made()["GuardCallbacks"](scene.guard, {"treasurer": scene.agent_id})
-    return Hooks(
-        before=hook.before,
-        after=hook.after,
-        rejected=rejecting(scene),
-        before_model=hook.raise_setup_error,
-    )
-
-
-def rejecting(scene: Scene) -> Callable[[ToolCall, str, str], None]:
-    """What the page does about a no in the framework."""
-    agents = {"treasurer": scene.agent_id}
-    return lambda call, approval_id, why: made()["rejected"](scene.guard, agents, call, approval_id, why)
+    hook = hook_of(scene, "GuardCallbacks", **options)
+    return Hooks(before=hook.before, after=hook.after, rejected=hook.rejected, before_model=hook.raise_fatal)
 
 
 class RecipeSession:
     """One run of a loop."""
 
     def __init__(
-        self, scene: Scene, mode: Mode, hooks: Callable[[Scene], Hooks], state: str | None = None
+        self,
+        scene: Scene,
+        mode: Mode,
+        hooks: Callable[..., Hooks],
+        on_hold: OnHold,
+        state: str | None = None,
     ) -> None:
-        self._scene, self._mode, self._hooks = scene, mode, hooks
-        self._loop = Loop(dict(scene.tools), hooks(scene))
+        self._scene, self._mode, self._hooks, self._on_hold = scene, mode, hooks, on_hold
+        self._loop = Loop(dict(scene.tools), hooks(scene, on_hold=on_hold))
         if state is not None:
             self._loop.load(state)
 
@@ -81,7 +77,7 @@ class RecipeSession:
         return await self._run()
 
     def restarted(self) -> "RecipeSession":
-        return RecipeSession(self._scene, self._mode, self._hooks, self._loop.state())
+        return RecipeSession(self._scene, self._mode, self._hooks, self._on_hold, self._loop.state())
 
     async def close(self) -> None:
         pass
@@ -99,16 +95,16 @@ class Recipe:
     """A framework without a plugin, and the page's hook."""
 
     prefix = "tools"
-    holds: Sequence[OnHold] = ("pause",)
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
     cannot: Mapping[str, str] = {
         "test_default_argument_is_asked_about": "the invented framework fills in defaults behind its hooks",
     }
 
-    def __init__(self, name: str, modes: Sequence[Mode], hooks: Callable[[Scene], Hooks]) -> None:
+    def __init__(self, name: str, modes: Sequence[Mode], hooks: Callable[..., Hooks]) -> None:
         self.name, self.modes, self._hooks = name, modes, hooks
 
     def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> RecipeSession:
-        return RecipeSession(scene, mode, self._hooks)
+        return RecipeSession(scene, mode, self._hooks, on_hold)
 
 
 HARNESSES: list[Harness] = [

@@ -22,7 +22,7 @@ from semantic_kernel.contents import (
 from semantic_kernel.functions import KernelArguments, kernel_function
 
 from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
-from toolgate_integrations.semantic_kernel import guard_kernel, resume, waiting
+from toolgate_integrations.semantic_kernel import aresume, guard_kernel, waiting
 
 
 class Scripted(ChatCompletionClientBase):
@@ -132,7 +132,7 @@ class SemanticKernelSession:
     async def resume(self, answer: str = "go", only: Sequence[str] | None = None) -> Seen:
         held = [each for each in waiting(self._history) if only is None or each in only]
         noes = dict.fromkeys(held, "no") if answer == "reject" else {}
-        if await resume(self._kernel, self._history, arguments=arguments(), rejected=noes):
+        if await aresume(self._kernel, self._history, arguments=arguments(), rejected=noes):
             return self._seen("")
         return await self._run(None)
 
