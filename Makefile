@@ -53,7 +53,7 @@ demo: $(UV)      ## the gateway, an agent and a person, end to end, in half a mi
 PLUGINS := tests/integrations
 APART := UV_PROJECT_ENVIRONMENT=.venv-apart $(UV) run --locked --no-default-groups --group apart
 BEHAVIOUR := tests/integrations/test_behaviour.py
-PLUGINS_APART := $(BEHAVIOUR) tests/integrations/test_late_denials.py $(wildcard $(addprefix tests/integrations/,crewai semantic_kernel strands))
+PLUGINS_APART := $(BEHAVIOUR) tests/integrations/test_late_denials.py tests/integrations/test_page_examples.py $(wildcard $(addprefix tests/integrations/,crewai semantic_kernel strands))
 
 # The types of all those frameworks take one core more than a minute: the other one is not left idle. Nor does anybody wait
 # for the second environment, which is made meanwhile; if that fails, its own tests say why.

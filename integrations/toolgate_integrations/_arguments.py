@@ -119,7 +119,7 @@ def receive(sent: Mapping[str, Any], schema: ArgumentSchema) -> Received:
 
 
 def receive_or_keep(sent: Mapping[str, Any], schema: ArgumentSchema) -> Received:
-    """As `receive`, for a framework that validates after it was asked: arguments that it will refuse stay as they are."""
+    """Validate like `receive`, but return arguments that the tool's validation refuses unchanged."""
     try:
         return receive(sent, schema)
     except InvalidArgumentsError:
@@ -322,7 +322,7 @@ class AnnotatedSchema:
 
 
 def _annotated(function: Any) -> Any:
-    """What of a callable has the annotations."""
+    """Return the object that has the annotations of a callable."""
     if inspect.ismethod(function):
         return function.__func__
     return function if hasattr(function, "__annotations__") else type(function).__call__
@@ -403,7 +403,7 @@ def encoded(model: Any, received: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _candidates(raw: dict[str, Any], values: dict[str, Any], schema: ArgumentSchema) -> list[dict[str, Any]]:
-    """What may be sent: the model's own with the defaults in it, all values, or the model's own."""
+    """Return the arguments that may be sent: the model's own with the defaults, all values, or the model's own."""
     try:
         explicit = schema.sent(values)
     except Exception:  # noqa: BLE001 - values that JSON cannot hold; then the model's own are tried

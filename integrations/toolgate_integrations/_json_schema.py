@@ -64,7 +64,7 @@ def _with_properties(
 
 
 def _default(schema: object, root: Mapping[str, Any], depth: int) -> tuple[bool, Any]:
-    """Whether a property has no default, and its default."""
+    """Return whether a property has no default, and its default."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return True, None
     if "default" in schema:
@@ -92,7 +92,7 @@ def _is_null(schema: object) -> bool:
 
 
 def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    """The schema that `$ref` names inside the root; None for none, and for one elsewhere."""
+    """Return the schema that `$ref` refers to inside the root, or None."""
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None

@@ -25,7 +25,7 @@ ToolActions: TypeAlias = Mapping[str, str] | Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """One call of a tool, as a framework makes it.
+    """A tool call of a framework.
 
     Attributes:
         name: The tool's name.
@@ -60,7 +60,7 @@ class ToolCall:
 
 
 class ToolNames:
-    """The actions of tools (decisions §13), and which tool has which default one.
+    """Actions of tools, and the tools that have the default actions.
 
     Args:
         tool_actions: Actions of tools by their names, in place of the default.
@@ -108,7 +108,7 @@ class ToolNames:
                 )
 
     def action_of(self, call: ToolCall) -> str:
-        """The action of a call: the function's own, the one named for the tool, or the default.
+        """Return the action of a call: that of its guarded function, that in `tool_actions`, or the default.
 
         Raises:
             ConfigurationError: Two tools have the same default action, or the server has a name it may not have.
@@ -153,7 +153,7 @@ class ToolNames:
         return action
 
     def _first(self, action: str, tool: _Tool, *, dotted: bool) -> _Tool:
-        """The tool that had an action first; it is remembered."""
+        """Return the first tool with this action, and remember it."""
         with self._lock:
             first = self._dotted.get(action) or self._others.get(action)
             if first is not None:
@@ -168,7 +168,7 @@ class ToolNames:
 
 
 def function_of(*functions: object) -> object:
-    """The Python function of a tool that may have several; None if it has none.
+    """Return the Python function of a tool that may have several, or None.
 
     One that is not guarded itself, if there is one: that one may be the one that is run.
     """
@@ -186,7 +186,7 @@ def normalize_id(name: str | None) -> str | None:
 
 
 def _closest(name: str, names: Iterable[str]) -> str | None:
-    """The name that a misspelt one is likely to mean; None if none is close."""
+    """Return the name that is close to a misspelt one, or None."""
     plain = {_plain(each): each for each in sorted(names)}
     found = get_close_matches(_plain(name), plain, n=1, cutoff=_CLOSE if len(name) > _SHORT else _CLOSE_SHORT)
     return plain[found[0]] if found else None

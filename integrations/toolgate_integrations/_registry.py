@@ -1,4 +1,4 @@
-"""Which agent frameworks are installed, and which of them a plugin can guard; nothing of theirs is imported."""
+"""Supported agent frameworks, and detection of the installed ones without importing them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["KNOWN", "Found", "State", "normal", "order", "series", "survey"]
 
 
 def order(text: str) -> tuple[int, tuple[int, ...], bool]:
-    """What versions are compared by: what leads up to a release comes before it, what is mended after it does not."""
+    """Return the sort key of a version: pre-releases come before their release, post-releases do not come after it."""
     found = _VERSION.match(text)
     if found is None:
         return (0, (), False)
@@ -25,7 +25,7 @@ def order(text: str) -> tuple[int, tuple[int, ...], bool]:
 
 
 def series(text: str) -> tuple[int, ...]:
-    """The epoch and what semantic versioning lets nothing be broken within: `1` of 1.4.7, `0.24` of 0.24.0."""
+    """Return the epoch and the release series: `1` of 1.4.7, `0.24` of 0.24.0."""
     found = _VERSION.match(text)
     if found is None:
         return ()
@@ -37,7 +37,7 @@ def series(text: str) -> tuple[int, ...]:
 
 
 def next_series(text: str) -> str:
-    """The first release after the series of a version: `2` after 1.4.7, `0.25` after 0.24.0."""
+    """Return the first release after the series of a version: `2` after 1.4.7, `0.25` after 0.24.0."""
     epoch, *numbers = series(text)
     numbers[-1] += 1
     return f"{f'{epoch}!' if epoch else ''}{'.'.join(map(str, numbers))}"
@@ -97,7 +97,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Integration:
-    """One framework there is a plugin for.
+    """A framework with a plugin.
 
     Attributes:
         identifier: The plugin's module, and the extra that installs the framework.
@@ -181,7 +181,7 @@ def require(identifier: str) -> None:
 
 
 def is_at_least(identifier: str, minimum: str) -> bool:
-    """Whether the framework of a plugin, which is there, is of a version or a later one.
+    """Return whether the installed framework of a plugin has at least this version.
 
     Args:
         identifier: The plugin's.
@@ -319,7 +319,7 @@ def _requirements(
 
 
 def _installed(name: str, path: Sequence[str] | None) -> Iterator[str | None]:
-    """The version of the distribution that is imported by this name; nothing if there is none."""
+    """Yield the version of the distribution with this name, if it is installed."""
     looked = (
         Distribution.discover(name=name) if path is None else Distribution.discover(name=name, path=[*path])
     )
@@ -348,7 +348,7 @@ def _of(integration: Integration, here: Mapping[str, str | None]) -> Iterator[Fo
 def _judged(
     part: Part, version: str | None, missing: list[str], install: str
 ) -> tuple[State, str, str | None]:
-    """Whether the plugin can guard this version, why, and what to do."""
+    """Return whether the plugin supports this version, a description, and the fix."""
     if version is None:
         return "unknown", "its metadata says no version", f"pip install --force-reinstall {part.distribution}"
     if missing:

@@ -87,7 +87,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a session keeps of a call that waits for its user.
+    """Request for confirmation in a session.
 
     Attributes:
         author: The agent that makes the call.
@@ -101,17 +101,17 @@ class Asked:
 
 
 def outer() -> ToolCall | None:
-    """The call of a tool inside which this is, if it is inside one."""
+    """Return the tool call inside which the current code runs, or None."""
     return _outer.get()
 
 
 def inside(call: ToolCall) -> AbstractContextManager[None]:
-    """While a tool runs."""
+    """Note that a tool runs inside the block."""
     return set_context(_outer, _outer.get() or call)
 
 
 def asked_for(events: Sequence[Event], wanted: str | None) -> Asked | None:
-    """What a session says of a request, by its id or by the id of the call it is about; the newest."""
+    """Return the newest confirmation request in a session with this id, or for the call with this id."""
     for event in reversed(events):
         for request in event.get_function_calls():
             original = (request.args or {}).get("originalFunctionCall")
@@ -126,7 +126,7 @@ def asked_for(events: Sequence[Event], wanted: str | None) -> Asked | None:
 
 
 def confirms(part: types.Part) -> str | None:
-    """The id of the request that a part of a user's message says yes to; None for anything else."""
+    """Return the id of the request that a part of a user's message confirms, or None."""
     answer = part.function_response
     if answer is None or answer.name != CONFIRMATION or not isinstance(answer.response, Mapping):
         return None
@@ -141,14 +141,14 @@ def confirms(part: types.Part) -> str | None:
 
 
 def stopped(context: ToolContext) -> bool:
-    """Whether a tool that has come back only asks its user for something."""
+    """Return whether a tool that has returned only requests input from its user."""
     name = context.function_call_id
     asked = (context.actions.requested_tool_confirmations, context.actions.requested_auth_configs)
     return any(name in each for each in asked)
 
 
 def failure(result: object) -> str | None:
-    """What a tool's answer says went wrong, by the framework's convention or the one of MCP."""
+    """Return the error message in a tool's result, by the framework's convention or that of MCP."""
     if not isinstance(result, Mapping):
         return None
     if result.get("isError") is True:
@@ -157,7 +157,7 @@ def failure(result: object) -> str | None:
 
 
 def recordable(error: BaseException) -> Exception:
-    """What ended a call, as it is recorded: a run that is cancelled says so by what is no Exception."""
+    """Return the exception to log for a call that ended; a cancellation is not an `Exception`."""
     return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
 
 
@@ -184,7 +184,7 @@ def schema_of(tool: BaseTool) -> ArgumentSchema:
 
 
 def served_by(tool: BaseTool) -> tuple[str | None, str | None]:
-    """The server of a remote tool by the name it has here, its prefix, and the tool's own name there.
+    """Return the name of a remote tool's server, and the tool's own name there.
 
     Returns:
         The server is None for a tool of this process, and empty for a server without a prefix.
@@ -366,7 +366,7 @@ class GuardPlugin(BasePlugin):
         return newest.status == "pending"
 
     async def _expired(self, call: ToolCall, context: ToolContext) -> dict[str, Any] | None:
-        """What the model reads of a call whose request has expired, and None of any other; no new one is made."""
+        """Return the model's message if the approval request has expired, else None; no new request is created."""
         asked = asked_for(context.session.events, context.function_call_id)
         if asked is None or asked.approval_id is None:
             return None
@@ -390,7 +390,7 @@ class GuardPlugin(BasePlugin):
         return {"error": _REJECTED}
 
     def _told(self, context: ToolContext, error: GuardError) -> dict[str, Any]:
-        """What the model reads of a call that was refused; one that is held ends the run with a request."""
+        """Return the model's message about a refused call; a pending one ends the run with a confirmation request."""
         if isinstance(error, SETUP_ERRORS):
             self._bridge.report(error)
         pauses = isinstance(error, ApprovalPending) and self._pauses(context)

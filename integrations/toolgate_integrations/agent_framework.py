@@ -52,7 +52,7 @@ _outer: ContextVar[Run | None] = ContextVar("toolgate_agent_framework_outer", de
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of an agent.
+    """A run of an agent.
 
     Attributes:
         agent: The agent.
@@ -108,7 +108,7 @@ class RunMiddleware(AgentMiddleware):
         await call_next()
 
     async def _rejected(self, answer: Content, run: Run, session: AgentSession) -> None:
-        """What the run's caller brings back is compared with nothing but the session: only its request is looked up."""
+        """Cancel the request of a rejected call; only the request that the session contains is looked up."""
         held = forget(session, answer.id)
         if held is None:
             return
@@ -127,7 +127,7 @@ class RunMiddleware(AgentMiddleware):
 
 
 def running(run: Run | None) -> AbstractContextManager[None]:
-    """While a tool of a run is running; agents that it runs cannot pause."""
+    """Note that a tool of a run is running; agents that it runs cannot pause."""
     return set_context(_outer, run or _outer.get())
 
 
@@ -152,7 +152,7 @@ def forget(session: AgentSession | None, request_id: str | None) -> dict[str, An
 
 
 def served_by(tool: FunctionTool, run: Run | None) -> tuple[str | None, str | None]:
-    """The server of a remote tool by the name it has here, and the tool's own name there.
+    """Return the name of a remote tool's server, and the tool's own name there.
 
     Returns:
         The server is None for a tool of this process, and empty for one that the run does not know.
@@ -230,13 +230,13 @@ class Behind:
 
 
 def request_id(context: FunctionInvocationContext) -> str:
-    """The framework's name of this one call; the provider's may come again in another turn."""
+    """Return the framework's id of the call; the provider's id may occur again in another turn."""
     found = context.metadata.get("function_call_occurrence_id") or context.metadata["call_id"]
     return str(found)
 
 
 def arguments_of(context: FunctionInvocationContext) -> dict[str, Any]:
-    """The arguments as the tool would be given them; as the model wrote them, if they do not fit."""
+    """Return the arguments that the tool would receive, or the model's own if they are not valid."""
     given = context.arguments
     return dict(given) if isinstance(given, Mapping) else given.model_dump(exclude_unset=True)
 
@@ -266,7 +266,7 @@ _IMMUTABLE: Final = frozenset({date, datetime, time, timedelta, Decimal, UUID})
 
 
 class MisplacedGuardError(ConfigurationError, MiddlewareFailure):
-    """The guard is not told of runs, and has to be: nothing ran, and the run ends."""
+    """The guard does not receive runs, which it needs: nothing ran, and the run ends."""
 
     def __init__(self, message: str) -> None:
         MiddlewareFailure.__init__(self, message)
@@ -414,7 +414,7 @@ class GuardMiddleware(FunctionMiddleware):
         args: Mapping[str, Any],
         pending: ApprovalPending,
     ) -> Content:
-        """The framework's own request, by which the run pauses and this very call is made again."""
+        """Return the framework's approval request, which pauses the run until the call is executed again."""
         name = request_id(context)
         if context.session is not None:
             remember(context.session, name, call, pending.approval_id, args)

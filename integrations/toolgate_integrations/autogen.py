@@ -70,7 +70,7 @@ def workbench_of(tools: Workbench | Sequence[BaseTool[Any, Any] | Callable[..., 
 
 
 def function_of(workbench: Workbench, name: str) -> object:
-    """The Python function of a tool, if it is one of this process."""
+    """Return the Python function of a tool of this process, or None."""
     function = getattr(_tool_of(workbench, name), "_func", None)
     return getattr(function, "toolgate_carries", function)
 
@@ -90,7 +90,7 @@ def schema_of(workbench: Workbench, name: str, listed: Mapping[str, Any]) -> Arg
 
 
 def framework_call() -> Any:
-    """The coroutine in which an agent of the framework carries a call out, if that is what goes on here; or None."""
+    """Return the coroutine in which an agent executes the current call, or None."""
     task = asyncio.current_task()
     call = None if task is None else task.get_coro()
     return call if getattr(call, "__name__", None) == "_execute_tool_call" else None
@@ -208,7 +208,7 @@ class GuardedWorkbench(Workbench):
         self._setup_error: Exception | None = None
 
     async def list_tools(self) -> list[ToolSchema]:
-        """The tools, as the model is told of them; where a call is carried out at least those it was told of last.
+        """Return the tools for the model; during a call, at least the tools that were listed last.
 
         Raises:
             ConfigurationError: A call was not carried out because of the settings or the API key: before the model is
@@ -275,7 +275,7 @@ class GuardedWorkbench(Workbench):
         await self._workbench.reset()
 
     async def save_state(self) -> Mapping[str, Any]:
-        """The workbench's state; of the guard there is none."""
+        """Return the state of the workbench; the guard has no state."""
         return await self._workbench.save_state()
 
     async def load_state(self, state: Mapping[str, Any]) -> None:

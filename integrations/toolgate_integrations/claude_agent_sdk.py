@@ -43,7 +43,7 @@ logger = logging.getLogger("toolgate")
 
 
 class ToolFailed(Exception):
-    """What the CLI says of a tool that failed, or was not run after all."""
+    """Error message of the CLI about a tool that failed or did not run."""
 
 
 class Gate:
@@ -135,7 +135,7 @@ class Gate:
         )
 
     async def _asked(self, told: Told, *, named: bool) -> Begun | str:
-        """The call, which may run now; or why it may not.
+        """Return the call if it may run, or the reason why not.
 
         Raises:
             ConfigurationError: The run is to end: a setting is missing or wrong, or the API key is refused.
@@ -268,7 +268,7 @@ def _all_hooks(given: Mapping[Any, list[HookMatcher]]) -> list[HookCallback]:
 
 
 def _seen(can_use_tool: CanUseTool, gate: Gate) -> CanUseTool:
-    """The user's own permission; what it changes in a call is asked about too."""
+    """Return the user's permission callback; arguments that it changes are checked again."""
 
     async def asked(
         name: str, arguments: dict[str, Any], context: ToolPermissionContext
@@ -306,7 +306,7 @@ def _held_to(event: str, matcher: HookMatcher) -> HookMatcher:
 
 
 def _with_hooks(options: ClaudeAgentOptions) -> dict[str, str]:
-    """The environment, where hooks are not turned off."""
+    """Return the environment of the CLI."""
     # The SDK writes them behind two dashes as they are: 'settings={…}' is a flag with its value.
     flags = {each.partition("=")[0] for each in options.extra_args}
     if "bare" in flags:
@@ -317,7 +317,7 @@ def _with_hooks(options: ClaudeAgentOptions) -> dict[str, str]:
 
 
 def _settings(options: ClaudeAgentOptions) -> str:
-    """The settings, as text, with nothing that runs past the hooks: these count more than the user's and the project's."""
+    """Return the settings as JSON, without features that bypass hooks; they override the user's and the project's."""
     text = (options.settings or "{}").strip()
     try:
         if not text.startswith("{"):

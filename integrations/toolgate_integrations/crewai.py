@@ -50,7 +50,7 @@ Instead: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def function_of(tool: CrewStructuredTool | None) -> object:
-    """The Python function of a tool, as its author wrote it; None if nobody knows."""
+    """Return the Python function of a tool, as its author wrote it, or None."""
     found = None
     for owner, name in _places(tool):
         found = getattr(owner, name)
@@ -147,7 +147,7 @@ _lock = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """One that is not let through.
+    """A call that must not run.
 
     Attributes:
         arguments: The framework's own object of them, by which the second hook knows the call.
@@ -161,7 +161,7 @@ class Refused:
 
 
 class Passing:
-    """One that is let through.
+    """A call that is allowed to run.
 
     Attributes:
         arguments: The framework's own object of them, by which the second hook knows the call.
@@ -188,7 +188,7 @@ class Passing:
 
     @property
     def refusal(self) -> GuardError | None:
-        """What kept the function from running all the same: a guard of its own, or arguments that have changed."""
+        """Reason why the function did not run after all: its own guard, or changed arguments."""
         refuses = GuardError if self._begun.asks_itself else _ChangedError
         return self._error if isinstance(self._error, refuses) else None
 
@@ -281,7 +281,7 @@ def _watching(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _due() -> Passing | None:
-    """The call whose function is called now; None if it is another's, called by the tool that runs."""
+    """Return the call whose function is called now, or None for a function that a running tool calls."""
     call = passing.get()
     return call if isinstance(call, Passing) and not call.running else None
 
@@ -435,7 +435,7 @@ class GuardHooks:
         return self._told(context.tool_name, call.refusal)
 
     def _told(self, tool: str, refusal: Exception) -> str:
-        """What the model reads in place of the framework's words."""
+        """Return the message that replaces the framework's message to the model."""
         if not isinstance(refusal, GuardError):
             logger.warning("a call of the tool %r was refused: the guard failed with %r", tool, type(refusal))
             return f"Not done: the guard failed with {type(refusal).__name__}. Tell the operator."

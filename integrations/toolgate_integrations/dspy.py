@@ -41,7 +41,7 @@ class EndsRun:
 
 
 class GuardedFunction:
-    """What a guarded tool calls: asks, and lets the tool's function run.
+    """Function of a guarded tool: it checks the call, and runs the tool's function if it is allowed.
 
     It is no plain function: what DSPy sends elsewhere as source takes plain functions only, and their source is what
     lies behind their decorators.
@@ -53,7 +53,7 @@ class GuardedFunction:
         self._name, self._func, self._bridge = tool.name or "", tool.func, bridge
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The function's result, or why it did not run."""
+        """Return the function's result, or the reason why it did not run."""
         call = self._call(args, kwargs)
         try:
             return self._bridge.run(call, lambda approved: _finished(self._func(**approved), call.name))
@@ -66,7 +66,7 @@ class GuardedFunction:
             raise error.with_traceback(_own(error.__traceback__)) from error.__cause__
 
     def acall(self, **kwargs: Any) -> Awaitable[Any]:
-        """As calling it, on an event loop, which asking and waiting do not hold up."""
+        """Asynchronous form of the call; the event loop is not blocked."""
         # No coroutine function, which would be one more frame of the guard's in tracebacks.
         return self._arun(self._call((), kwargs))
 
@@ -111,10 +111,10 @@ class GuardedFunction:
 
 
 class GuardedCoroutineFunction(GuardedFunction):
-    """As `GuardedFunction`, of a coroutine function; DSPy looks at the kind of what it calls."""
+    """Guarded coroutine function; DSPy inspects the kind of the function that it calls."""
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As of a plain function."""
+        """Asynchronous form of the call of a plain function."""
         return await self._arun(self._call(args, kwargs))
 
 
@@ -133,12 +133,12 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework comes without ty
 
     @classmethod
     def from_langchain(cls, *_: Any, **__: Any) -> NoReturn:
-        """As `from_mcp_tool`."""
+        """Refused like `from_mcp_tool`."""
         raise ConfigurationError("use guard_tools([dspy.Tool.from_langchain(…)])")
 
     @with_callbacks  # type: ignore[untyped-decorator]  # likewise
     async def acall(self, **kwargs: Any) -> Any:
-        """As the framework's, which would call a plain function on the event loop's thread."""
+        """Call the tool asynchronously; the framework would call a plain function on the event loop's thread."""
         return await self.func.acall(**self._validate_and_parse_args(**kwargs))
 
 

@@ -146,7 +146,7 @@ class GuardMiddleware(Middleware):
 
 
 def _named(fastmcp: Context | None) -> tuple[str | None, str]:
-    """The name of the server that is called, and a pattern of the names that the library makes up."""
+    """Return the server's name, and a pattern of the names that the library generates."""
     if fastmcp is None:
         return None, ""
     server = fastmcp.fastmcp
@@ -176,7 +176,7 @@ def _schema(tool: Tool | None) -> ArgumentSchema:
 
 
 def _aliases(function: Any) -> dict[str, str]:
-    """The names under which parameters are sent, where they have others."""
+    """Return the aliases of parameters by name."""
     found: dict[str, str] = {}
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         described = [parameter.default, *getattr(parameter.annotation, "__metadata__", ())]

@@ -172,7 +172,7 @@ class Turn:
 
     @property
     def answered(self) -> bool:
-        """Whether there are answers that no interrupt has consumed."""
+        """Return whether there are answers that no interrupt has consumed."""
         return bool(self._answers) and not self._taken
 
     def take_answers(self) -> None:

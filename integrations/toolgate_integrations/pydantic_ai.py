@@ -45,7 +45,7 @@ _REMOTE: Final = frozenset({"pydantic_ai.mcp", "pydantic_ai.toolsets.fastmcp"})
 
 
 def function_of(tool: ToolsetTool[Any] | None) -> object:
-    """The Python function of a tool, if it is one."""
+    """Return the Python function of a tool, or None."""
     while tool is not None and (source := getattr(tool, "source_tool", None)) is not None:
         tool = source
     schema = getattr(getattr(tool, "call_func", None), "__self__", None)
@@ -53,7 +53,7 @@ def function_of(tool: ToolsetTool[Any] | None) -> object:
 
 
 def served_by(tool: ToolsetTool[Any] | None, name: str) -> tuple[str | None, str]:
-    """The server of a remote tool by the name it has here, and the tool's own name there.
+    """Return the name of a remote tool's server, and the tool's own name there.
 
     Returns:
         The server is None for a tool of this process, and empty for a server that nobody named; its name is
@@ -106,7 +106,7 @@ _passed: ContextVar[_Passed | None] = ContextVar("toolgate_pydantic_ai_passed", 
 
 
 class Gate:
-    """What every call of a tool goes through.
+    """Checks every tool call of an agent.
 
     Args:
         guard: The guard; None for the guard that is configured by the environment.
@@ -189,7 +189,7 @@ class Gate:
     def named(
         self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, args: Mapping[str, Any]
     ) -> ToolCall:
-        """The call, as the bridge takes it."""
+        """Return the call for the bridge."""
         server, own_name = served_by(tool, call.tool_name)
         return ToolCall(
             call.tool_name,
@@ -205,13 +205,13 @@ class Gate:
 
 
 def passing(ctx: RunContext[Any]) -> bool:
-    """Whether a guard outside has let this very call through just now."""
+    """Return whether an outer guard has allowed this call."""
     run_id, call_id, _ = _passed.get() or (None, None, {})
     return call_id is not None and (run_id, call_id) == (ctx.run_id, ctx.tool_call_id)
 
 
 def answered(answer: object) -> object:
-    """What the framework is to take for a tool's answer: its own denial where it knows one, or else the text of it."""
+    """Return the value to give to the framework: its denial, or the text in versions without denials."""
     return answer.message if isinstance(answer, ToolDenied) and not _DENIES else answer
 
 
@@ -241,7 +241,7 @@ def as_passed(ctx: RunContext[Any], args: dict[str, Any]) -> None:
 
 
 async def _validated(ctx: RunContext[Any], tool: Tool, args: dict[str, Any]) -> dict[str, Any]:
-    """What the approver made of the arguments, by the tool's own rules."""
+    """Validate the arguments that an approver edited, by the tool's own rules."""
     if tool is None:
         raise OtherArgumentsError(_UNFIT.format("the tool is not known here"))
     try:
@@ -332,7 +332,7 @@ class GuardCapability(AbstractCapability[Any]):
         return CapabilityOrdering(position="innermost")
 
     async def for_run(self, ctx: RunContext[Any]) -> GuardCapability:  # noqa: ARG002 - the framework's signature
-        """The same gate, with what one run remembers."""
+        """Return a copy with the state of one run."""
         own = copy.copy(self)
         own._held, own._refused = {}, set()  # noqa: SLF001 - its own copy
         return own

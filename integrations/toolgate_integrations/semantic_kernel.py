@@ -46,12 +46,12 @@ _GIVEN: Final = frozenset({"kernel", "service", "execution_settings", "arguments
 
 
 def function_of(context: FunctionInvocationContext) -> object:
-    """The Python function that is going to be called, if one is: a function may have another for its stream."""
+    """Return the Python function that will run, or None; streaming may use another function."""
     return getattr(context.function, "stream_method" if context.is_streaming else "method", None)
 
 
 def said(arguments: Mapping[str, Any], name: str) -> str | None:
-    """The text under a name of ours, if there is one.
+    """Return the text of one of the plugin's own arguments, or None.
 
     Raises:
         ConfigurationError: It is no text.
@@ -60,7 +60,7 @@ def said(arguments: Mapping[str, Any], name: str) -> str | None:
 
 
 def told_of(context: FunctionInvocationContext) -> dict[str, Any]:
-    """The arguments that a function is going to be given, in the types that it declares.
+    """Return the arguments that a function will receive, in its declared types.
 
     What else is among the kernel's arguments, such as those of a prompt, it is not given: unless it asks for all.
 
@@ -147,7 +147,7 @@ class _Called:
     setup_error: GuardError | None = None
 
     def is_of(self, context: FunctionInvocationContext) -> bool:
-        """Whether a function is carried out for this very call, and not by something beside it."""
+        """Return whether a function runs for this call of the model."""
         return self.context.function is context.function and self.context.arguments is context.arguments
 
 
@@ -155,7 +155,7 @@ _called: ContextVar[_Called | None] = ContextVar("toolgate_semantic_kernel_calle
 
 
 class Filters:
-    """What every call of a function goes through.
+    """The two filters of a guarded kernel.
 
     Args:
         guard: The guard; None for the guard that is configured by the environment.
@@ -277,7 +277,7 @@ class Filters:
 
 
 def guard_of(kernel: Kernel) -> Filters | None:
-    """The guard of a kernel, if it has one."""
+    """Return the filters of a guarded kernel, or None."""
     for _, each in kernel.function_invocation_filters:
         owner = getattr(each, "__self__", None)
         if isinstance(owner, Filters):

@@ -37,7 +37,7 @@ class ToolRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What lies behind a guarded tool.
+    """The tool behind a guarded tool, with its agent and bridge.
 
     Attributes:
         tool: The tool.
@@ -94,7 +94,7 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
             raise ToolRefused(way.bridge.refusal(error)) from None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """As calling it: code may call this as well."""
+        """Call the tool; code may use this method too."""
         return self(*args, **kwargs)
 
     def setup(self) -> None:
@@ -165,7 +165,7 @@ class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # likewise
 
 
 def carrying(executor: LocalPythonExecutor) -> LocalPythonExecutor:
-    """The same executor, whose code acts as whoever called the agent.
+    """Return the executor; its code now runs with the context of the agent's caller.
 
     Raises:
         ConfigurationError: It has run code before.
@@ -181,7 +181,7 @@ def carrying(executor: LocalPythonExecutor) -> LocalPythonExecutor:
 
 
 def tool_behind(tool: Any) -> Any:
-    """The tool itself, of one that is guarded.
+    """Return the original tool of a guarded tool.
 
     Raises:
         ConfigurationError: It was guarded in another process.
@@ -209,7 +209,7 @@ def _way(tool: GuardedTool) -> Way:
 
 
 def _by_name(tool: Tool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments of a call, by name: as the tool itself would take them.
+    """Return the arguments of a call by name, as the tool itself would bind them.
 
     Raises:
         TypeError: They do not fit it.
@@ -242,7 +242,7 @@ A = TypeVar("A", bound=MultiStepAgent)
 
 
 class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leaves it without types
-    """What an agent becomes by `guard_agent`: whatever tools, members or executor it is given are guarded too.
+    """A guarded agent: tools, managed agents and executors that are assigned to it are guarded too.
 
     Attributes:
         bridge: Asks and records.
@@ -255,7 +255,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
 
     @property
     def tools(self) -> dict[str, Any]:
-        """The tools, by name."""
+        """Tools by name."""
         return self.__dict__["tools"]  # type: ignore[no-any-return]  # what the setter put there
 
     @tools.setter
@@ -264,7 +264,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
 
     @property
     def managed_agents(self) -> dict[str, Any]:
-        """The agents it manages, by name."""
+        """Managed agents by name."""
         return self.__dict__["managed_agents"]  # type: ignore[no-any-return]  # likewise
 
     @managed_agents.setter
@@ -273,7 +273,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
 
     @property
     def python_executor(self) -> Any:
-        """What runs the code of a `CodeAgent`; None for other agents."""
+        """Executor of a `CodeAgent`'s code; None for other agents."""
         return self.__dict__.get("python_executor")
 
     @python_executor.setter

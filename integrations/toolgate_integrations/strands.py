@@ -58,7 +58,7 @@ PAUSES: Final = (InterruptException, StoppedError, ApprovalPending)
 
 
 async def relayed(produce: Callable[[Emit], Awaitable[TypedEvent]]) -> AsyncGenerator[TypedEvent, None]:
-    """The events of a call that is carried out in a task of its own, and what it returns at last.
+    """Yield the events of a call that runs in its own task, and finally its result.
 
     A block that is begun in a generator's body would leak whose call it is to whoever iterates. The call goes on when
     its event was taken, as if there were no task, and is cancelled when nobody takes any more.
@@ -133,7 +133,7 @@ async def carried(
 
 
 def failed(result: ToolResultEvent) -> str | None:
-    """What a result says went wrong."""
+    """Return the error message in a result, or None."""
     if isinstance(result, _Elsewhere):
         return "the tool was not called: a middleware that was added after the guard answered in its place"
     if result.exception is not None:
@@ -183,7 +183,7 @@ def _kept(value: Any) -> Any:
 
 
 def can_pause(context: ExecuteToolContext) -> bool:
-    """Whether a run stands behind a call that can stop for it: not where no model made it, nor in the background."""
+    """Return whether a run can pause for the call: not for direct calls and background calls."""
     return type(context) is ExecuteToolContext and "event_loop_cycle_id" in context.invocation_state
 
 
@@ -206,7 +206,7 @@ def pause(context: ExecuteToolContext, pending: ApprovalPending) -> None:
 
 
 def rejected(context: ExecuteToolContext) -> str | None:
-    """Why a person rejected a call in the framework; None if nobody did."""
+    """Return the reason why a user rejected the call in the framework, or None."""
     if not can_pause(context):
         return None
     for name in _names():
@@ -219,7 +219,7 @@ def rejected(context: ExecuteToolContext) -> str | None:
 
 
 def _no(answer: object) -> str | None:
-    """The reason that an answer gives, if it is a no; nothing else is taken for one."""
+    """Return the reason of an answer that rejects the call, or None for any other answer."""
     if answer is False or (isinstance(answer, str) and answer.strip().lower() in _NOES):
         return ""
     if isinstance(answer, Mapping) and answer.get("approved") is False:
@@ -239,7 +239,7 @@ _NOES: Final = frozenset({"n", "no", "reject", "rejected", "deny", "denied", "de
 
 
 def function_of(tool: Any) -> object:
-    """The Python function that a tool calls, if it does.
+    """Return the Python function of a tool, or None.
 
     Never the tool itself: the framework calls its `stream`, past whatever was put around the tool.
     """
@@ -259,12 +259,12 @@ def schema_of(tool: Any) -> ArgumentSchema:
 
 
 def is_output(tool: Any) -> bool:
-    """Whether a tool is no tool, but the form in which the agent was asked to answer."""
+    """Return whether a tool is only the format of a structured output."""
     return isinstance(tool, StructuredOutputTool)
 
 
 def served_by(tool: Any, name: str) -> tuple[str | None, str]:
-    """The server of a remote tool by the prefix it has here, and the tool's own name there.
+    """Return the prefix of a remote tool's server, and the tool's own name there.
 
     Returns:
         The server is None for a tool of this process, and empty for a server that nobody named.

@@ -23,7 +23,7 @@ _LONGEST_HOLD: Final = 86_400.0
 
 @dataclass(frozen=True)
 class Hook:
-    """One hook, as it was configured.
+    """A configured hook.
 
     Attributes:
         agent: Whose.
@@ -50,7 +50,7 @@ class Hook:
             return self._refused(error)
 
     async def aanswer(self, given: bytes) -> Answer:
-        """As `answer`, for many at once; cancelled, it withdraws what waits for a person."""
+        """Asynchronous form of `answer`; if it is cancelled, the approval request is withdrawn."""
         event = self.agent.read(told(given))
         if not isinstance(event, Before):
             await asyncio.to_thread(self.asking.after, event)
@@ -83,7 +83,7 @@ def options(words: list[str]) -> argparse.Namespace:
 
 
 def parse(words: list[str], process: int | None = None) -> Hook:
-    """As `options`, and make the guard of them.
+    """Parse the options, and return the hook with its guard.
 
     Args:
         words: What stands behind `toolgate hook`.

@@ -63,7 +63,7 @@ def object_of(given: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def duration_of(given: Mapping[str, Any]) -> float | None:
-    """How long a tool ran, in milliseconds, if that is told."""
+    """Return the tool's duration in milliseconds, or None."""
     found = given.get("duration_ms")
     return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None
 
@@ -74,7 +74,7 @@ def folder_beside(arguments: Mapping[str, Any], folder: str | None) -> dict[str,
 
 
 def as_json(answer: Mapping[str, Any]) -> bytes:
-    """What a hook answers. In ASCII: no encoding of a terminal's can spoil it."""
+    """Return a hook's response as JSON in ASCII, which is valid in every terminal encoding."""
     return json.dumps(answer).encode("ascii")
 
 
@@ -126,7 +126,7 @@ Event: TypeAlias = Before | After | Ended
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """How the hook's process ends.
+    """Exit code and output of the hook's process.
 
     Attributes:
         code: Its exit code.
@@ -140,10 +140,10 @@ class Answer:
 
 
 class Agent(Protocol):
-    """One coding agent's way of asking."""
+    """Input and output format of a coding agent's hooks."""
 
     def read(self, told: Mapping[str, Any]) -> Event:
-        """What it told.
+        """Parse the hook's input.
 
         Raises:
             ConfigurationError: It is nothing that can be answered.
@@ -168,7 +168,7 @@ class ClaudeCode:
     """
 
     def read(self, told: Mapping[str, Any]) -> Event:
-        """What it told.
+        """Parse the hook's input.
 
         Raises:
             ConfigurationError: It is nothing that can be answered.
@@ -198,7 +198,7 @@ class ClaudeCode:
 
 
 def remote_tool(name: str, server: str | None) -> tuple[str, str] | None:
-    """The server of a tool called `mcp__<server>__<tool>`, and its name there; None if it is no remote one.
+    """Return the server of a tool called `mcp__<server>__<tool>` and its name there, or None for a local tool.
 
     Args:
         name: The tool's name.
@@ -261,7 +261,7 @@ class OpenCode:
     """
 
     def read(self, told: Mapping[str, Any]) -> Event:
-        """What it told.
+        """Parse the hook's input.
 
         Raises:
             ConfigurationError: It is nothing that can be answered.
@@ -303,7 +303,7 @@ def _opencode_call(told: Mapping[str, Any]) -> ToolCall:
 
 
 def _opencode_remote(name: str, servers: object) -> tuple[str, str] | None:
-    """The server of a tool called `<server>_<tool>`, and its name there; None if it is no remote one."""
+    """Return the server of a tool called `<server>_<tool>` and its name there, or None for a local tool."""
     found = [
         (server, own)
         for server in (servers if isinstance(servers, list) else [])

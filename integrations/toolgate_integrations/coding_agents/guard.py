@@ -59,7 +59,7 @@ class Running:
 
 
 class Journal:
-    """The calls that run, a private file each, in the user's state folder."""
+    """Journal of running calls: one private file per call in the user's state folder."""
 
     def __init__(self) -> None:
         self._folder = user_state_path("toolgate", appauthor=False) / "hooks"
@@ -84,7 +84,7 @@ class Journal:
         return call
 
     def left(self, session: str | None = None) -> Iterator[Running]:
-        """What agents left that are gone, and a session that is over; each is struck out once the next is asked for."""
+        """Yield the calls of agents that have ended, and of an ended session; each is removed after it was yielded."""
         for path in sorted(self._folder.glob("*.json")):
             call = self._read(path)
             if call is not None and (call.session == session or not _lives(call.process)):
@@ -103,7 +103,7 @@ class Journal:
 
 
 def digest_of(arguments: Any) -> str:
-    """What tells two sets of arguments, or two names, apart; also True from 1."""
+    """Return a digest that distinguishes arguments or names, also True from 1."""
     return hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -147,7 +147,7 @@ class HookAsking:
         return self._let_through(event, permitted)
 
     async def abefore(self, event: Before) -> dict[str, Any] | None:
-        """As `before`; cancelled, it withdraws what waits for a person."""
+        """Asynchronous form of `before`; if it is cancelled, the approval request is withdrawn."""
         with self._about(event) as block:
             permitted = await block.aauthorize()
         return self._let_through(event, permitted)
@@ -231,7 +231,7 @@ class HookAsking:
 
 
 def _number(value: object) -> float | int | str:
-    """What an approver wrote, as JSON; numbers come with their digits."""
+    """Return a value of an approver's edit as JSON; numbers arrive as text."""
     try:
         number = float(str(value))
     except ValueError:

@@ -68,7 +68,7 @@ class HeldCall:
 
 
 def held_calls(messages: Iterable[ChatMessage]) -> list[HeldCall]:
-    """The calls of a conversation that wait for a person; empty if none does.
+    """Return the calls of a conversation that require an approval.
 
     Args:
         messages: What `Agent.run` returned as `messages`, or its copy from a store.
@@ -82,13 +82,13 @@ def _held(message: ChatMessage) -> HeldCall | None:
 
 
 def waiting(made: Made, pending: ApprovalPending) -> ChatMessage:
-    """What stands in the conversation for a call that waits; a model that is shown it reads so."""
+    """Return the message for a call that requires an approval."""
     said = {**describe_pending(pending), "run_id": made.asked.run_id, "agent": made.asked.agent}
     return answered(made.own, made.told, {_KEY: said})
 
 
 def answered(tool_call: ToolCall, text: str, meta: dict[str, Any] | None = None) -> ChatMessage:
-    """What the model reads of a call that did not run."""
+    """Return the message for a call that did not run."""
     return ChatMessage.from_tool(text, origin=tool_call, error=True, meta=meta)
 
 
@@ -142,15 +142,15 @@ _RUNS: Final = Runs()
 
 
 class _Hook:
-    """What can be written into a file, and read from it."""
+    """Base of hooks that can be serialized."""
 
     def to_dict(self) -> dict[str, Any]:
-        """What the hook is made of again."""
+        """Return the serialized hook."""
         return default_to_dict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """As `to_dict` has written it."""
+        """Return the hook that `to_dict` serialized."""
         return default_from_dict(cls, data)
 
 
@@ -221,13 +221,13 @@ class GuardHook(_Hook):
             state.set("stop_run", STOPPED)
 
     def answer(self, made: Made) -> ChatMessage:
-        """What stands in the conversation for a call that did not run."""
+        """Return the message for a call that did not run."""
         if self.bridge.pauses_for(made.refused):
             return waiting(made, made.refused)
         return answered(made.own, made.told)
 
     def to_dict(self) -> dict[str, Any]:
-        """What the hook is made of again, by the environment's guard.
+        """Return the serialized hook; it will use the guard of the environment.
 
         Raises:
             ConfigurationError: It has a guard of its own, or a function as `tool_actions`.
@@ -289,12 +289,12 @@ class RecordHook(_Hook):
 
 
 def _origin(message: ChatMessage) -> int:
-    """Which call a message answers."""
+    """Return the identity of the call that a message is the result of."""
     return id(None if message.tool_call_result is None else message.tool_call_result.origin)
 
 
 def _left(state: weakref.ref[State]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """What the framework is about to run: the calls of the last message."""
+    """Return the calls that the framework is about to run: those of the last message."""
     # Weakly: it is by the state being gone that a run is known to have ended.
     held = state()
     messages = [] if held is None else held.data.get("messages") or []
@@ -346,7 +346,7 @@ def resume(
 async def aresume(
     agent: Agent, messages: Sequence[ChatMessage], decisions: Decisions = (), **given: Any
 ) -> dict[str, Any]:
-    """As `resume`, by `Agent.run_async`."""
+    """Asynchronous form of `resume`."""
     again = _Again(agent, messages, decisions, given)
     for no in again.rejected:
         await again.bridge.areject(*no)
@@ -360,7 +360,7 @@ async def resume_async(*args: Any, **options: Any) -> dict[str, Any]:
 
 
 class _Again:
-    """What a stopped run is gone on with.
+    """Resumption of a stopped run.
 
     The framework carries out no calls but those its model has just made. So the model's first word is the calls that
     wait, and they go the way of all others, hooks and all.
@@ -402,7 +402,7 @@ class _Replaying:
         return getattr(self._inner, name)
 
     def run(self, messages: list[ChatMessage], tools: Any = None, **given: Any) -> dict[str, Any]:
-        """The calls, or what the other one says."""
+        """Return the calls, and afterwards the replies of the original generator."""
         if self._replies:
             return {"replies": [self._replies.pop()]}
         return dict(self._inner.run(messages=messages, tools=tools, **given))
@@ -422,7 +422,7 @@ def _hook_of(agent: Agent) -> GuardHook:
 
 
 def _noes(held: Sequence[HeldCall], decisions: Decisions) -> dict[str, str]:
-    """What the calls that are rejected are answered with, by their requests.
+    """Return the messages for rejected calls by approval request.
 
     Raises:
         ConfigurationError: A decision is not one about these calls.

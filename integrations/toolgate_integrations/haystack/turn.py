@@ -19,7 +19,7 @@ __all__ = ["Run", "Runs"]
 
 
 class Unwrapping:
-    """One call of a tool: `inside` stands next to the tool, `outside` around what records it.
+    """Restores the tool's own error for the log: use `inside` next to the tool, and `outside` around the log entry.
 
     Args:
         wrapper: What the framework makes of a tool's error, with that as its cause.
@@ -30,7 +30,7 @@ class Unwrapping:
 
     @contextmanager
     def outside(self) -> Iterator[None]:
-        """The framework's error again; a refusal stays one.
+        """Raise the framework's error again; a refusal is raised unchanged.
 
         Raises:
             Exception: What the framework made of the tool's error.
@@ -67,12 +67,12 @@ _PAUSES: Final = (ApprovalPending,)
 
 
 class NotRunError(Exception):
-    """What the framework says in place of a tool's own error."""
+    """The framework's error message for a tool that did not run."""
 
 
 @dataclass(eq=False)
 class Made:
-    """One call.
+    """One call of a turn.
 
     Attributes:
         asked: As the gateway hears of it.
@@ -104,7 +104,7 @@ class Made:
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """What the tool is to be given: as it was approved, once it is."""
+        """The approved arguments; the model's own before the approval."""
         return self.asked.arguments if self.begun is None else self.begun.arguments
 
     def close(self) -> None:
@@ -112,7 +112,7 @@ class Made:
         self.approved = copy.deepcopy(dict(self.arguments))
 
     def fits(self, name: str, given: Mapping[str, Any]) -> bool:
-        """Whether a tool that begins may be this call's: it may be given more than the call's arguments."""
+        """Return whether a starting tool may belong to this call; it may receive additional arguments."""
         same = all(key in given and given[key] == value for key, value in self.approved.items())
         return same and name == self.asked.name
 
@@ -180,7 +180,7 @@ Left: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]
 
 
 class Turn:
-    """The calls of one turn, until all of them are recorded.
+    """The calls of one turn of the model, until all of them are logged.
 
     Args:
         bridge: Asks about them.
@@ -285,7 +285,7 @@ class Turn:
             raise error(made.told) from refused
 
     def _claim(self, name: str, given: Mapping[str, Any]) -> Made | None:
-        """The call that a tool begins for; None if there is none, and the tool must not run."""
+        """Return the call for which a tool starts, or None if the tool must not run."""
         with self._lock:
             if self._changed is None:
                 # Before the first tool runs: from then on what is left is the tools' to change.
@@ -297,7 +297,7 @@ class Turn:
         return None
 
     def _differs(self) -> bool:
-        """Whether the framework was left anything but calls that were asked about.
+        """Return whether the framework is about to run other calls than those that were checked.
 
         A tool may be given more than the call's arguments, so an argument that was added is not seen there.
         """
@@ -334,7 +334,7 @@ _ENDED: Final = "the run ended before the tool was called"
 
 @dataclass(eq=False)
 class Run:
-    """What is known of one run.
+    """State of one run.
 
     Attributes:
         run_id: A name for it; no other run has it.
@@ -348,7 +348,7 @@ class Run:
 
 
 class Runs:
-    """The runs under way, by the framework's object of each."""
+    """The current runs, by the framework's object of each run."""
 
     def __init__(self) -> None:
         self._runs: dict[int, tuple[weakref.ref[object], Run]] = {}
@@ -382,7 +382,7 @@ class Runs:
         run.turn, run.asker = turn, asker
 
     def end(self, held: object) -> tuple[Turn | None, Any]:
-        """The turn of a run that was under way, and what asked about it; it is not any longer."""
+        """End the current turn of a run, and return it with the hook that checked it."""
         run = self.of(held)
         turn, run.turn = run.turn, None
         return turn, run.asker

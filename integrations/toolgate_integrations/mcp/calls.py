@@ -1,4 +1,4 @@
-"""How one tool call of a server is carried out, over as many rounds as it takes, in either era of the protocol."""
+"""Execution of one tool call of a server, in one or more rounds, in both versions of the protocol."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What a model reads in place of a tool's result.
+    """Text that the model reads instead of a tool's result.
 
     Attributes:
         text: for the model.
@@ -35,7 +35,7 @@ class Refusal:
 
 
 class ToolAsksError(Exception):
-    """The tool itself asks the client something, and is called again with the answer.
+    """The tool itself requests input from the client, and is called again with the answer.
 
     Attributes:
         result: What it gave back.
@@ -48,7 +48,7 @@ class ToolAsksError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Request(Generic[T]):
-    """One request of a client to call a tool.
+    """A client's request to call a tool.
 
     Attributes:
         params: What it sent.
@@ -71,7 +71,7 @@ class Request(Generic[T]):
 
     @property
     def stands_alone(self) -> bool:
-        """Whether the client comes back with a request of its own, as from protocol 2026-07-28 on."""
+        """Return whether the client sends a new request with its answer, as from protocol 2026-07-28 on."""
         return self.session is not None and is_version_at_least(self.session.protocol_version, "2026-07-28")
 
 
@@ -118,7 +118,7 @@ class Calls:
         self._elicits = self._bridge.on_hold == "pause"
 
     def name_of(self, server: object, generated: str) -> str:
-        """The name that the actions of a server begin with: the guard's own, or else the server's.
+        """Return the prefix of a server's actions: the guard's own name, or the server's.
 
         Args:
             server: The server's name; None where it cannot be found out.
@@ -160,7 +160,7 @@ class Calls:
         server: str | None = None,
         received: Received | None = None,
     ) -> ToolCall:
-        """One call of the server's tool `name`; the dotted name of a function of this process is its own action."""
+        """Return the call of a tool; the dotted name of a function of this process is its own action."""
         own = function is not None and "." in name.strip(".")
         return ToolCall(
             name,

@@ -1,4 +1,4 @@
-"""How a person is pointed to a held call over MCP; what they answer there only wakes, and decides nothing."""
+"""Elicitation over MCP, which shows an approval request to the client's user; the answer decides nothing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Way = Literal["url", "form"]
 
 
 class Page:
-    """Where people decide about an approval.
+    """Address of the page of an approval request.
 
     Args:
         template: Its address, with `{approval_id}` in it; None if there is none.
@@ -55,13 +55,13 @@ class Page:
 
     @property
     def exists(self) -> bool:
-        """Whether there is one."""
+        """Return whether there is a page."""
         return self._template is not None
 
     def question(
         self, way: Way, pending: ApprovalPending
     ) -> ElicitRequestURLParams | ElicitRequestFormParams:
-        """What a client shows: where to decide. The answer carries nothing.
+        """Return the question that the client shows: where to decide. The answer contains nothing.
 
         Args:
             way: How the client can show it.
@@ -83,7 +83,7 @@ class Page:
 
 
 def way_to_ask(capabilities: ClientCapabilities | None, page: Page) -> Way | None:
-    """How a client can point its user to an approval; None if it cannot.
+    """Return how a client can show an approval request to its user, or None.
 
     Args:
         capabilities: What the client declared.
@@ -100,7 +100,7 @@ def way_to_ask(capabilities: ClientCapabilities | None, page: Page) -> Way | Non
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One of the requests by which a client carries out one tool call.
+    """One of the requests by which a client executes a tool call.
 
     Attributes:
         guarded: The name of the server whose guard asks; another's questions are the tool's own.
@@ -143,22 +143,22 @@ class Round:
 
     @property
     def asked(self) -> bool:
-        """Whether its user was asked before."""
+        """Return whether the user was asked before."""
         return self.number > 0
 
     @property
     def given_up(self) -> str | None:
-        """Why nobody is to be asked again; None while the gateway is."""
+        """Reason why the call is given up, or None."""
         if self.answer is None or self.answer.action == "accept":
             return None
         return _DECLINED if self.answer.action == "decline" else NOBODY_ASKED
 
     def answered(self, answer: ElicitResult) -> Round:
-        """The next round, on a connection that stays."""
+        """Return the next round on the same connection."""
         return replace(self, number=self.number + 1, answer=answer)
 
     def required(self, question: ElicitRequestURLParams | ElicitRequestFormParams) -> InputRequiredResult:
-        """What a client without a connection is given, to come back with.
+        """Return the result that asks a client without a connection to send a new request.
 
         Args:
             question: What it shows to its user.
@@ -173,7 +173,7 @@ class Round:
         )
 
     def restored(self, params: CallToolRequestParams, arguments: dict[str, Any]) -> CallToolRequestParams:
-        """The request as the tool is to see it: its own state and answers, the approved arguments.
+        """Return the request for the tool: its own state and answers, and the approved arguments.
 
         Args:
             params: The request's.

@@ -1,4 +1,4 @@
-"""The server behind the proxy, and the connection to it, from the client's first request on."""
+"""Connection to the server behind the proxy."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Command:
 
     @property
     def told(self) -> str:
-        """How messages name it."""
+        """Name of the server in messages."""
         return repr(self.words[0])
 
     def connect(self, ended: anyio.Event) -> AbstractAsyncContextManager[Any]:
@@ -83,7 +83,7 @@ class Address:
 
     @property
     def told(self) -> str:
-        """How messages name it: without what may be a secret, before the host or in the query."""
+        """Name of the server in messages, without possible secrets before the host or in the query."""
         return repr(self.url.rpartition("@")[2].partition("?")[0])
 
     def connect(self, ended: anyio.Event) -> AbstractAsyncContextManager[Any]:  # noqa: ARG002 - nothing says when this one ends
@@ -92,7 +92,7 @@ class Address:
 
 
 class Backend:
-    """One server. What runs elsewhere and was there before is reached again when it is wanted again.
+    """Connection to one server; a lost connection to a remote server is made again when it is needed.
 
     Args:
         place: Where it is.
@@ -125,7 +125,7 @@ class Backend:
         return self._client.session
 
     async def wanted(self, upward: Upward) -> ClientSession:
-        """The connection; it is made when it is first wanted, and when it was lost.
+        """Return the connection; it is made when it is first needed, and after it was lost.
 
         Args:
             upward: What the server may ask of the client.
@@ -244,7 +244,7 @@ async def _listen(client: Client) -> None:
 
 
 def first_of(error: BaseException) -> BaseException:
-    """What went wrong first, where several things did.
+    """Return the first error of a group of errors.
 
     Args:
         error: One error, or a group of them.

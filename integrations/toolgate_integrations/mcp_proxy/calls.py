@@ -1,4 +1,4 @@
-"""One tool call through the proxy: asked about, carried out by the server behind it, and recorded."""
+"""Tool calls through the proxy: each is checked, sent to the server, and logged."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _MOST_PAGES: Final = 200
 
 
 class Tools:
-    """What the server lists, held to what it said when it was trusted.
+    """The server's tools, compared with their trusted definitions.
 
     Args:
         backend: The server.
@@ -61,7 +61,7 @@ class Tools:
         self._known: Mapping[str, Pin] = {}
 
     async def shown(self) -> list[Tool]:
-        """What the client may see: of a tool that changed, what it said when it was trusted.
+        """Return the tools for the client; of a changed tool, its trusted definition.
 
         Raises:
             MCPError: The server does not list its tools, or they cannot be told apart from others.
@@ -78,7 +78,7 @@ class Tools:
         ]
 
     async def doubt(self, tool: str) -> str | None:
-        """Why a tool may not be called, by what the server lists now; None if it may.
+        """Return the reason why a tool must not be called according to the server's current list, or None.
 
         Args:
             tool: Its name.
@@ -138,7 +138,7 @@ _SERVERS: Final = "server"
 
 
 class _RefusedError(Exception):
-    """The call may go on by the gateway's word, and not by the server's."""
+    """The gateway allowed the call, but it must not run."""
 
 
 class ToolCalls:
@@ -231,7 +231,7 @@ class ToolCalls:
         return own(found)
 
     def _once(self, turn: Round, state: str | None) -> str | None:
-        """The server's own state; a state that was used carries nothing out again."""
+        """Return the server's own state, and refuse a state that was used before."""
         once, inner = _opened(state)
         for used in (turn.call_id if turn.asked else None, once):
             if used is not None and used in self._used:

@@ -1,4 +1,4 @@
-"""What passes the proxy as it is: prompts, resources, completions, levels of logging."""
+"""Forwarding of everything except tool calls: prompts, resources, completions, and the server's requests."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ __all__ = ["own", "pass_on", "passed_meta"]
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What a server may ask the client.
+    """Requests that the server may send to the client.
 
     Attributes:
         sampling: An answer of the client's model.
@@ -102,7 +102,7 @@ class Upward:
 
     @property
     def stands_alone(self) -> bool:
-        """Whether the client's requests stand alone, as from protocol 2026-07-28 on."""
+        """Return whether the client sends independent requests, as from protocol 2026-07-28 on."""
         return self.session is not None and is_version_at_least(self.session.protocol_version, "2026-07-28")
 
     @property
@@ -112,7 +112,7 @@ class Upward:
 
     @property
     def sampling_capabilities(self) -> SamplingCapability | None:
-        """What the client declared of it."""
+        """The client's sampling capabilities."""
         return self._can.sampling
 
     @property
@@ -126,7 +126,7 @@ class Upward:
         return self._list_roots if self._allowed.roots and self._can.roots is not None else None
 
     def refusal(self, asked: InputRequiredResult) -> str | None:
-        """Why what a server asks in place of an answer does not pass; None if it does.
+        """Return the reason why a server's request for input is not forwarded, or None.
 
         Args:
             asked: Its questions.
@@ -214,7 +214,7 @@ _CONNECTIONS: Final = {
 
 
 def passed_meta(ctx: Context) -> dict[str, Any] | None:
-    """What of a request's metadata the server is given.
+    """Return the metadata of a request that the server receives.
 
     Args:
         ctx: The request's.

@@ -1,4 +1,4 @@
-"""What a server's tools said of themselves when they were trusted: one that says something else now is blocked."""
+"""Trusted definitions of a server's tools; a tool whose definition has changed is blocked."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _HINT: Final = Hint(
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """One tool.
+    """Trusted and current definition of one tool.
 
     Attributes:
         trusted: The digest of what it said when it was trusted.
@@ -49,7 +49,7 @@ class Pin:
 
     @property
     def changed(self) -> bool:
-        """Whether it says something else than was trusted."""
+        """Return whether the definition has changed since it was trusted."""
         return self.trusted != self.seen
 
     @property
@@ -72,7 +72,7 @@ class Pin:
 
 
 def digest_of(tool: Tool) -> str:
-    """The digest of what a tool says of itself: name, title, description, schemas and annotations.
+    """Return the digest of a tool's definition: name, title, description, schemas and annotations.
 
     Args:
         tool: As its server lists it.
@@ -81,7 +81,7 @@ def digest_of(tool: Tool) -> str:
 
 
 def pins_of(server: str) -> Pins:
-    """The pins of a server, in the user's own state folder.
+    """Return the pins of a server, which are stored in the user's state folder.
 
     Args:
         server: The name under which it is configured here.
@@ -94,7 +94,7 @@ def pins_of(server: str) -> Pins:
 
 
 class Pins:
-    """What one server's tools said when they were trusted, in a file that is its owner's alone.
+    """Trusted definitions of one server's tools, in a file that only its owner can read.
 
     A tool is trusted when it is first seen, and never forgotten: one that goes away and comes back is held to what it
     said before.

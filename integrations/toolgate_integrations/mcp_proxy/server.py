@@ -1,4 +1,4 @@
-"""The proxy as a process: the client on standard input and output, the server behind it, and how both end."""
+"""The proxy's process: it serves a client on standard input and output."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _CHUNK: Final = 1 << 16
 
 
 class Lines:
-    """What the client writes, line by line, until it ends or this is told to.
+    """Lines that the client writes, until the client ends or `end` is called.
 
     A thread of its own reads, and ends with the process: while it waits for the client nobody waits for it.
 
@@ -108,13 +108,13 @@ class Questions:
         self._none.set()
 
     def asked(self, request: RequestId) -> None:
-        """One came."""
+        """Note a new request."""
         self._open.add(request)
         if self._none.is_set():
             self._none = anyio.Event()
 
     def settled(self, request: RequestId) -> None:
-        """One has its answer, or needs none any more."""
+        """Note that a request is answered, or needs no answer."""
         self._open.discard(request)
         if not self._open:
             self._none.set()
@@ -126,7 +126,7 @@ class Questions:
 
 
 class Answers:
-    """What the proxy writes to the client.
+    """Stream to the client that notes which requests are answered.
 
     Args:
         stream: Where it goes.
@@ -233,7 +233,7 @@ class Front:
 
 
 def _declared(ctx: Context) -> ClientCapabilities | None:
-    """What a client says in a handshake, before the handshake is done."""
+    """Return the capabilities that a client declares during a handshake."""
     try:
         return ClientCapabilities.model_validate((ctx.params or {}).get("capabilities") or {})
     except ValidationError:
@@ -352,7 +352,7 @@ async def _end_on_signal(lines: Lines) -> None:
 
 
 class _Line(logging.Formatter):
-    """One line for each thing a library says: where it happened is nothing to whoever runs the proxy."""
+    """Log format: one line per record, without the location in a library."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = " ".join(record.getMessage().split())

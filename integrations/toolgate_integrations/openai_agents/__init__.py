@@ -58,7 +58,7 @@ _ELSEWHERE: Final = tuple(
 
 
 class _Guarding:
-    """How one family of agents is guarded: those that hand off to each other, and are each other's tools."""
+    """Guarding of a family of agents: those that hand off to each other, and are each other's tools."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class _Guarding:
         self._made: dict[int, tuple[Agent[Any], GuardedAgent]] = {}
 
     def agent(self, agent: Agent[Any]) -> GuardedAgent:
-        """The guarded copy of an agent, one and the same each time."""
+        """Return the guarded copy of an agent, the same one each time."""
         if isinstance(agent, GuardedAgent):
             return agent
         if id(agent) in self._made:
@@ -146,7 +146,7 @@ class _Guarding:
 
 
 class _GuardedHandoff:
-    """What carries out a guarded handoff: whichever agent it leads to, it is guarded."""
+    """A guarded handoff: the agent to which it leads is guarded."""
 
     def __init__(self, guarding: _Guarding, invoke: Callable[..., Awaitable[Agent[Any]]]) -> None:
         self._guarding = guarding
@@ -172,7 +172,7 @@ class GuardedAgent(Agent[Any]):
         self.handoffs = [self.guarding.handoff(each) for each in self.handoffs]
 
     async def get_all_tools(self, run_context: RunContextWrapper[Any]) -> list[Tool]:
-        """The agent's tools, guarded: its own, and those of its MCP servers.
+        """Return the guarded tools of the agent and of its MCP servers.
 
         Raises:
             ConfigurationError: A tool cannot be guarded, or a handoff was added that is not.

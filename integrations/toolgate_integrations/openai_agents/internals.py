@@ -1,4 +1,4 @@
-"""What there is to know of the inside of the SDK's tools: nobody else in the plugin reaches for it.
+"""Access to the SDK's private attributes; no other module of the plugin uses them.
 
 Read from fields without a public name, and therefore looked at for what they are: where something is not found, the
 tool is refused or taken for an ordinary one, and never let through unseen.
@@ -40,7 +40,7 @@ Invoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
 
 @dataclass
 class Seen:
-    """What a tool's own error handling hides.
+    """Errors that a tool's own error handling hides.
 
     Attributes:
         error: What the tool raised.
@@ -52,12 +52,12 @@ class Seen:
 
     @property
     def why(self) -> str | None:
-        """What went wrong; None if nothing did."""
+        """The error message, or None."""
         return self.answer if self.error is None else f"{type(self.error).__name__}: {self.error}"
 
 
 def function_of(tool: FunctionTool) -> object:
-    """The Python function behind `function_tool`; None if there is none."""
+    """Return the Python function behind `function_tool`, or None."""
     function = getattr(tool, "__wrapped__", None)
     if function is not None:
         return function
@@ -82,7 +82,7 @@ def schema_of(tool: FunctionTool) -> ArgumentSchema:
 
 
 def refusing(tool: FunctionTool, error: BaseException | None) -> Invoker:
-    """What handles an error of the tool's validation as the SDK does, and runs nothing."""
+    """Return an invoker that handles a validation error like the SDK, and runs nothing."""
 
     async def refuse(_context: ToolContext[Any], _text: str) -> Any:
         raise ModelBehaviorError(f"Invalid JSON input for tool {tool.name}: {error}") from error
@@ -91,13 +91,13 @@ def refusing(tool: FunctionTool, error: BaseException | None) -> Invoker:
 
 
 def agent_of(tool: FunctionTool) -> Agent[Any] | None:
-    """The agent that a tool is; None if it is another tool."""
+    """Return the agent of a tool that runs an agent, or None."""
     agent = getattr(tool, "_agent_instance", None)
     return agent if isinstance(agent, Agent) else None
 
 
 def remote_of(tool: FunctionTool) -> tuple[str, str] | None:
-    """The server that a tool is of, as it is called here, and the tool's name there; None if it is of none."""
+    """Return the configured name of a remote tool's server and the tool's name there, or None for a local tool."""
     inside = _inside(tool)
     if isinstance(inside, functools.partial) and inside.args and isinstance(inside.args[0], MCPServer):
         return inside.args[0].name, str(inside.args[1].name)
@@ -107,7 +107,7 @@ def remote_of(tool: FunctionTool) -> tuple[str, str] | None:
 
 
 def watched(tool: FunctionTool, seen: Seen) -> Invoker:
-    """What invokes a tool as ever, and says what went wrong where the model alone would be told."""
+    """Return an invoker that also notes errors which only the model would read."""
     inside = _inside(tool)
     if inside is None:
         return tool.on_invoke_tool
@@ -127,7 +127,7 @@ def watched(tool: FunctionTool, seen: Seen) -> Invoker:
 
 
 def pauses_inside(context: ToolContext[Any]) -> bool:
-    """Whether a call of an agent as a tool stopped for a person, and is to go on by being called again."""
+    """Return whether an agent that runs as a tool has paused, and continues when it is called again."""
     if context.tool_call is None:
         return False
     nested = peek_agent_tool_run_result(context.tool_call, scope_id=get_agent_tool_state_scope(context))
@@ -181,7 +181,7 @@ class _Watched:
 
 
 def _inside(tool: FunctionTool) -> Any:
-    """What runs below the SDK's handling of errors."""
+    """Return the function below the SDK's error handling."""
     return getattr(tool.on_invoke_tool, "_invoke_tool_impl", None)
 
 

@@ -116,7 +116,7 @@ def resume_sync(*args: Any, **options: Any) -> Any:
 
 
 def _default_loop() -> asyncio.AbstractEventLoop:
-    """The loop that `Runner.run_sync` uses: what is connected, such as an MCP server, belongs to it."""
+    """Return the event loop that `Runner.run_sync` uses; connections, such as MCP servers, belong to it."""
     policy = asyncio.get_event_loop_policy()
     with warnings.catch_warnings():
         # Since Python 3.12 it is deprecated to ask for what is not there.
@@ -146,7 +146,7 @@ async def resume_streamed(*args: Any, **options: Any) -> RunResultStreaming:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """What is to become of a call; nothing, if it is not the gateway's to say.
+    """Result for a paused call; empty if the gateway does not decide about it.
 
     Attributes:
         approved: The gateway lets it through.
@@ -165,7 +165,7 @@ class _Verdict:
 
 @dataclass(frozen=True)
 class _Item:
-    """One call that a run is paused for.
+    """A call for which a run is paused.
 
     Attributes:
         item: As the SDK keeps it.
@@ -183,7 +183,7 @@ class _Item:
 
     @classmethod
     async def of(cls, state: RunState[Any, Any], item: ToolApprovalItem) -> _Item | None:
-        """The call of an item; None if it is of a kind that nobody asks the gateway about."""
+        """Return the call of an item, or None if the gateway does not check calls of its kind."""
         # The answers to an agent's tool calls are in that agent's own state.
         find = getattr(state, "_find_nested_approval_state", None)
         owner, kept = (find(item) if find is not None else None) or (state, item)
@@ -203,14 +203,14 @@ class _Item:
 
     @property
     def call(self) -> ToolCall:
-        """The call, as the gateway heard of it."""
+        """The call, as the gateway checked it."""
         try:
             return self.tool.call(self.arguments or {}, self.call_id)
         except InvalidArgumentsError:
             return self.tool.unread_call(self.call_id)
 
     async def verdict(self, bridge: Bridge) -> _Verdict:
-        """What the gateway decided.
+        """Return the result for the call, by the gateway's decision.
 
         Raises:
             ApprovalPending: Nobody did, and the state says that it is approved.
@@ -250,7 +250,7 @@ class _Item:
             state.reject(self.item, rejection_message=verdict.told)
 
     async def _request(self, bridge: Bridge) -> str | None:
-        """The call's request, as it was edited last; None if it cannot be said."""
+        """Return the newest approval request of the call, or None."""
         try:
             looked = await bridge.apreview(self.call)
             if looked.approval_id is None:

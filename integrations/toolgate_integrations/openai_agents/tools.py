@@ -1,4 +1,4 @@
-"""One tool of an agent of the OpenAI Agents SDK, guarded."""
+"""Guarded tools of the OpenAI Agents SDK."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class RunBridge(Bridge):
         failed: Callable[[T], str | None] = lambda _: None,
         pauses: tuple[type[BaseException], ...] = (),
     ) -> T:
-        """As `arun`, for a call that paused inside: what passed by an approval goes on by it, and is not asked again.
+        """Continue a call that paused inside; a call that an approval allowed is not checked again.
 
         Only what the gateway says it let through does: all else, also what was forbidden since, is asked as ever.
         """
@@ -81,7 +81,7 @@ class _PausedError(Exception):
 
 
 class GuardedTool:
-    """What invokes a guarded tool.
+    """Invoker of a guarded tool.
 
     Attributes:
         tool: The tool as it was.
@@ -170,7 +170,7 @@ class GuardedTool:
     async def needs_approval(
         self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
     ) -> bool:
-        """Whether the run is to pause for a call; asks the person, if nobody was asked."""
+        """Return whether the run must pause for a call; the approval request is created if there is none."""
         try:
             if await self._bridge.afind_pending(self.call(arguments, call_id)) is not None:
                 return True
@@ -185,7 +185,7 @@ class GuardedTool:
     async def own_policy(
         self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
     ) -> bool:
-        """Whether the tool was made to pause by whoever made it, whatever the gateway says."""
+        """Return whether the tool itself requires an approval in the SDK."""
         policy = self.tool.needs_approval
         answer = policy(context, arguments, call_id) if callable(policy) else policy
         return bool(await answer if inspect.isawaitable(answer) else answer)

@@ -24,7 +24,7 @@ _FAILED: Final = 400
 
 
 class HTTPStatusError(Exception):
-    """What an API answered where it did not do what was asked: recorded, and given to the caller all the same."""
+    """HTTP error status: logged as a failure, and returned to the caller."""
 
     def __init__(self, response: Any) -> None:
         super().__init__(f"the API answered {response.status_code}")
@@ -75,7 +75,7 @@ class _Guarding:
 
     @property
     def actions(self) -> Mapping[str, str]:
-        """The action of each operation, by its `operationId` or else by `GET:/path/{template}`."""
+        """Actions by `operationId`, or by `GET:/path/{template}`."""
         return dict(self._road.actions)
 
 
@@ -152,7 +152,7 @@ class GuardTransport(_Guarding, httpx.BaseTransport):
 
 
 class AsyncGuardTransport(_Guarding, httpx.AsyncBaseTransport):
-    """As `GuardTransport`, for an `httpx.AsyncClient` and around one of its transports."""
+    """Guards each request that an `httpx.AsyncClient` sends, like `GuardTransport`."""
 
     _sends = "handle_async_request"
     _usual = "httpx.AsyncHTTPTransport()"

@@ -27,7 +27,7 @@ _MOST: Final = 1000
 
 
 def addresses(named: Any, given: Sequence[str] | None, where: str) -> tuple[str, ...]:
-    """Where an operation is.
+    """Return the server addresses of an operation.
 
     Args:
         named: `servers` of the document that counts for it; None if there is none.
@@ -75,7 +75,7 @@ def split(address: object) -> tuple[Origin, str]:
 
 
 def origin_of(url: Any) -> Origin | None:
-    """Where a request goes; None if to no server of HTTP.
+    """Return the origin of a URL, or None if it is not an HTTP address.
 
     Args:
         url: A URL of the HTTP library.
@@ -113,7 +113,7 @@ _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation of a document.
+    """An operation of a document.
 
     Attributes:
         name: Its `operationId`, or else `GET:/v1/refunds/{id}`.
@@ -248,7 +248,7 @@ def _mapping(found: Any, where: str) -> Mapping[str, Any]:
 
 
 def _resolved(document: Mapping[str, Any], found: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """What a reference of the same document stands for."""
+    """Return the target of a reference inside the document."""
     seen: list[str] = []
     while "$ref" in found:
         reference = str(found["$ref"])

@@ -1,4 +1,4 @@
-"""Which operation a request is, found out as strictly as the least strict server may read it.
+"""Matching of requests to operations of the document.
 
 Where a server could take a path for another one than the document's reader does, it is no operation at all.
 """
@@ -40,7 +40,7 @@ class _Route:
     segments: tuple[_Segment, ...]
 
     def fits(self, segments: tuple[str, ...]) -> bool:
-        """Whether its parameters may be these; what is written out was looked at before."""
+        """Return whether the path parameters match; literal segments have been compared before."""
         return all(
             not ours.names or ours.loose.fullmatch(theirs)
             for ours, theirs in zip(self.segments, segments, strict=True)
@@ -67,7 +67,7 @@ class Found:
     _route: _Route
 
     def path_with(self, values: Mapping[str, str]) -> str:
-        """The path of the same operation with other parameters, encoded.
+        """Return the encoded path of the operation with other parameters.
 
         Args:
             values: All of them, by name.
@@ -79,7 +79,7 @@ class Found:
 
 
 class Routes:
-    """The operations of a document, by where they are.
+    """Routes of a document's operations.
 
     Args:
         operations: The operations.
@@ -104,7 +104,7 @@ class Routes:
                 alike.setdefault(shape, {}).setdefault(written, []).append(route)
 
     def find(self, request: Any) -> Found | str:
-        """The operation a request is, or why it is none.
+        """Return the operation of a request, or the reason why there is none.
 
         Args:
             request: The HTTP library's.
@@ -130,7 +130,7 @@ class Routes:
         return Found(best.operation, values, best)
 
     def _fitting(self, origin: Origin, method: str, segments: tuple[str, ...]) -> list[_Route]:
-        """The operations whose path fits, in capitals or not."""
+        """Return the operations whose path matches, ignoring case."""
         folded = [each.casefold() for each in segments]
         return [
             route

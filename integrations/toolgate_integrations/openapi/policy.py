@@ -1,4 +1,4 @@
-"""What a request is asked for as, and what it becomes: the same for synchronous and asynchronous transports."""
+"""Checks of requests, for synchronous and asynchronous transports."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ _SECRETS: Final = frozenset({"authorization", "proxy-authorization", "cookie"})
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request, as it is asked for.
+    """A request with its action and arguments.
 
     Attributes:
         request: The request.
@@ -173,7 +173,7 @@ class Asked:
 
 
 class Road:
-    """The operations of one API, and how they are asked for.
+    """The operations of one API, with the options of their checks.
 
     Args:
         document: The API's OpenAPI document.
@@ -243,7 +243,7 @@ class Road:
             make_options(action, rules, **self._holding, agent_id=None)
 
     def asked(self, request: Any, body: bytes) -> Asked:
-        """What a request is asked for as.
+        """Return the action and the arguments of a request.
 
         Args:
             request: The HTTP library's.

@@ -1,4 +1,4 @@
-"""What a request asks for, by name: what the gateway compares, a person reads, and an approval is bound to."""
+"""Arguments and bodies of requests, as they are checked, shown to an approver, and approved."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """What a body says.
+    """A parsed body.
 
     Attributes:
         kind: How it is written.
@@ -87,7 +87,7 @@ def put(request: Any, body: bytes) -> bytes:
 
 
 def parsed(request: Any, body: bytes) -> Body:
-    """What the body of a request says.
+    """Parse the body of a request.
 
     Args:
         request: The HTTP library's.
@@ -132,7 +132,7 @@ def pairs_of(request: Any, text: bytes, what: str) -> list[tuple[str, str]]:
 
 
 def address(request: Any) -> str:
-    """Where a request goes, without the query and whoever is named before the host.
+    """Return the address of a request, without the query and user information.
 
     Args:
         request: The HTTP library's.
@@ -179,7 +179,7 @@ _NUMBER: Final = re.compile(r"(0|[1-9][0-9]{0,29})(\.[0-9]{1,30})?")
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """What one request asks for.
+    """Arguments of one request.
 
     Attributes:
         context: The arguments, by name.

@@ -65,7 +65,7 @@ def test_ids_that_come_again_name_other_calls(scene: Scene) -> None:
 
 def test_a_call_that_is_held_too_late_to_pause(scene: Scene, monkeypatch: Any) -> None:
     """Held only when it is carried out, it does not run; its request would be of no use, and is withdrawn."""
-    monkeypatch.setattr(Bridge, "waiting", lambda self, call: None)
+    monkeypatch.setattr(Bridge, "find_pending_steps", lambda self, call: iter(()))
     paying = agent(scene, [PAY])
     run = resume(paying, paying.run("go"))
     assert (run.content, scene.ran) == ("done", [])

@@ -250,7 +250,7 @@ async def test_a_tool_by_another_action(scene: Scene) -> None:
     ("agent", "options", "words"),
     [
         ("treasurer", {}, "pass an agents.Agent"),
-        (Agent("a"), {"on_hold": "pause"}, "'pause'"),
+        (Agent("a"), {"on_hold": "later"}, "'later'"),
         (Agent("a", tools=[ApplyPatchTool(editor=object())]), {}, "ApplyPatchTool cannot be guarded"),
     ],
 )

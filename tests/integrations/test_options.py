@@ -1,0 +1,116 @@
+"""All plugins have the same options, and accept the names that they had before."""
+
+import ast
+import warnings
+from pathlib import Path
+
+import pytest
+from support.readme import ROOT
+
+from toolgate import ApprovalPending, ConfigurationError
+from toolgate_integrations._options import valid_on_hold
+from toolgate_integrations._registry import INTEGRATIONS
+from toolgate_integrations.base import Bridge, ToolCall
+
+FOLDER = ROOT / "integrations" / "toolgate_integrations"
+#: the public entry point of each plugin, and its default reaction to a call that requires an approval
+ENTRIES = {
+    "adk": ("GuardPlugin", "pause"),
+    "agent_framework": ("GuardMiddleware", "pause"),
+    "agno": ("guard_agent", "pause"),
+    "anthropic": ("guard_tools", "pause"),
+    "autogen": ("GuardedWorkbench", "wait"),
+    "claude_agent_sdk": ("guard_options", "wait"),
+    "crewai": ("GuardHooks", "wait"),
+    "dspy": ("guard_tools", "notify_model"),
+    "fastmcp": ("GuardMiddleware", "pause"),
+    "haystack": ("guard_hooks", "pause"),
+    "langchain": ("GuardMiddleware", "pause"),
+    "llamaindex": ("guard_agent", "pause"),
+    "mcp": ("GuardExtension", "pause"),
+    "openai_agents": ("guard_agent", "pause"),
+    "pydantic_ai": ("GuardCapability", "pause"),
+    "semantic_kernel": ("guard_kernel", "pause"),
+    "smolagents": ("guard_agent", "notify_model"),
+    "strands": ("GuardPlugin", "pause"),
+}
+SHARED = ["guard", "tool_actions", "agents", "on_hold", "hold_timeout"]
+
+
+def entry(identifier: str) -> ast.FunctionDef:
+    """The function, or the constructor of the class, that is a plugin's entry point."""
+    module, package = FOLDER / f"{identifier}.py", FOLDER / identifier / "__init__.py"
+    name = ENTRIES[identifier][0]
+    tree = ast.parse((module if module.exists() else package).read_text())
+    [found] = [each for each in tree.body if getattr(each, "name", None) == name]
+    if isinstance(found, ast.ClassDef):
+        [found] = [each for each in found.body if getattr(each, "name", None) == "__init__"]
+    assert isinstance(found, ast.FunctionDef)
+    return found
+
+
+def test_every_plugin_is_here() -> None:
+    assert ENTRIES.keys() == INTEGRATIONS.keys()
+
+
+@pytest.mark.parametrize("identifier", ENTRIES)
+def test_every_plugin_has_the_same_options(identifier: str) -> None:
+    """In the same order, and with the same defaults."""
+    arguments = entry(identifier).args
+    names = [each.arg for each in (*arguments.args, *arguments.kwonlyargs)]
+    assert [each for each in names if each in SHARED] == SHARED
+    defaults = {
+        each.arg: default for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    }
+    expected = {"tool_actions": None, "agents": None, "on_hold": ENTRIES[identifier][1]}
+    found = {name: ast.literal_eval(default) for name in expected if (default := defaults[name]) is not None}
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["approval", "confirmation", "defer", "elicit", "event", "interrupt", "stop", "terminate"]
+)
+def test_former_names_of_pause_warn(name: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"on_hold='{name}' is deprecated; use 'pause'"):
+        assert valid_on_hold(name, can_pause=True) == "pause"
+    with pytest.raises(ConfigurationError, match="use 'wait', 'raise' or 'notify_model'"):
+        valid_on_hold(name)
+
+
+def test_the_former_name_of_notify_model_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="on_hold='tell' is deprecated; use 'notify_model'") as caught:
+        assert Bridge(None, on_hold="tell").on_hold == "notify_model"
+    # The warning shows the code of the plugin's user: this test is the plugin.
+    assert Path(caught[0].filename).name != "_options.py"
+
+
+@pytest.mark.parametrize("name", ["pause", "wait", "raise", "notify_model"])
+def test_current_names_do_not_warn(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert valid_on_hold(name, can_pause=True) == name
+
+
+def test_raise_ends_the_run_with_the_pending_approval() -> None:
+    """As a setup error does; with the other reactions the model may read of it."""
+    pending = ApprovalPending(action="a", agent_id="b", approval_id="c", reason="d")
+    with pytest.raises(ApprovalPending):
+        Bridge(None, on_hold="raise").refusal(pending)
+    assert "waits for a person" in Bridge(None, on_hold="wait").refusal(pending)
+    assert not Bridge(None, on_hold="raise").pauses_for(pending)
+
+
+@pytest.mark.parametrize(
+    ("options", "call_id"),
+    [
+        ({"on_hold": "pause", "can_pause": True}, "call-1"),
+        ({"on_hold": "wait"}, "call-1"),
+        ({"on_hold": "wait", "hold_timeout": 5.0}, None),
+        ({"on_hold": "raise"}, None),
+        ({"on_hold": "notify_model"}, None),
+    ],
+)
+def test_calls_that_the_model_repeats_have_no_id(options: dict[str, object], call_id: str | None) -> None:
+    """An approval of a call with an id covers no call with another id."""
+    call: ToolCall = Bridge(None, **options).call("pay", {}, "call-1")  # type: ignore[arg-type]  # of several types
+    assert call.call_id == call_id
