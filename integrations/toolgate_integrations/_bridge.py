@@ -30,8 +30,8 @@ from toolgate import (
     tool_call,
 )
 from toolgate._action import Action
-from toolgate._logging import report_setup_error
-from toolgate._proxy import hides_or_derives
+from toolgate._callables import hides_or_derives
+from toolgate._telemetry import report_setup_error
 from toolgate_integrations._arguments import ArgumentSchema, ReceivedCalls, receive_or_keep
 from toolgate_integrations._drivers import Begun, Request, Steps, adrive, drive
 from toolgate_integrations._naming import ToolActions, ToolCall, ToolNames, normalize_id

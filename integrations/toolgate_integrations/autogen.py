@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 from uuid import uuid4
 
 from toolgate import ConfigurationError, Guard, GuardError
-from toolgate._logging import warn_renamed
+from toolgate._telemetry import warn_renamed
 from toolgate_integrations._arguments import Received, receive
 from toolgate_integrations._options import OnHoldWithoutPause
 from toolgate_integrations.base import (

@@ -11,7 +11,7 @@ from inspect import isasyncgen, isgenerator
 from typing import Any, Final
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
-from toolgate._logging import warn_renamed
+from toolgate._telemetry import warn_renamed
 from toolgate_integrations._arguments import json_copy, with_signature_defaults
 from toolgate_integrations._options import OnHold, text_or_none, valid_rejections
 from toolgate_integrations.base import (

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
-from toolgate._logging import warn_renamed
+from toolgate._telemetry import warn_renamed
 from toolgate_integrations._drivers import adrive, drive
 from toolgate_integrations._options import OnHold
 from toolgate_integrations.base import AnnotatedSchema, Bridge, ToolActions, ToolCall, require

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, Self, TypeAlias
 
 from toolgate import ApprovalPending, ConfigurationError, Guard
-from toolgate._logging import warn_renamed
+from toolgate._telemetry import warn_renamed
 from toolgate_integrations._naming import function_of
 from toolgate_integrations._options import OnHold, text_or_none
 from toolgate_integrations.base import Bridge, SignatureSchema, ToolActions, describe_pending, require

@@ -13,7 +13,7 @@ from agents.items import ToolApprovalItem
 from agents.result import RunResultStreaming
 
 from toolgate import ActionDenied, ApprovalPending, ConfigurationError, GatewayUnavailable
-from toolgate._logging import warn_renamed
+from toolgate._telemetry import warn_renamed
 from toolgate_integrations.base import Bridge, InvalidArgumentsError, ToolCall
 from toolgate_integrations.openai_agents.tools import UNREADABLE, GuardedTool, read
 
