@@ -132,6 +132,11 @@ class HookAsking:
         self._bridge = Bridge(guard, **options)
         self._process = process
 
+    @property
+    def guard(self) -> Guard:
+        """The guard that checks the calls."""
+        return self._bridge.guard
+
     @cached_property
     def _journal(self) -> Journal:
         return Journal()
@@ -172,7 +177,7 @@ class HookAsking:
         # A command may have changed the folder; what was asked about counts.
         beside = event.beside if asked is None else asked.beside
         with self._bridge.acting(call):
-            self._bridge.guard.record(
+            self.guard.record(
                 self._bridge.action_of(call),
                 "success" if event.error is None else "failed",
                 {**given, **beside},
@@ -188,7 +193,7 @@ class HookAsking:
         """Record the calls of agents that were gone, and of a session that is over, before they told what became of them."""
         for call in self._journal.left(session):
             with acting_as(call.agent_id, run_id=normalize_id(call.session)):
-                self._bridge.guard.record(
+                self.guard.record(
                     call.action,
                     "pending",
                     call.asked,
