@@ -1,17 +1,11 @@
-"""The class `Bridge`: it carries out an agent framework's tool calls as guarded actions.
-
-The operations that need the gateway are written once, as generators that the functions of `_drivers` run.
-"""
+"""The class `Bridge`, whose operations are written once as generators that the functions of `_drivers` run."""
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
-from types import TracebackType
 from typing import Any, Final, NoReturn, TypeAlias, TypeGuard, TypeVar
 
 from toolgate import (
@@ -33,7 +27,7 @@ from toolgate._action import Action
 from toolgate._callables import hides_or_derives
 from toolgate._telemetry import report_setup_error
 from toolgate_integrations._arguments import ArgumentSchema, ReceivedCalls, receive_or_keep
-from toolgate_integrations._drivers import Begun, Request, Steps, adrive, drive
+from toolgate_integrations._drivers import Begun, HeldCalls, Request, Steps, adrive, drive, leave
 from toolgate_integrations._naming import ToolActions, ToolCall, ToolNames, normalize_id
 from toolgate_integrations._options import text_or_none, valid_on_hold, valid_options
 from toolgate_integrations.refusals import SETUP_ERRORS, refusal_text
@@ -45,15 +39,12 @@ Pauses: TypeAlias = tuple[type[BaseException], ...]
 
 logger = logging.getLogger("toolgate")
 
-_MAX_HELD: Final = 4096
 # A message may contain details of one response: the set of messages that were logged stays small.
 _MAX_REPORTED: Final = 100
 
 
 class Bridge:
-    """Carries out a framework's tool calls as guarded actions.
-
-    Copies of a bridge are the same object, so that a copied agent is guarded by the same guard.
+    """Carries out a framework's tool calls as guarded actions. Copies of a bridge are the same object.
 
     Args:
         guard: The guard; None for the guard that is configured by the environment.
@@ -97,9 +88,7 @@ class Bridge:
         self._names = ToolNames(tool_actions)
         self._agents = dict(agents or {})
         self._hold_timeout = hold_timeout
-        # Approval requests of guarded functions that made them themselves, by run and call.
-        self._held: OrderedDict[tuple[str | None, str], str] = OrderedDict()
-        self._lock = threading.Lock()
+        self._held = HeldCalls()
         self._reported: set[str] = set()
 
     def __deepcopy__(self, memo: object) -> Bridge:
@@ -112,10 +101,9 @@ class Bridge:
 
     @property
     def names_calls(self) -> bool:
-        """Whether calls are sent with their ids.
+        """True if calls are sent with their ids.
 
-        A model that reads that its call is pending repeats the call under a new id, and an approval of a call with an
-        id covers no other id.
+        A model that repeats a pending call uses a new id, and an approval of a call with an id covers no other id.
         """
         return self.on_hold == "pause" or (self.on_hold == "wait" and self._hold_timeout is None)
 
@@ -135,10 +123,9 @@ class Bridge:
         return self._names.action_of(call)
 
     def verify_tools(self, tools: Iterable[str], *, is_complete: bool = True) -> None:
-        """Compare the keys of `tool_actions` with the tools of the agent; `is_complete` if there are no other tools.
+        """Raise `ConfigurationError` if a key of `tool_actions` is a misspelt tool of the agent.
 
-        Raises:
-            ConfigurationError: A key is misspelt.
+        With `is_complete` there are no other tools, and a key without a tool is a warning.
         """
         self._names.verify(tools, is_complete=is_complete)
 
@@ -153,12 +140,8 @@ class Bridge:
     ) -> ToolCall:
         """Return the call of a tool, as the gateway is to check it.
 
-        Args:
-            name: Name of the tool.
-            arguments: The model's arguments by name.
-            call_id: The framework's id of the call; omitted where the model would repeat the call under another id.
-            schema: Schema by which the framework validates the arguments.
-            **more: Further attributes of `ToolCall`.
+        The call id is omitted where the model would repeat the call under another id. `schema` is the schema by which
+        the framework validates the arguments, and `more` contains further attributes of `ToolCall`.
         """
         more.setdefault("agent", self.agent)
         if schema is not None:
@@ -171,10 +154,7 @@ class Bridge:
         return self.on_hold == "pause" and isinstance(error, ApprovalPending)
 
     def refusal(self, error: GuardError, *, paused: bool = False) -> str:
-        """Return the text that the model reads instead of a result, or raise an error that must end the run.
-
-        Only for code whose exceptions keep the tool from running.
-        """
+        """Return the text that the model reads instead of a result, or raise an error that must end the run."""
         if isinstance(error, self.fatal):
             raise error
         return refusal_text(error, paused=paused)
@@ -186,13 +166,7 @@ class Bridge:
         return self._identity(call, pauses, is_named=is_named)
 
     def block(self, call: ToolCall, context: Mapping[str, Any], *, waits: bool = False) -> Action:
-        """Return the action block of a call, for a tool whose outcome another process logs.
-
-        Args:
-            call: The call.
-            context: The values to check.
-            waits: Wait for the approver in any case.
-        """
+        """Return the action block of a call that checks the values in `context`; with `waits` it always waits."""
         on_hold: Any = {"on_hold": "raise"}
         if waits or self.on_hold == "wait":
             on_hold = {"on_hold": "wait", "hold_timeout": self._hold_timeout}
@@ -200,11 +174,6 @@ class Bridge:
 
     def begin(self, call: ToolCall, pauses: Pauses = (), *, waits: bool = False) -> Begun:
         """Check a call, and return when it may run. A function that is itself guarded is checked when it runs.
-
-        Args:
-            call: The call.
-            pauses: Exceptions that the tool raises to be called again later.
-            waits: Wait for the approver in any case.
 
         Raises:
             GuardError: The tool must not run.
@@ -224,11 +193,8 @@ class Bridge:
     ) -> T:
         """Check a call, run the tool with the approved arguments, and log the outcome.
 
-        Args:
-            call: The call.
-            tool: Runs the tool.
-            failed: Returns the error message in a result, if the framework returns errors instead of raising them.
-            pauses: Exceptions that the tool raises to be called again later.
+        `failed` returns the error message in a result, if the framework returns errors instead of raising them.
+        `pauses` contains exceptions that the tool raises to be called again later.
 
         Raises:
             GuardError: The tool did not run.
@@ -249,21 +215,15 @@ class Bridge:
         begun = await self.abegin(call, pauses, waits=waits)
         return await begun.arun(lambda: tool(dict(begun.arguments)), failed)
 
-    def preview(self, call: ToolCall) -> Decision:
-        """Return the decision that a check would have now, without an approval request or log entry."""
-        return drive(self.preview_steps(call))
-
     async def apreview(self, call: ToolCall) -> Decision:
-        """Asynchronous form of `preview`."""
+        """Return the decision that a check would have now, without an approval request or log entry."""
         return await adrive(self.preview_steps(call))
 
     def find_pending(self, call: ToolCall) -> ApprovalPending | None:
         """Return the pending approval of a call that requires one; the approval request is created if there is none.
 
-        The tool does not run. None for a function that is itself guarded: only its own call knows the checked values.
-
-        Raises:
-            GatewayUnavailable: No gateway responded.
+        The tool does not run. The result is None for a function that is itself guarded. If no gateway responds, raise
+        `GatewayUnavailable`.
         """
         return drive(self.find_pending_steps(call))
 
@@ -275,13 +235,8 @@ class Bridge:
         """Cancel the approval request of a call that a user rejected in the framework, and log the rejection.
 
         An approval that was already given is cancelled too. The call does not run in either case, so errors other than
-        setup errors are logged. The request of a function that is itself guarded is found if this bridge ran it.
-
-        Args:
-            call: The call.
-            why: The user's reason.
-            approval_id: The approval request, if it is known.
-            final: Whether the call stays denied under its id, also if an earlier state of its run is resumed.
+        setup errors are logged. The request of a function that is itself guarded is found if this bridge ran it. With
+        `final`, the call stays denied under its id, also if an earlier state of its run is resumed.
 
         Raises:
             ConfigurationError: A setting is missing or wrong, or the gateway rejects the API key.
@@ -313,12 +268,18 @@ class Bridge:
     def begin_steps(self, call: ToolCall, pauses: Pauses = (), *, waits: bool = False) -> Steps[Begun]:
         """Operation of `begin`."""
         if is_guarded(call.function):
-            return Begun(call.arguments, lambda: self._watch_held(call, pauses), None)
+
+            @contextmanager
+            def watched() -> Iterator[None]:
+                with self._identity(call, pauses, is_named=True), self._held.watching(call):
+                    yield
+
+            return Begun(call.arguments, watched, None)
         with self._identity(call, pauses, is_named=True):
             block = self.block(call, call.arguments, waits=waits)
             yield Request(block.__enter__, block.__aenter__)
         stack = ExitStack()
-        stack.push(partial(_leave, block))
+        stack.push(partial(leave, block))
         wraps = guarded_action(call.function) is not None
 
         @contextmanager
@@ -330,7 +291,7 @@ class Bridge:
         return Begun(block.context, inside, stack)
 
     def preview_steps(self, call: ToolCall) -> Steps[Decision]:
-        """Operation of `preview`."""
+        """Operation of `apreview`."""
         with self._identity(call):
             decision: Decision = yield self.request(
                 "check",
@@ -367,7 +328,7 @@ class Bridge:
             with self._identity(call, (_NotRunError,), is_named=True):
                 yield Request(block.__enter__, block.__aenter__)
             not_run = _NotRunError()
-            _leave(block, _NotRunError, not_run, None)
+            leave(block, _NotRunError, not_run, None)
         except ApprovalPending as pending:
             return pending
         except GatewayUnavailable:
@@ -385,7 +346,7 @@ class Bridge:
             with self._identity(call):
                 action, call_id = self.action_of(call), normalize_id(call.call_id)
                 arguments = None if is_guarded(call.function) else call.arguments
-                approval_id = approval_id or self._forget_held(call)
+                approval_id = approval_id or self._held.forget(call)
                 try:
                     is_cancelled = approval_id is not None and (yield from self._cancel(approval_id, final))
                     # The known request may have expired, and another one may have replaced it.
@@ -394,9 +355,8 @@ class Bridge:
                         if decision.approval_id is not None:
                             yield from self._cancel(decision.approval_id, final)
                 except (GatewayUnavailable, GatewayProtocolError, ConfigurationError) as error:
-                    if isinstance(error, ConfigurationError) and not isinstance(
-                        error.__cause__, GatewayProtocolError
-                    ):
+                    is_known = isinstance(error.__cause__, GatewayProtocolError)
+                    if isinstance(error, ConfigurationError) and not is_known:
                         raise
                     logger.warning(
                         "the request of a rejected call of %r was not cancelled: %s", action, error
@@ -430,38 +390,9 @@ class Bridge:
                 self.report(error)
                 raise
 
-    @contextmanager
-    def _watch_held(self, call: ToolCall, pauses: Pauses) -> Iterator[None]:
-        """Remember the approval request that a guarded function makes inside the block."""
-        self._forget_held(call)
-        with self._identity(call, pauses, is_named=True):
-            try:
-                yield
-            except ApprovalPending as pending:
-                if call.call_id is not None:
-                    with self._lock:
-                        self._held[call.run_id, call.call_id] = pending.approval_id
-                        if len(self._held) > _MAX_HELD:
-                            self._held.popitem(last=False)
-                raise
-
-    def _forget_held(self, call: ToolCall) -> str | None:
-        with self._lock:
-            return None if call.call_id is None else self._held.pop((call.run_id, call.call_id), None)
-
 
 class _NotRunError(Exception):
     """The call was allowed where only its approval request was wanted."""
-
-
-def _leave(
-    block: Any, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-) -> None:
-    """Leave an action block that was entered in either way: each way of leaving does nothing for the other."""
-    block.__exit__(kind, error, trace)
-    with suppress(StopIteration):
-        # The end of a block awaits nothing, so it also works without an event loop.
-        block.__aexit__(kind, error, trace).send(None)
 
 
 def _raise_pending(pending: ApprovalPending) -> NoReturn:

@@ -6,14 +6,21 @@ An operation is a generator that yields requests for I/O (`Request`). `drive` pe
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
+import threading
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from types import TracebackType
+from typing import Any, Final, TypeAlias, TypeVar
 
-__all__ = ["Begun", "Request", "Steps", "adrive", "drive", "invoke"]
+from toolgate import ApprovalPending
+from toolgate_integrations._naming import ToolCall
+
+__all__ = ["Begun", "HeldCalls", "Request", "Steps", "adrive", "drive", "invoke", "leave"]
 
 T = TypeVar("T")
+_MAX_HELD: Final = 4096
 Steps: TypeAlias = Generator["Request", Any, T]
 
 
@@ -121,6 +128,33 @@ class Begun:
             raise error
 
 
+class HeldCalls:
+    """Approval requests that guarded functions created themselves, by the framework's ids of the newest calls."""
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[tuple[str | None, str], str] = OrderedDict()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def watching(self, call: ToolCall) -> Iterator[None]:
+        """Remember the approval request that a guarded function creates inside the block."""
+        self.forget(call)
+        try:
+            yield
+        except ApprovalPending as pending:
+            if call.call_id is not None:
+                with self._lock:
+                    self._held[call.run_id, call.call_id] = pending.approval_id
+                    if len(self._held) > _MAX_HELD:
+                        self._held.popitem(last=False)
+            raise
+
+    def forget(self, call: ToolCall) -> str | None:
+        """Remove and return the approval request of a call, or None."""
+        with self._lock:
+            return None if call.call_id is None else self._held.pop((call.run_id, call.call_id), None)
+
+
 class _FailedError(Exception):
     """Error message in a result: logged as a failure, and the result is still returned to the framework."""
 
@@ -134,3 +168,13 @@ def _checked(result: T, failed: Callable[[T], str | None]) -> T:
     if why is not None:
         raise _FailedError(why, result)
     return result
+
+
+def leave(
+    block: Any, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+) -> None:
+    """Leave an action block that was entered in either way: each way of leaving does nothing for the other."""
+    block.__exit__(kind, error, trace)
+    with suppress(StopIteration):
+        # The end of a block awaits nothing, so it also works without an event loop.
+        block.__aexit__(kind, error, trace).send(None)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toolgate import ApprovalPending, ConfigurationError, guarded
 from toolgate._identity import valid_id
 from toolgate._options import valid_action
-from toolgate_integrations import _bridge, _naming, _registry
+from toolgate_integrations import _drivers, _naming, _registry
 from toolgate_integrations._naming import ToolNames, normalize_id
 from toolgate_integrations._registry import INTEGRATIONS, Integration
 from toolgate_integrations.base import Bridge, MissingFrameworkError, ToolCall, require
@@ -115,18 +115,18 @@ def test_names_that_a_model_makes_up_take_no_room(monkeypatch: pytest.MonkeyPatc
 
 def test_held_calls_that_nobody_comes_back_for_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest are remembered, one call of one run apart from another's, and each once."""
-    monkeypatch.setattr(_bridge, "_MAX_HELD", 3)
-    bridge = Bridge(None)
+    monkeypatch.setattr(_drivers, "_MAX_HELD", 3)
+    held = _drivers.HeldCalls()
     for number in range(10):
         call = ToolCall("pay", {}, call_id="call", run_id=f"run {number}")
-        with pytest.raises(ApprovalPending), bridge._watch_held(call, ()):
+        with pytest.raises(ApprovalPending), held.watching(call):
             raise ApprovalPending(action="a", agent_id="b", approval_id=f"appr {number}", reason="r")
     runs = [ToolCall("pay", {}, call_id="call", run_id=f"run {number}") for number in range(10)]
-    assert [bridge._forget_held(each) for each in runs] == [None] * 7 + ["appr 7", "appr 8", "appr 9"]
-    assert [bridge._forget_held(each) for each in runs] == [None] * 10
-    with bridge._watch_held(runs[0], ()):
+    assert [held.forget(each) for each in runs] == [None] * 7 + ["appr 7", "appr 8", "appr 9"]
+    assert [held.forget(each) for each in runs] == [None] * 10
+    with held.watching(runs[0]):
         pass
-    assert bridge._forget_held(runs[0]) is None
+    assert held.forget(runs[0]) is None
 
 
 @pytest.mark.parametrize(
