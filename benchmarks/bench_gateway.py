@@ -11,14 +11,14 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from support.gateway import LiveGateway, Owner
 
 from toolgate_service.auth_store.sqlite import SqliteAuthStore
-from toolgate_service.checks.decide import PERMITTED, decide
+from toolgate_service.checks.decide import ALLOWED, decide
 from toolgate_service.context import AuthContext
 from toolgate_service.core import strict_json
 from toolgate_service.core.plans import BUILT_IN
 from toolgate_service.core.strict_json import canonical, digest
 from toolgate_service.db.sqlite import SqliteDatabase
-from toolgate_service.organizations.keys import key_digest
-from toolgate_service.rate_limit.memory import MemoryRateLimiter
+from toolgate_service.organizations.repository import key_digest
+from toolgate_service.rate_limit.limiter import MemoryRateLimiter
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ def test_canonical_digest(benchmark: BenchmarkFixture) -> None:
 def test_decide(benchmark: BenchmarkFixture) -> None:
     """Decide about a permitted amount."""
     context = {"amount": Decimal("12.5")}
-    assert benchmark(decide, STANDING, "a", "stripe.refund", context) is PERMITTED
+    assert benchmark(decide, STANDING, "a", "stripe.refund", context) is ALLOWED
 
 
 def finished(start: Callable[[], Coroutine[None, None, T]]) -> T:

@@ -25,22 +25,21 @@ from toolgate_service.accounts.models import FULL, User
 from toolgate_service.accounts.repository import find_user_by_email
 from toolgate_service.accounts.schemas import Registration
 from toolgate_service.accounts.sessions import Caller, open_session
-from toolgate_service.agents.keys import create_key
 from toolgate_service.agents.models import Agent
 from toolgate_service.agents.schemas import NewAgent
-from toolgate_service.agents.service import create_agent
+from toolgate_service.agents.service import add_agent, add_key
 from toolgate_service.app import build
 from toolgate_service.core.errors import ApiError, StartError, StorageError, StorageFault
 from toolgate_service.core.settings import Settings, load_settings
 from toolgate_service.db.database import ACCOUNTS
 from toolgate_service.db.models import PRODUCTION
 from toolgate_service.gateway import Gateway
-from toolgate_service.organizations.keys import shown_key
 from toolgate_service.organizations.models import ApiKey, Organization
-from toolgate_service.organizations.registration import create_organization
+from toolgate_service.organizations.repository import shown_key
+from toolgate_service.organizations.service import create_organization
 from toolgate_service.permissions.models import Permission
 from toolgate_service.permissions.schemas import NewPermission, PermissionChange
-from toolgate_service.permissions.service import change_permission, create_permission, delete_permission
+from toolgate_service.permissions.service import add_permission, remove_permission, update_permission
 from toolgate_service.secret_check import has_no_secret, prepare_database
 
 #: e-mail address of the local user; its domain can never exist, because the top-level domain `invalid` is reserved
@@ -123,9 +122,7 @@ async def _get_or_create_user(session: AsyncSession, gateway: Gateway, password_
     )
 
 
-async def _get_or_create_agent(
-    session: AsyncSession, gateway: Gateway, caller: Caller, new: NewAgent
-) -> Agent:
+async def _get_or_create_agent(session: AsyncSession, gateway: Gateway, caller: Caller, new: NewAgent) -> Agent:
     query = (
         select(Agent)
         .where(
@@ -140,9 +137,7 @@ async def _get_or_create_agent(
     found = (await session.exec(query)).first()
     if found is not None:
         return found
-    agent = await create_agent(session, gateway.plans, caller, PRODUCTION, new)
-    await session.flush()
-    return agent
+    return await add_agent(session, gateway.plans, caller, PRODUCTION, new)
 
 
 async def _set_permissions(
@@ -154,16 +149,16 @@ async def _set_permissions(
     present = {one.action: one for one in (await session.exec(query)).all()}
     for action, permission in present.items():
         if action not in wanted:
-            await delete_permission(session, caller, permission)
+            await remove_permission(session, caller, permission)
             continue
         # Update the permission only if it differs, because each update adds an audit event and a webhook event.
         fields = wanted[action].model_dump(exclude={"action"})
         changes = {name: value for name, value in fields.items() if getattr(permission, name) != value}
         if changes:
-            await change_permission(session, caller, permission, PermissionChange(**changes))
+            await update_permission(session, caller, permission, PermissionChange(**changes))
     for action, new in wanted.items():
         if action not in present:
-            await create_permission(session, caller, agent, new)
+            await add_permission(session, caller, agent, new)
 
 
 async def _get_or_create_key(session: AsyncSession, gateway: Gateway, caller: Caller, agent: Agent) -> str:
@@ -181,7 +176,7 @@ async def _get_or_create_key(session: AsyncSession, gateway: Gateway, caller: Ca
     for key in (await session.exec(query)).all():
         if text := shown_key(gateway.vault, key):
             return text
-    return (await create_key(session, gateway.vault, caller, agent)).api_key
+    return (await add_key(session, gateway.vault, caller, agent)).api_key
 
 
 #: status, headers with lower-case names, body

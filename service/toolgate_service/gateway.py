@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from toolgate_service.auth_store.protocol import AuthStore
+from toolgate_service.auth_store import AuthStore
 from toolgate_service.billing.events import ProviderSignature
 from toolgate_service.context import AppContext
 from toolgate_service.core.concurrency import BodyParser
@@ -130,7 +130,7 @@ def _open_stores(database: Database, settings: Settings) -> tuple[RateLimiter, A
     if isinstance(database, SqliteDatabase):
         from toolgate_service.auth_store.sqlite import SqliteAuthStore
         from toolgate_service.logs.store_sqlite import SqliteLogStore
-        from toolgate_service.rate_limit.memory import MemoryRateLimiter
+        from toolgate_service.rate_limit.limiter import MemoryRateLimiter
         from toolgate_service.rate_limit.sqlite import SqliteRateLimiter
 
         local = SqliteRateLimiter(database) if settings.workers > 1 else MemoryRateLimiter()

@@ -73,7 +73,7 @@ PAIR = Backoff(free=5, max_delay=60)
 EMAIL = Backoff(free=10, max_delay=60)
 ADDRESS = Backoff(free=30, max_delay=10)
 #: time from a row's last failure until all its failures are forgiven; after this time the row can be deleted
-KEEP_FOR = FORGIVE_AFTER * (max(pace.max_failures for pace in (PAIR, EMAIL, ADDRESS)) + 1)
+KEEP_FOR = FORGIVE_AFTER * (max(backoff.max_failures for backoff in (PAIR, EMAIL, ADDRESS)) + 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +91,10 @@ class LoginAttempt:
         def subject(kind: str, text: str) -> str:
             return f"{kind}:{hmac.digest(vault.login_key, text.encode(), 'sha256').hex()}"
 
-        place, email = _network(address), email.strip().lower()
+        network, email = _network(address), email.strip().lower()
         return cls(
-            pair=subject("pair", f"{place} {email}"),
-            address=subject("address", place),
+            pair=subject("pair", f"{network} {email}"),
+            address=subject("address", network),
             email=subject("email", email),
         )
 
@@ -136,9 +136,9 @@ async def count_failure(session: AsyncSession, attempt: LoginAttempt) -> None:
     """Count a wrong password. The transaction must hold the attempt's locks."""
     moment = now(session)
     found = await _failures(session, attempt, lock=True)
-    for subject, pace in attempt.backoffs().items():
+    for subject, backoff in attempt.backoffs().items():
         row = found.get(subject)
-        failures = min(pace.max_failures, _current_failures(row, moment) + 1)
+        failures = min(backoff.max_failures, _current_failures(row, moment) + 1)
         if row is None:
             session.add(LoginFailures(subject=subject, failures=failures, last_failed_at=moment))
         else:

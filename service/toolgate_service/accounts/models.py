@@ -1,4 +1,4 @@
-"""Database tables of users, sessions and one-time tokens."""
+"""Database tables of users: sessions, one-time tokens, and links to Slack users."""
 
 from datetime import datetime
 
@@ -109,3 +109,76 @@ class LoginFailures(Table, table=True):
     subject: str = Field(primary_key=True, max_length=80)
     failures: int = 0
     last_failed_at: datetime = Field(sa_type=Timestamp)
+
+
+class SlackLink(Table, table=True):
+    """Link that allows a Slack user to decide as a member. It is valid only in the Slack app in which it was created.
+
+    A link belongs to the app's signing secret and is deleted together with the secret. For each secret, a Slack user is
+    linked to at most one member, and a member to at most one Slack user.
+    """
+
+    __tablename__ = "slack_app_links"
+    __table_args__ = (
+        of_user("user_id"),
+        # CASCADE, because older gateways delete webhooks without deleting their rows in this table.
+        ForeignKeyConstraint(
+            ["organization_id", "environment", "webhook_id"],
+            ["webhooks.organization_id", "webhooks.environment", "webhooks.id"],
+            ondelete="CASCADE",
+        ),
+        UniqueConstraint("secret_id", "user_id"),
+        UniqueConstraint("secret_id", "team_id", "slack_user_id"),
+        Index(None, "organization_id", "user_id"),
+        Index(None, "webhook_id"),
+    )
+
+    id: str = Field(primary_key=True, sa_type=Id)
+    organization_id: str = Field(sa_type=Id)
+    environment: str = Field(max_length=10)
+    webhook_id: str = Field(sa_type=Id)
+    #: id of the `webhook_secrets` row with the app's signing secret; a new secret gets a new row
+    secret_id: str = Field(sa_type=Id)
+    user_id: str = Field(sa_type=Id)
+    #: id of the Slack workspace
+    team_id: str = Field(max_length=64)
+    #: id of the Slack user
+    slack_user_id: str = Field(max_length=64)
+    created_at: datetime = Field(sa_type=Timestamp)
+
+
+class FormerSlackLink(Table, table=True):
+    """Link from a gateway older than schema revision 0017. It belongs to no app, and only such gateways read it."""
+
+    __tablename__ = "slack_links"
+    __table_args__ = (
+        of_user("user_id"),
+        UniqueConstraint("organization_id", "user_id"),
+        UniqueConstraint("organization_id", "team_id", "slack_user_id"),
+    )
+
+    id: str = Field(primary_key=True, sa_type=Id)
+    organization_id: str = Field(sa_type=Id)
+    user_id: str = Field(sa_type=Id)
+    team_id: str = Field(max_length=64)
+    slack_user_id: str = Field(max_length=64)
+    created_at: datetime = Field(sa_type=Timestamp)
+
+
+class SlackLinkCode(Table, table=True):
+    """Code that a member types in Slack to create a link. The table stores only the code's hash."""
+
+    __tablename__ = "slack_link_codes"
+    __table_args__ = (of_user("user_id"), Index(None, "organization_id", "user_id"))
+
+    id: str = Field(primary_key=True, sa_type=Id)
+    organization_id: str = Field(sa_type=Id)
+    user_id: str = Field(sa_type=Id)
+    #: the user's version when the code was created; the code is invalid after the version changes
+    version: int
+    code_hash: str = Field(max_length=64, unique=True)
+    #: id of the `webhook_secrets` row with the signing secret of the Slack app that accepts the code
+    secret_id: str | None = Field(default=None, sa_type=Id)
+    created_at: datetime = Field(sa_type=Timestamp)
+    expires_at: datetime = Field(sa_type=Timestamp)
+    used_at: datetime | None = Field(default=None, sa_type=Timestamp)

@@ -1,11 +1,24 @@
-"""Queries and updates of users."""
+"""Queries and updates of users, their password resets and their links to Slack users.
 
-from sqlmodel import col, select, update
+A link to a Slack user is a credential: if the Slack user presses a button, the press counts as the member's decision.
+The gateway deletes the link when the member is removed, the member's password changes, the webhook of the Slack app is
+deleted, or the signing secret of the app is replaced.
+"""
+
+from collections.abc import Sequence
+
+from sqlmodel import col, delete, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.accounts.models import PasswordReset, User
-from toolgate_service.accounts.slack_links import PASSWORD_CHANGED, end_user_links
+from toolgate_service.accounts.models import FormerSlackLink, PasswordReset, SlackLink, SlackLinkCode, User
+from toolgate_service.audit import service as audit
 from toolgate_service.db.database import now
+
+# reasons for the deletion of a link, in the audit log
+MEMBER_REMOVED = "the member was removed"
+PASSWORD_CHANGED = "the password was changed"  # noqa: S105 - a reason
+SECRET_REPLACED = "the signing secret of the Slack app was replaced"  # noqa: S105 - a reason
+WEBHOOK_DELETED = "the webhook of the Slack app was deleted"
 
 
 async def find_user_by_email(session: AsyncSession, email: str) -> User | None:
@@ -40,3 +53,55 @@ async def expire_password_resets(session: AsyncSession, user: User) -> None:
         )
         .values(expires_at=now(session))
     )
+
+
+async def end_user_links(session: AsyncSession, user: User, reason: str) -> None:
+    """Delete a user's links to Slack and unused link codes."""
+    await session.exec(
+        delete(SlackLinkCode).where(
+            col(SlackLinkCode.organization_id) == user.organization_id, col(SlackLinkCode.user_id) == user.id
+        )
+    )
+    await end_former_links(session, user.organization_id, user.id)
+    query = select(SlackLink).where(
+        SlackLink.organization_id == user.organization_id, SlackLink.user_id == user.id
+    )
+    await _end_links(session, (await session.exec(query)).all(), reason)
+
+
+async def end_webhook_links(
+    session: AsyncSession, organization_id: str, webhook_id: str, reason: str
+) -> None:
+    """Delete the links that were created in the Slack app of a webhook."""
+    query = select(SlackLink).where(
+        SlackLink.organization_id == organization_id, SlackLink.webhook_id == webhook_id
+    )
+    await _end_links(session, (await session.exec(query)).all(), reason)
+    # Links from older gateways belong to no app. Any of them may come from this app, so all are deleted.
+    await end_former_links(session, organization_id)
+
+
+async def end_former_links(session: AsyncSession, organization_id: str, user_id: str | None = None) -> None:
+    """Delete links from gateways older than schema revision 0017: of one user, or by default of the organization."""
+    former = delete(FormerSlackLink).where(col(FormerSlackLink.organization_id) == organization_id)
+    if user_id is not None:
+        former = former.where(col(FormerSlackLink.user_id) == user_id)
+    await session.exec(former)
+
+
+async def _end_links(session: AsyncSession, links: Sequence[SlackLink], reason: str) -> None:
+    for link in links:
+        await session.delete(link)
+        audit.record_outside(
+            session,
+            link.organization_id,
+            "slack.unlinked",
+            resource_id=link.id,
+            changes={
+                "user_id": link.user_id,
+                "team_id": link.team_id,
+                "slack_user_id": link.slack_user_id,
+                "webhook_id": link.webhook_id,
+                "why": reason,
+            },
+        )

@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request
 
-from toolgate_service.accounts import password_reset, service
+from toolgate_service.accounts import service
 from toolgate_service.accounts.schemas import (
     CurrentUser,
     Login,
@@ -17,7 +17,7 @@ from toolgate_service.http.dependencies import AnyCaller, GatewayDep, peer
 from toolgate_service.http.openapi import BAD_LOGIN, FORBIDDEN, REFUSED, TOO_MANY, problems
 from toolgate_service.http.responses import NO_STORE, NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
-from toolgate_service.organizations.registration import register as register_organization
+from toolgate_service.organizations.service import register as register_organization
 
 router = APIRouter(prefix="/auth", tags=["accounts"], route_class=StrictRoute)
 
@@ -70,12 +70,12 @@ reset_router = APIRouter(prefix="/auth/password-reset", tags=["accounts"], route
     responses=problems(TOO_MANY),
     operation_id="askPasswordReset",
 )
-async def ask(wanted: ResetRequest, gateway: GatewayDep) -> Reply:
+async def request_password_reset(request: ResetRequest, gateway: GatewayDep) -> Reply:
     """Send an e-mail with a link that allows the user to set a new password.
 
     The response and its timing do not reveal whether the e-mail is registered: the user is looked up afterwards.
     """
-    return Reply({"detail": password_reset.request_password_reset(gateway, wanted.email)}, 202)
+    return Reply({"detail": service.request_password_reset(gateway, request.email)}, 202)
 
 
 @reset_router.post(
@@ -86,5 +86,5 @@ async def ask(wanted: ResetRequest, gateway: GatewayDep) -> Reply:
 )
 async def confirm(confirmation: ResetConfirmation, request: Request, gateway: GatewayDep) -> NoContent:
     """Set a new password with the link's token; all sessions of the user end."""
-    await password_reset.reset_password(gateway, confirmation, peer(request))
+    await service.reset_password(gateway, confirmation, peer(request))
     return NoContent()

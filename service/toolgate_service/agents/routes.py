@@ -2,8 +2,7 @@
 
 from fastapi import APIRouter
 
-from toolgate_service.accounts.sessions import transaction_as
-from toolgate_service.agents import keys, service
+from toolgate_service.agents import service
 from toolgate_service.agents.schemas import AgentChange, AgentKeyView, AgentView, NewAgent
 from toolgate_service.http.dependencies import (
     AdminCaller,
@@ -39,9 +38,7 @@ async def create_agent(
     new: NewAgent, caller: ChangingCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Create an agent. It is active and has no permissions."""
-    async with transaction_as(gateway, caller) as session:
-        agent = await service.create_agent(session, gateway.plans, caller, environment, new)
-    return Reply(AgentView.model_validate(agent, from_attributes=True), 201)
+    return Reply(await service.create_agent(gateway, caller, environment, new), 201)
 
 
 @router.get("/{agent_id}", response_model=AgentView, responses=problems(NOT_FOUND))
@@ -83,10 +80,7 @@ async def list_agent_keys(
     agent_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Return the agent's keys, newest first: in full for admins, which is audited, and masked for others."""
-    async with transaction_as(gateway, caller, reads=True) as session:
-        agent = await service.get_agent(session, caller, environment, agent_id)
-        found = await keys.list_keys(session, gateway.vault, caller, agent)
-    return Reply(found, headers=NO_STORE)
+    return Reply(await service.show_keys(gateway, caller, environment, agent_id), headers=NO_STORE)
 
 
 @keys_router.post("", response_model=AgentKeyView, status_code=201, responses=problems(NOT_FOUND, CONFLICT))
@@ -94,10 +88,7 @@ async def create_agent_key(
     agent_id: str, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Create an API key that can be used only for this agent."""
-    async with transaction_as(gateway, caller) as session:
-        agent = await service.get_agent(session, caller, environment, agent_id)
-        key = await keys.create_key(session, gateway.vault, caller, agent)
-    return Reply(key, 201, NO_STORE)
+    return Reply(await service.create_key(gateway, caller, environment, agent_id), 201, NO_STORE)
 
 
 @keys_router.delete("/{key_id}", status_code=204, responses=problems(NOT_FOUND))
@@ -109,7 +100,5 @@ async def delete_agent_key(
     environment: EnvironmentName = "production",
 ) -> NoContent:
     """Revoke one of the agent's keys; it stops working immediately."""
-    async with transaction_as(gateway, caller) as session:
-        agent = await service.get_agent(session, caller, environment, agent_id)
-        await keys.delete_key(session, caller, agent, key_id)
+    await service.delete_key(gateway, caller, environment, agent_id, key_id)
     return NoContent()

@@ -1,26 +1,33 @@
-"""Agents: listing, creation, changes and deletion."""
+"""Agents and their API keys: listing, creation, changes and deletion.
 
-from sqlalchemy import bindparam
+A request with an agent's key acts as this agent and cannot act as another one.
+"""
+
+from collections.abc import Sequence
+
+from sqlalchemy import ColumnElement, bindparam
 from sqlmodel import col, delete, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.models import ADMIN, User
-from toolgate_service.accounts.sessions import Caller, transaction_as
+from toolgate_service.accounts.sessions import Caller, Precondition, no_precondition, transaction_as
 from toolgate_service.agents.models import ACTIVE, INACTIVE, Agent
-from toolgate_service.agents.schemas import AgentChange, AgentView, NewAgent
+from toolgate_service.agents.schemas import AgentChange, AgentKeyView, AgentView, NewAgent
+from toolgate_service.approvals import policy
 from toolgate_service.approvals.service import cancel_open
 from toolgate_service.audit import service as audit
 from toolgate_service.billing.schemas import UsageWarningView
 from toolgate_service.billing.service import warning_at
 from toolgate_service.context import AppContext
+from toolgate_service.core.crypto import Vault
 from toolgate_service.core.errors import ApiError, PlanLimitExceeded, not_found
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.plans import UNLIMITED, Plans
 from toolgate_service.db.database import now
 from toolgate_service.db.models import PRODUCTION
 from toolgate_service.db.pagination import Found, Page, find_page
-from toolgate_service.organizations.keys import revoke_agent_keys
-from toolgate_service.organizations.models import Organization
+from toolgate_service.organizations.models import ApiKey, Organization
+from toolgate_service.organizations.repository import masked_key, mint_key, revoke_keys, shown_key, valid_keys
 from toolgate_service.permissions.models import Permission
 from toolgate_service.webhooks.events import USAGE_WARNING, emit
 
@@ -30,6 +37,9 @@ _ONE = select(Agent).where(
     col(Agent.environment) == bindparam("environment"),
     col(Agent.deleted_at).is_(None),
 )
+
+#: maximum number of valid keys per agent; it stops scripts that create keys and never delete them
+MAX_KEYS = 100
 
 
 async def list_agents(session: AsyncSession, caller: Caller, environment: str, page: Page) -> Found[Agent]:
@@ -55,14 +65,21 @@ async def get_agent(session: AsyncSession, caller: Caller, environment: str, age
     return agent
 
 
-async def create_agent(
-    session: AsyncSession, plans: Plans, caller: Caller, environment: str, new: NewAgent
-) -> Agent:
-    """Create an active agent.
+async def create_agent(context: AppContext, caller: Caller, environment: str, new: NewAgent) -> AgentView:
+    """Create an active agent without permissions.
 
     Raises:
         PlanLimitExceeded: The plan allows no further production agents; inactive agents count.
     """
+    async with transaction_as(context, caller) as session:
+        agent = await add_agent(session, context.plans, caller, environment, new)
+        return AgentView.model_validate(agent, from_attributes=True)
+
+
+async def add_agent(
+    session: AsyncSession, plans: Plans, caller: Caller, environment: str, new: NewAgent
+) -> Agent:
+    """Create an agent in the transaction of a session; see `create_agent`."""
     warning = await _count_production_agent(session, plans, caller) if environment == PRODUCTION else None
     agent = Agent(
         id=new_id(),
@@ -80,6 +97,7 @@ async def create_agent(
     await _emit(session, "agent.created", agent)
     if warning is not None:
         await emit(session, agent.organization_id, environment, USAGE_WARNING, warning)
+    await session.flush()
     return agent
 
 
@@ -124,12 +142,25 @@ async def delete_agent(context: AppContext, caller: Caller, environment: str, ag
                 col(Permission.agent_id) == agent.id,
             )
         )
-        await revoke_agent_keys(session, agent.organization_id, agent.environment, agent.id)
+        await revoke_keys(session, agent.organization_id, agent.environment, agent.id)
         agent.deleted_at = now(session)
         audit.record(
             session, caller, "agent.deleted", agent.id, environment=environment, changes={"name": agent.name}
         )
         await _emit(session, "agent.deleted", agent)
+
+
+async def clear_denial_block(
+    context: AppContext, caller: Caller, environment: str, agent_id: str, action: str
+) -> None:
+    """End the denial block of an action of an agent.
+
+    Raises:
+        ApiError: 404 if there is no such agent, or the action is not blocked.
+    """
+    async with transaction_as(context, caller) as session:
+        agent = await get_agent(session, caller, environment, agent_id)
+        await policy.clear_denial_block(session, context.settings, caller, agent, action)
 
 
 async def _emit(session: AsyncSession, kind: str, agent: Agent) -> None:
@@ -181,3 +212,111 @@ async def _require_may_enable(session: AsyncSession, caller: Caller, agent: Agen
     disabled_by = (await session.exec(select(User).where(User.id == agent.switched_off_by))).first()
     if disabled_by is not None and disabled_by.role == ADMIN:
         raise ApiError(403, "An admin switched this agent off; ask an admin to switch it on")
+
+
+async def list_masked_keys(session: AsyncSession, agent: Agent) -> Sequence[AgentKeyView]:
+    """Return the agent's valid keys in masked form, newest first."""
+    return [_view_key(agent, key) for key in await _find_valid_keys(session, agent)]
+
+
+async def show_keys(
+    context: AppContext, caller: Caller, environment: str, agent_id: str
+) -> Sequence[AgentKeyView]:
+    """Return the agent's valid keys, newest first.
+
+    Admins see the full keys, and an audit event records this. Other users see masked keys.
+
+    Raises:
+        ApiError: 404 if there is no such agent.
+    """
+    async with transaction_as(context, caller, reads=True) as session:
+        agent = await get_agent(session, caller, environment, agent_id)
+        keys = await _find_valid_keys(session, agent)
+        shown = {key.id: text for key in keys if caller.sees_keys and (text := shown_key(context.vault, key))}
+        if shown:
+            _record_key_event(session, caller, agent, "agent.keys_shown", keys=list(shown))
+        return [_view_key(agent, key, shown.get(key.id)) for key in keys]
+
+
+async def create_key(
+    context: AppContext,
+    caller: Caller,
+    environment: str,
+    agent_id: str,
+    *,
+    first: Precondition = no_precondition,
+) -> AgentKeyView:
+    """Create an API key for one agent, in the agent's environment.
+
+    Raises:
+        ApiError: 404 if there is no such agent; 409 if it already has the maximum number of keys.
+    """
+    async with transaction_as(context, caller) as session:
+        await first(session)
+        agent = await get_agent(session, caller, environment, agent_id)
+        return await add_key(session, context.vault, caller, agent)
+
+
+async def add_key(session: AsyncSession, vault: Vault, caller: Caller, agent: Agent) -> AgentKeyView:
+    """Create an API key in the transaction of a session; see `create_key`."""
+    valid = select(func.count()).where(*_valid_keys(agent))
+    if (await session.exec(valid)).one() >= MAX_KEYS:
+        raise ApiError(409, f"The agent has {MAX_KEYS} keys; delete one first")
+    key = mint_key(
+        vault,
+        agent.organization_id,
+        agent.environment,
+        agent_id=agent.id,
+        created_at=now(session),
+        created_by=caller.user_id,
+    )
+    session.add(key)
+    _record_key_event(session, caller, agent, "agent.key_created", key=key.id)
+    return _view_key(agent, key, shown_key(vault, key))
+
+
+async def delete_key(
+    context: AppContext, caller: Caller, environment: str, agent_id: str, key_id: str
+) -> None:
+    """Revoke a key; it stops working immediately.
+
+    Raises:
+        ApiError: 404 if there is no such agent, or the agent has no valid key with this id.
+    """
+    async with transaction_as(context, caller) as session:
+        agent = await get_agent(session, caller, environment, agent_id)
+        key = (await session.exec(select(ApiKey).where(ApiKey.id == key_id, *_valid_keys(agent)))).first()
+        if key is None:
+            raise not_found("Key")
+        key.revoked_at = now(session)
+        session.add(key)
+        _record_key_event(session, caller, agent, "agent.key_deleted", key=key.id)
+
+
+async def _find_valid_keys(session: AsyncSession, agent: Agent) -> Sequence[ApiKey]:
+    query = (
+        select(ApiKey)
+        .where(*_valid_keys(agent))
+        .order_by(col(ApiKey.created_at).desc(), col(ApiKey.id).desc())
+    )
+    return (await session.exec(query)).all()
+
+
+def _valid_keys(agent: Agent) -> tuple[ColumnElement[bool], ...]:
+    return valid_keys(agent.organization_id, agent.environment, agent.id)
+
+
+def _view_key(agent: Agent, key: ApiKey, shown: str | None = None) -> AgentKeyView:
+    return AgentKeyView(
+        id=key.id,
+        agent_id=agent.id,
+        api_key=shown or masked_key(key),
+        created_at=key.created_at,
+        created_by=key.created_by,
+    )
+
+
+def _record_key_event(
+    session: AsyncSession, caller: Caller, agent: Agent, kind: str, **changes: object
+) -> None:
+    audit.record(session, caller, kind, agent.id, environment=agent.environment, changes=changes)

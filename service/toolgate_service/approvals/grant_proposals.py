@@ -30,27 +30,32 @@ from toolgate_service.permissions.models import Permission
 AMOUNT = "amount"
 
 
-def covers(seen: Mapping[str, object], context: Mapping[str, object], free: Collection[str] = ()) -> bool:
+def covers(
+    approved_context: Mapping[str, object], context: Mapping[str, object], free: Collection[str] = ()
+) -> bool:
     """Return whether a grant covers a call.
 
     All fields must be equal, except that an amount may be smaller.
 
     Args:
-        seen: Context that the approvers of the grant saw.
+        approved_context: Context that the approvers of the grant saw.
         context: Context of the call.
         free: Names of fields that may have another value, or be present in only one of the two contexts.
     """
-    names = (seen.keys() | context.keys()) - set(free)
+    names = (approved_context.keys() | context.keys()) - set(free)
     return all(
-        name in seen and name in context and _field_fits(name, seen[name], context[name]) for name in names
+        name in approved_context
+        and name in context
+        and _field_fits(name, approved_context[name], context[name])
+        for name in names
     )
 
 
-def _field_fits(name: str, seen: object, value: object) -> bool:
-    if name == AMOUNT and _is_number(seen) and _is_number(value):
-        return 0 <= Decimal(str(value)) <= Decimal(str(seen))
+def _field_fits(name: str, approved_context: object, value: object) -> bool:
+    if name == AMOUNT and _is_number(approved_context) and _is_number(value):
+        return 0 <= Decimal(str(value)) <= Decimal(str(approved_context))
     # The values are compared as JSON, because True equals 1 in Python.
-    return strict_json.dumps(seen, sort_keys=True) == strict_json.dumps(value, sort_keys=True)
+    return strict_json.dumps(approved_context, sort_keys=True) == strict_json.dumps(value, sort_keys=True)
 
 
 def _is_number(value: object) -> bool:
@@ -227,9 +232,9 @@ async def _approve_covered(
         )
         .order_by(col(Approval.created_at), col(Approval.id))
     )
-    seen, free = strict_json.loads_own(grant.context), json.loads(grant.except_fields)
+    approved_context, free = strict_json.loads_own(grant.context), json.loads(grant.except_fields)
     pending = (await session.exec(query)).all()
-    covered = [one for one in pending if covers(seen, strict_json.loads_own(one.context), free)]  # type: ignore[arg-type]  # contexts are objects
+    covered = [one for one in pending if covers(approved_context, strict_json.loads_own(one.context), free)]  # type: ignore[arg-type]  # contexts are objects
     # The approval rules stored with a request may be stricter than those of the grant.
     allowed = [one for one in covered if await quorum_failure(session, one, voters_of(grant)) is None]
     approved = allowed[: grant.uses_left]

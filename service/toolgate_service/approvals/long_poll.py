@@ -17,7 +17,7 @@ from sqlmodel import col, or_, update
 from toolgate_service.approvals.models import PENDING, Approval
 from toolgate_service.approvals.repository import find_approval
 from toolgate_service.approvals.schemas import SdkApprovalView, serialize_for_agent
-from toolgate_service.auth_store.protocol import AuthStore
+from toolgate_service.auth_store import AuthStore
 from toolgate_service.context import AppContext, AuthContext
 from toolgate_service.core.errors import ApiError, not_found
 from toolgate_service.db.database import now

@@ -4,9 +4,8 @@ from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 
-from toolgate_service.accounts.sessions import transaction_as
-from toolgate_service.agents.service import get_agent
-from toolgate_service.approvals import denial_blocks, service
+from toolgate_service.agents import service as agents
+from toolgate_service.approvals import policy, service
 from toolgate_service.approvals.long_poll import LongPoll
 from toolgate_service.approvals.models import PENDING
 from toolgate_service.approvals.repository import find_approval
@@ -143,9 +142,9 @@ async def list_denial_blocks(
 ) -> Reply:
     """Return the actions of an agent that are blocked because users denied their requests repeatedly."""
     async with gateway.database.reading() as session:
-        agent = await get_agent(session, caller, environment, agent_id)
+        agent = await agents.get_agent(session, caller, environment, agent_id)
         tenant = (agent.organization_id, agent.environment, agent.id)
-        blocks = await denial_blocks.load_denial_blocks(session, gateway.settings, tenant)
+        blocks = await policy.load_denial_blocks(session, gateway.settings, tenant)
     return Reply([DenialBlockView(action=action, blocked_until=until) for action, until in blocks.items()])
 
 
@@ -158,7 +157,5 @@ async def clear_denial_block(
     environment: EnvironmentName = "production",
 ) -> NoContent:
     """End the denial block of an action."""
-    async with transaction_as(gateway, caller) as session:
-        agent = await get_agent(session, caller, environment, agent_id)
-        await denial_blocks.clear_denial_block(session, gateway.settings, caller, agent, action)
+    await agents.clear_denial_block(gateway, caller, environment, agent_id, action)
     return NoContent()

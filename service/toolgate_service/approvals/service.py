@@ -14,7 +14,6 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.sessions import Caller, transaction_as
 from toolgate_service.agents.models import Agent
-from toolgate_service.approvals.edits import validate_edit
 from toolgate_service.approvals.events import emit_approval_event
 from toolgate_service.approvals.grant_proposals import end_proposal, propose, revoke_grants
 from toolgate_service.approvals.models import (
@@ -29,7 +28,7 @@ from toolgate_service.approvals.models import (
     ApprovalVote,
     state_of,
 )
-from toolgate_service.approvals.policy import approver_rejection, quorum_failure
+from toolgate_service.approvals.policy import approver_rejection, quorum_failure, validate_edit
 from toolgate_service.approvals.repository import find_approval, find_duplicate
 from toolgate_service.approvals.schemas import (
     ApprovalDecision,
@@ -46,7 +45,7 @@ from toolgate_service.core.ids import new_id
 from toolgate_service.core.settings import Settings
 from toolgate_service.core.strict_json import digest
 from toolgate_service.db.database import now
-from toolgate_service.organizations.keys import is_key_valid
+from toolgate_service.organizations.repository import is_key_valid
 from toolgate_service.permissions.models import Permission
 
 #: cancel reason of a request whose call a user rejected in the agent's framework; later checks with its `call_id` are

@@ -1,1 +1,45 @@
-"""Fast database reads for the authentication of requests."""
+"""Interface for the database reads that authenticate requests. For speed, they do not use SQLAlchemy sessions."""
+
+from typing import Protocol
+
+from toolgate_service.accounts.sessions import ActiveSession, TokenClaims
+from toolgate_service.context import AuthContext, AuthResult
+from toolgate_service.db.database import Usage
+from toolgate_service.rate_limit.limiter import Surface
+
+
+class AuthStore(Protocol):
+    """Reader of API keys, sessions and permissions.
+
+    Every read returns the committed state. For example, the first check after the deletion of a permission is denied.
+    """
+
+    async def open(self) -> None:
+        """Connect to the database, whose schema must exist."""
+
+    async def authenticate(self, key_digest: str, surface: Surface) -> AuthResult | None:
+        """Count a request of an API key and return the key's context; None if the key is unknown or revoked.
+
+        `surface` selects the rate limit that the request counts towards.
+        """
+
+    async def load(
+        self, key_digest: str, agent_id: str = "", action: str = "", *, epoch: int | None = None
+    ) -> AuthContext | None:
+        """Return the context of an API key, an agent and an action; None if the key is unknown or revoked.
+
+        `epoch` is the epoch of the context that `authenticate` returned. If it is given, a cached context of the same
+        or a later epoch is returned without a database read.
+        """
+
+    async def sign_in(self, claims: TokenClaims) -> ActiveSession | None:
+        """Return the session of a user's token; None if the session has ended."""
+
+    async def is_pending(self, approval_id: str) -> bool:
+        """Return whether an approval request exists and is pending."""
+
+    def usage(self) -> Usage | None:
+        """Return the usage of the connection pool; None if the store has no pool."""
+
+    async def close(self) -> None:
+        """Disconnect."""

@@ -16,8 +16,7 @@ from typing import NamedTuple, TypeAlias
 import asyncpg
 
 from toolgate_service.accounts.sessions import ACTIVE_SESSION_SQL, ActiveSession, TokenClaims
-from toolgate_service.auth_store.cache import ContextCache
-from toolgate_service.context import AuthContext, AuthResult
+from toolgate_service.context import AuthContext, AuthResult, ContextCache
 from toolgate_service.core.concurrency import Batcher
 from toolgate_service.core.ids import is_id
 from toolgate_service.core.plans import Plan

@@ -8,8 +8,7 @@ import sqlite3
 from collections.abc import Mapping
 
 from toolgate_service.accounts.sessions import ACTIVE_SESSION_SQL, ActiveSession, TokenClaims
-from toolgate_service.auth_store.cache import ContextCache
-from toolgate_service.context import AUTH_CONTEXT_SQL, AuthContext, AuthResult
+from toolgate_service.context import AUTH_CONTEXT_SQL, AuthContext, AuthResult, ContextCache
 from toolgate_service.core.clock import utcnow, wire
 from toolgate_service.core.plans import Plan
 from toolgate_service.db.sqlite import SqliteDatabase

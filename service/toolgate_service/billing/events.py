@@ -36,8 +36,8 @@ from toolgate_service.core.errors import ApiError
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.plans import PlanName, Plans
 from toolgate_service.db.database import Database, now
-from toolgate_service.organizations.lifecycle import change_plan
 from toolgate_service.organizations.models import Organization
+from toolgate_service.organizations.service import change_plan
 
 #: maximum age of a signature in seconds
 TOLERANCE = 300

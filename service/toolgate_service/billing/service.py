@@ -43,8 +43,8 @@ from toolgate_service.core.plans import (
 from toolgate_service.db.database import Database, now
 from toolgate_service.db.models import PRODUCTION
 from toolgate_service.db.retry import with_retry
-from toolgate_service.organizations.lifecycle import deactivate, reactivate
 from toolgate_service.organizations.models import PAYMENT, Deactivation, MonthlyUsage, Organization
+from toolgate_service.organizations.service import deactivate, reactivate
 
 TRIALING = "trialing"
 CANCELED = "canceled"

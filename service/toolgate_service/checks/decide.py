@@ -1,4 +1,4 @@
-"""Decision about a tool call, without I/O and without the current time.
+"""Decision about a tool call, without I/O and without the current time, and the results of a check.
 
 The decision depends on the agent, the permission, the amount, and whether the permission requires an approval. They are
 examined in this order.
@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from toolgate_service.agents.models import ACTIVE
 from toolgate_service.context import AuthContext
+from toolgate_service.core import strict_json
 from toolgate_service.core.ids import is_id
 from toolgate_service.permissions.models import AmountCheck, find_amount_violation
 
@@ -31,53 +32,53 @@ class Step(StrEnum):
     ORGANIZATION = "organization"
     RATE = "rate"
     AGENT = "agent"
-    SWITCHED_ON = "switched on"
+    AGENT_ENABLED = "switched on"
     PERMISSION = "permission"
-    AMOUNT_NAMED = "amount named"
-    AMOUNT_READ = "amount read"
+    AMOUNT_PRESENT = "amount named"
+    AMOUNT_VALID = "amount read"
     AMOUNT_WITHIN = "amount within"
     APPROVAL = "approval"
     #: tests whether the check is a retry of an allowed check with the same Idempotency-Key
-    ATTEMPT = "attempt"
+    RETRY = "attempt"
     #: tests whether the approval request with the check's `approval_id` matches the check
-    NAMED = "named"
+    APPROVAL_ID = "named"
     #: tests whether the call with this `call_id` has consumed an approval before
-    CALL = "call"
+    CALL_ID = "call"
     #: tests whether an approved request exists that the check can consume
     APPROVED = "approved"
     #: tests whether an approver has edited the arguments of this call
-    CHANGED = "changed"
+    EDITED = "changed"
     #: tests whether the approval request with the check's `approval_id` is still pending or approved
     OPEN = "open"
     #: tests whether an approver has recently rejected the same call
     DENIED = "denied"
     #: tests whether a denial block is active for the action
-    DENIALS = "denials"
+    DENIAL_BLOCK = "denials"
     #: tests whether a temporary approval covers the call
-    ALLOWED = "allowed"
+    GRANT = "allowed"
     #: tests whether an approval request for the same call is already pending
-    WAITING = "waiting"
+    PENDING = "waiting"
     #: tests whether the agent has fewer pending approval requests than the limit
-    ROOM = "room"
+    PENDING_LIMIT = "room"
     #: creates a new approval request
-    ASKED = "asked"
+    NEW_REQUEST = "asked"
 
 
 #: callback for each passed step; its arguments are the step and a detail for the explanation, such as an id
 StepObserver: TypeAlias = Callable[[Step, str], None]
 
 
-def ignore_step(_step: Step, _found: str) -> None:
+def ignore_step(_step: Step, _detail: str) -> None:
     """Default `StepObserver`, which does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Permitted:
+class Allowed:
     """Decision that the call is allowed without an approval."""
 
 
 @dataclass(frozen=True, slots=True)
-class Blocked:
+class Denied:
     """Decision that the call is denied.
 
     Attributes:
@@ -92,24 +93,55 @@ class Blocked:
 
 
 @dataclass(frozen=True, slots=True)
-class NeedsApproval:
+class ApprovalRequired:
     """Decision that the call needs an approval."""
 
     reason: str
 
 
-PERMITTED = Permitted()
+@dataclass(frozen=True, slots=True)
+class Consumed:
+    """The call is allowed.
+
+    Attributes:
+        decision_id: Id of the decision.
+        at: Step that allowed the call.
+        by: Id of the approval request that the check consumed, or of the grant whose use it consumed. None for a retry
+            with the same idempotency key, which consumes nothing.
+    """
+
+    decision_id: str
+    at: Step
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PendingApproval:
+    """The call waits for an approver.
+
+    Attributes:
+        reason: Reason why the call needs an approval.
+        approval_id: Id of the pending request; None for a dry run that would create a new request.
+        at: Step that produced this result.
+    """
+
+    reason: str
+    approval_id: str | None
+    at: Step
+
+
+ALLOWED = Allowed()
 
 _AMOUNT_STEPS = {
-    AmountCheck.PRESENT: Step.AMOUNT_NAMED,
-    AmountCheck.NUMBER: Step.AMOUNT_READ,
+    AmountCheck.PRESENT: Step.AMOUNT_PRESENT,
+    AmountCheck.NUMBER: Step.AMOUNT_VALID,
     AmountCheck.WITHIN_LIMIT: Step.AMOUNT_WITHIN,
 }
 
 
 def decide(
     auth: AuthContext, agent_id: str, action: str, context: Mapping[str, object]
-) -> Permitted | Blocked | NeedsApproval:
+) -> Allowed | Denied | ApprovalRequired:
     """Decide whether an agent may run an action with a context.
 
     A denial has the same reason for an unknown agent and for an agent of another organization. So the reason does not
@@ -117,21 +149,21 @@ def decide(
     """
     if auth.key_agent_id is not None and auth.key_agent_id != agent_id:
         reason = f"This API key acts only as its own agent, and not as the one named by agent_id{_id_hint(agent_id)}"
-        return Blocked(reason, Step.AGENT)
+        return Denied(reason, Step.AGENT)
     if auth.agent_id is None:
-        return Blocked(f"{UNKNOWN_AGENT}{_id_hint(agent_id)}", Step.AGENT)
+        return Denied(f"{UNKNOWN_AGENT}{_id_hint(agent_id)}", Step.AGENT)
     if auth.agent_status != ACTIVE:
-        return Blocked("Agent is inactive", Step.SWITCHED_ON)
+        return Denied("Agent is inactive", Step.AGENT_ENABLED)
     if auth.permission_id is None:
-        return Blocked(f"Agent has no permission for action '{action}'", Step.PERMISSION)
+        return Denied(f"Agent has no permission for action '{action}'", Step.PERMISSION)
     if auth.max_amount is not None:
         maximum, required = Decimal(auth.max_amount), bool(auth.amount_required)
         violation = find_amount_violation(maximum, required, action, context)
         if violation is not None:
-            return Blocked(violation.reason, _AMOUNT_STEPS[violation.failed])
+            return Denied(violation.reason, _AMOUNT_STEPS[violation.failed])
     if auth.requires_approval:
-        return NeedsApproval(f"Action '{action}' needs human approval")
-    return PERMITTED
+        return ApprovalRequired(f"Action '{action}' needs human approval")
+    return ALLOWED
 
 
 def _id_hint(agent_id: str) -> str:
@@ -139,3 +171,19 @@ def _id_hint(agent_id: str) -> str:
     if is_id(agent_id.lower()):
         return ""
     return f"; {agent_id[:MAX_SHOWN]!r} is not an agent id: expected a UUID, see 'toolgate agents list'"
+
+
+_ALLOWED_BODY = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'
+
+
+def response_body(decision: Allowed | Denied | PendingApproval | Consumed) -> bytes:
+    """Return the JSON response body for a decision."""
+    if isinstance(decision, Allowed | Consumed):
+        return _ALLOWED_BODY
+    result = {
+        "allowed": False,
+        "requires_approval": isinstance(decision, PendingApproval),
+        "reason": decision.reason,
+        "approval_id": decision.approval_id if isinstance(decision, PendingApproval) else None,
+    }
+    return strict_json.dumps(result).encode()

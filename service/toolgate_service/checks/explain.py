@@ -12,14 +12,23 @@ from sqlalchemy import bindparam
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.checks.approval_flow import Consumed, Held, response_body, settle
-from toolgate_service.checks.decide import Blocked, NeedsApproval, Permitted, Step, decide
+from toolgate_service.checks.decide import (
+    Allowed,
+    ApprovalRequired,
+    Consumed,
+    Denied,
+    PendingApproval,
+    Step,
+    decide,
+    response_body,
+)
 from toolgate_service.checks.schemas import CheckRequest, read_check_request
+from toolgate_service.checks.service import settle
 from toolgate_service.context import AppContext, AuthContext, load_auth_context, require_active
 from toolgate_service.core.errors import ApiError
 from toolgate_service.core.settings import Settings
 from toolgate_service.core.strict_json import Json, plain_number
-from toolgate_service.organizations.keys import organization_key
+from toolgate_service.organizations.repository import organization_key
 from toolgate_service.permissions.models import Permission
 from toolgate_service.rate_limit.limiter import Rate, RateLimiter
 
@@ -29,7 +38,7 @@ class Passed:
     """A step that the check passes, with a sentence that explains why."""
 
     step: Step
-    found: str
+    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,29 +46,29 @@ class Explanation:
     """Result that a check would have, with the reasons.
 
     Attributes:
-        verdict: The decision, or the error if the gateway would reject the request.
+        decision: The decision, or the error if the gateway would reject the request.
         at: The step that produced the result.
-        said: A sentence that explains the result.
+        summary: A sentence that explains the result.
         passed: The earlier steps that the check passes, in order.
     """
 
-    verdict: Permitted | Blocked | Held | Consumed | ApiError
+    decision: Allowed | Denied | PendingApproval | Consumed | ApiError
     at: Step
-    said: str
+    summary: str
     passed: Sequence[Passed]
 
     @property
-    def answer(self) -> bytes | None:
+    def response(self) -> bytes | None:
         """JSON response body of the check; None for an error. `approval_id` is null if a request would be created."""
-        return None if isinstance(self.verdict, ApiError) else response_body(self.verdict)
+        return None if isinstance(self.decision, ApiError) else response_body(self.decision)
 
     @property
     def by(self) -> str | None:
         """Id of the approval request or grant that determines the result; None if there is none."""
-        match self.verdict:
+        match self.decision:
             case Consumed(by=by):
                 return by
-            case Held(approval_id=approval_id):
+            case PendingApproval(approval_id=approval_id):
                 return approval_id
         return None
 
@@ -94,14 +103,16 @@ async def explain(
                 raise rate.refusal()
         except ApiError as refusal:
             return _explain_error(refusal, auth, environment)
-        verdict = decide(auth, request.agent_id, request.action, request.context)
+        decision = decide(auth, request.agent_id, request.action, request.context)
         steps = _describe_steps(auth, rate, request)
-        if isinstance(verdict, Blocked):
-            return Explanation(verdict, verdict.at, f"{verdict.reason}.", _steps_before(verdict.at, steps))
-        if isinstance(verdict, Permitted) and request.approval_id is None:
-            return Explanation(verdict, Step.APPROVAL, _NO_APPROVAL, _steps_before(Step.APPROVAL, steps))
+        if isinstance(decision, Denied):
+            return Explanation(
+                decision, decision.at, f"{decision.reason}.", _steps_before(decision.at, steps)
+            )
+        if isinstance(decision, Allowed) and request.approval_id is None:
+            return Explanation(decision, Step.APPROVAL, _NO_APPROVAL, _steps_before(Step.APPROVAL, steps))
         return await _explain_settled(
-            session, context.settings, key.digest, request, verdict, auth.permission_id, list(steps)
+            session, context.settings, key.digest, request, decision, auth.permission_id, list(steps)
         )
 
 
@@ -130,13 +141,13 @@ _ACTIVE = "The organization is active."
 
 
 def _steps_before(at: Step, steps: Iterator[Passed]) -> Sequence[Passed]:
-    found = []
+    before = []
     for passed in steps:
         # The generator must not continue, because the sentences of later steps use rows that may not exist.
         if passed.step == at:
             break
-        found.append(passed)
-    return found
+        before.append(passed)
+    return before
 
 
 def _describe_steps(auth: AuthContext, rate: Rate, request: CheckRequest) -> Iterator[Passed]:
@@ -146,10 +157,10 @@ def _describe_steps(auth: AuthContext, rate: Rate, request: CheckRequest) -> Ite
     used = rate.limit - rate.remaining - 1
     yield Passed(Step.RATE, f"{used:,} of {rate.limit:,} requests of this minute are used, plan {auth.plan}.")
     yield Passed(Step.AGENT, "The agent is one of this organization's.")
-    yield Passed(Step.SWITCHED_ON, "It is switched on.")
+    yield Passed(Step.AGENT_ENABLED, "It is switched on.")
     yield Passed(Step.PERMISSION, f"It has a permission for '{request.action}'.")
     if auth.max_amount is None:
-        yield Passed(Step.AMOUNT_NAMED, "Any amount will do: the permission has no largest one.")
+        yield Passed(Step.AMOUNT_PRESENT, "Any amount will do: the permission has no largest one.")
     else:
         yield from _describe_amount(plain_number(Decimal(auth.max_amount)), request.context)
     yield Passed(Step.APPROVAL, "A person must approve every call.")
@@ -157,13 +168,13 @@ def _describe_steps(auth: AuthContext, rate: Rate, request: CheckRequest) -> Ite
 
 def _describe_amount(maximum: str, context: Mapping[str, Json]) -> Iterator[Passed]:
     if "amount" not in context:
-        yield Passed(Step.AMOUNT_NAMED, "No amount is named, which the permission lets pass.")
+        yield Passed(Step.AMOUNT_PRESENT, "No amount is named, which the permission lets pass.")
         return
-    yield Passed(Step.AMOUNT_NAMED, "The amount is named.")
+    yield Passed(Step.AMOUNT_PRESENT, "The amount is named.")
     amount = context["amount"]
-    said = plain_number(Decimal(amount)) if isinstance(amount, int | Decimal) else ""
-    yield Passed(Step.AMOUNT_READ, f"It is a number: {said}.")
-    yield Passed(Step.AMOUNT_WITHIN, f"{said} is not above the largest amount, {maximum}.")
+    number = plain_number(Decimal(amount)) if isinstance(amount, int | Decimal) else ""
+    yield Passed(Step.AMOUNT_VALID, f"It is a number: {number}.")
+    yield Passed(Step.AMOUNT_WITHIN, f"{number} is not above the largest amount, {maximum}.")
 
 
 async def _explain_settled(
@@ -171,46 +182,46 @@ async def _explain_settled(
     settings: Settings,
     key_digest: str,
     request: CheckRequest,
-    first: Permitted | NeedsApproval,
+    first: Allowed | ApprovalRequired,
     permission_id: str | None,
     passed: list[Passed],
 ) -> Explanation:
-    if isinstance(first, Permitted):
+    if isinstance(first, Allowed):
         passed[-1] = Passed(Step.APPROVAL, _NO_APPROVAL)
 
-    def on_step(step: Step, found: str) -> None:
-        passed.append(Passed(step, _PASSED_TEXTS[step].format(found, settings=settings)))
+    def on_step(step: Step, detail: str) -> None:
+        passed.append(Passed(step, _PASSED_TEXTS[step].format(detail, settings=settings)))
 
-    verdict = await settle(session, settings, key_digest, request, None, b"", on_step)
-    match verdict:
-        case Permitted():
+    decision = await settle(session, settings, key_digest, request, None, b"", on_step)
+    match decision:
+        case Allowed():
             return Explanation(
-                verdict, Step.NAMED, "It may happen without the approval it names.", passed[:-1]
+                decision, Step.APPROVAL_ID, "It may happen without the approval it names.", passed[:-1]
             )
-        case Blocked():
-            return Explanation(verdict, verdict.at, f"{verdict.reason}.", passed)
-        case Held(at=Step.ASKED):
+        case Denied():
+            return Explanation(decision, decision.at, f"{decision.reason}.", passed)
+        case PendingApproval(at=Step.NEW_REQUEST):
             people = (await session.exec(_REQUIRED_APPROVALS, params={"id": permission_id})).one()
-            return Explanation(verdict, verdict.at, _describe_request(people), passed)
-        case Held() | Consumed():
-            return Explanation(verdict, verdict.at, _DECIDED_TEXTS[verdict.at], passed)
+            return Explanation(decision, decision.at, _describe_request(people), passed)
+        case PendingApproval() | Consumed():
+            return Explanation(decision, decision.at, _DECIDED_TEXTS[decision.at], passed)
 
 
 #: sentences for passed steps after `APPROVAL`
 _PASSED_TEXTS: Mapping[Step, str] = {
-    Step.NAMED: "Approval {0} is of this very check.",
-    Step.CALL: "Call {0!r} was not let through before.",
+    Step.APPROVAL_ID: "Approval {0} is of this very check.",
+    Step.CALL_ID: "Call {0!r} was not let through before.",
     Step.APPROVED: "An approval of the same call no longer counts: {0}.",
     Step.DENIED: "The call was not denied, and no equal one within the last {settings.denial_memory_seconds} seconds.",
-    Step.DENIALS: "The action is not blocked by denials.",
-    Step.ROOM: "Fewer than {settings.pending_per_agent} requests of the agent wait.",
+    Step.DENIAL_BLOCK: "The action is not blocked by denials.",
+    Step.PENDING_LIMIT: "Fewer than {settings.pending_per_agent} requests of the agent wait.",
 }
 #: sentences for steps after `APPROVAL` that allow a check or make it wait for an approver
 _DECIDED_TEXTS: Mapping[Step, str] = {
     Step.APPROVED: "A person approved the same call; the approval would be used up.",
-    Step.ALLOWED: "It is allowed for a while; one call of those left would be used up.",
-    Step.CHANGED: "A person changed this very call; what they made of it waits.",
-    Step.WAITING: "The same call waits for a person already.",
+    Step.GRANT: "It is allowed for a while; one call of those left would be used up.",
+    Step.EDITED: "A person changed this very call; what they made of it waits.",
+    Step.PENDING: "The same call waits for a person already.",
 }
 _REQUIRED_APPROVALS = select(Permission.required_approvals).where(col(Permission.id) == bindparam("id"))
 

@@ -6,9 +6,17 @@ The endpoint validates, in this order: API key, organization, rate limit, body, 
 import asyncio
 from functools import partial
 
-from toolgate_service.checks.approval_flow import Consumed, Held, response_body, settle
-from toolgate_service.checks.decide import Blocked, Permitted, Step, decide
+from toolgate_service.checks.decide import (
+    Allowed,
+    Consumed,
+    Denied,
+    PendingApproval,
+    Step,
+    decide,
+    response_body,
+)
 from toolgate_service.checks.schemas import CheckRequest, read_check_request
+from toolgate_service.checks.service import settle
 from toolgate_service.core.concurrency import DEADLINE, MAX_ON_LOOP
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.schemas import ACTION, CONTEXT, DESCRIPTION, REFERENCE, TEXT, nullable
@@ -21,11 +29,11 @@ from toolgate_service.http.asgi import Call, Handler, Response, add_headers
 from toolgate_service.http.dependencies import authenticate_api_key, load_context
 from toolgate_service.http.openapi import operation
 
-DECISION = b"x-decision-id"
-LET_THROUGH = b"x-call-let-through"
+DECISION_ID = b"x-decision-id"
+CALL_CONSUMED = b"x-call-let-through"
 #: response header with the id of the approved request that allows the call; after a dry run, the caller may cancel this
 #: request
-APPROVAL = b"x-approval-id"
+APPROVAL_ID = b"x-approval-id"
 #: key in the ASGI scope under which metrics and traces find the outcome of a check
 OUTCOME = "toolgate.outcome"
 
@@ -35,34 +43,33 @@ def check_endpoint(gateway: Gateway) -> Handler:
 
     async def check(call: Call) -> Response:
         # Error responses also contain a decision id, so that the client can put it into its log entry.
-        add_headers(call.scope, {DECISION: new_id().encode()})
+        add_headers(call.scope, {DECISION_ID: new_id().encode()})
         caller = await authenticate_api_key(call.scope, gateway, "actions")
         raw = await call.read()
         if len(raw) <= MAX_ON_LOOP:
-            question = _parse(raw)
+            request = _parse(raw)
         else:
-            question = await gateway.parser.run(len(raw), partial(_parse, raw))
-        key = idempotency_key(call.header(b"idempotency-key"))
-        context = await load_context(gateway, caller, question.agent_id, question.action)
+            request = await gateway.parser.run(len(raw), partial(_parse, raw))
+        retry_key = idempotency_key(call.header(b"idempotency-key"))
+        auth = await load_context(gateway, caller, request.agent_id, request.action)
         with span("toolgate.gateway.decide"):
-            verdict = decide(context, question.agent_id, question.action, question.context)
-        if isinstance(verdict, Blocked) or (isinstance(verdict, Permitted) and question.approval_id is None):
-            return _answer(call, verdict)
+            decision = decide(auth, request.agent_id, request.action, request.context)
+        if isinstance(decision, Denied) or (isinstance(decision, Allowed) and request.approval_id is None):
+            return _respond(call, decision)
         database = gateway.database
         # All retries share one deadline, because the SDK stops waiting after five seconds.
-        until = asyncio.get_running_loop().time() + DEADLINE
+        deadline = asyncio.get_running_loop().time() + DEADLINE
 
-        async def settling() -> Permitted | Blocked | Held | Consumed:
-            if question.dry_run:
-                turn = database.reading()
+        async def settle_in_transaction() -> Allowed | Denied | PendingApproval | Consumed:
+            if request.dry_run:
+                transaction = database.reading()
             else:
-                turn = database.writing(context.organization_id, until=until)
-            async with turn as session:
-                return await settle(session, gateway.settings, caller.key_digest, question, key, raw)
+                transaction = database.writing(auth.organization_id, until=deadline)
+            async with transaction as session:
+                return await settle(session, gateway.settings, caller.key_digest, request, retry_key, raw)
 
-        settled = await with_retry(settling)
         # The response is built after the commit, so that it never contains a decision that was not stored.
-        return _answer(call, settled)
+        return _respond(call, await with_retry(settle_in_transaction))
 
     return check
 
@@ -71,24 +78,24 @@ def _parse(raw: bytes) -> CheckRequest:
     return read_check_request(read_object(raw), raw)
 
 
-def _answer(call: Call, verdict: Permitted | Blocked | Held | Consumed) -> Response:
-    call.scope[OUTCOME] = _outcome(verdict)
-    if isinstance(verdict, Consumed):
-        add_headers(call.scope, {DECISION: verdict.decision_id.encode()})
-        if verdict.at is Step.APPROVED and verdict.by is not None:
-            add_headers(call.scope, {APPROVAL: verdict.by.encode()})
-    elif isinstance(verdict, Blocked) and verdict.call_consumed:
-        add_headers(call.scope, {LET_THROUGH: b"true"})
-    return Response(response_body(verdict))
+def _respond(call: Call, decision: Allowed | Denied | PendingApproval | Consumed) -> Response:
+    call.scope[OUTCOME] = _outcome(decision)
+    if isinstance(decision, Consumed):
+        add_headers(call.scope, {DECISION_ID: decision.decision_id.encode()})
+        if decision.at is Step.APPROVED and decision.by is not None:
+            add_headers(call.scope, {APPROVAL_ID: decision.by.encode()})
+    elif isinstance(decision, Denied) and decision.call_consumed:
+        add_headers(call.scope, {CALL_CONSUMED: b"true"})
+    return Response(response_body(decision))
 
 
-def _outcome(verdict: Permitted | Blocked | Held | Consumed) -> str:
-    if isinstance(verdict, Held):
+def _outcome(decision: Allowed | Denied | PendingApproval | Consumed) -> str:
+    if isinstance(decision, PendingApproval):
         return "held"
-    return "blocked" if isinstance(verdict, Blocked) else "allowed"
+    return "blocked" if isinstance(decision, Denied) else "allowed"
 
 
-_QUESTION = {
+_REQUEST_BODY = {
     "type": "object",
     "required": ["agent_id", "action"],
     "properties": {
@@ -127,7 +134,7 @@ CHECK = operation(
     "Check",
     "Ask whether an agent may act: allowed, blocked with a reason, or held for a person's approval. "
     "An unknown or inactive agent is blocked. A check writes no log entry.",
-    body=_QUESTION,
+    body=_REQUEST_BODY,
     answer=_RESULT,
     headers=("X-Decision-ID", "X-Call-Let-Through"),
 )

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.accounts import one_time_tokens, password_reset
+from toolgate_service.accounts import service as accounts
 from toolgate_service.accounts.models import User
 from toolgate_service.accounts.repository import find_user_by_email, find_user_by_id
 from toolgate_service.accounts.schemas import Registration
@@ -37,9 +37,8 @@ from toolgate_service.core.settings import Settings, is_embedded
 from toolgate_service.db.database import ACCOUNTS
 from toolgate_service.jobs.scheduler import RetentionHalted
 from toolgate_service.maintenance import prune
-from toolgate_service.organizations import lifecycle
+from toolgate_service.organizations import service as organizations
 from toolgate_service.organizations.models import OPERATOR, PAYMENT, Organization
-from toolgate_service.organizations.registration import create_organization as add_organization
 from toolgate_service.secret_check import SEALED_MODELS, SealedModel, verified_vault
 
 #: name of the lock that a rotation of the secret holds
@@ -223,7 +222,7 @@ def set_plan(name: str, plan: str) -> Lines:
     async def change(operator: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
         before = organization.plan
         plans = operator.settings.plans
-        if not lifecycle.change_plan(session, plans, organization, chosen, by="operator"):
+        if not organizations.change_plan(session, plans, organization, chosen, by="operator"):
             return [f"{display_organization(organization)} was on the plan {chosen} already"]
         lines = [f"{display_organization(organization)} is on the plan {chosen} now; before it was {before}"]
         subscription = await current_subscription(session, organization)
@@ -258,7 +257,7 @@ def activate(name: str) -> Lines:
 
     async def change(_: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
         await waive_debts(session, organization)
-        if not await lifecycle.reactivate(session, organization, OPERATOR, PAYMENT):
+        if not await organizations.reactivate(session, organization, OPERATOR, PAYMENT):
             return [
                 f"{display_organization(organization)} was active already; failed payments until now are forgiven"
             ]
@@ -273,7 +272,7 @@ def deactivate(name: str) -> Lines:
     """Deactivate an organization immediately. A later payment does not reactivate it; only `activate` does."""
 
     async def change(_: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
-        if not await lifecycle.deactivate(session, organization, OPERATOR):
+        if not await organizations.deactivate(session, organization, OPERATOR):
             return [f"{display_organization(organization)} was deactivated by an operator already"]
         what = "its keys are refused and its users may only read, until 'toolgate admin activate'"
         return [f"{display_organization(organization)} is not active: {what}"]
@@ -346,7 +345,7 @@ def create_organization(name: str, email: str) -> Lines:
         vault = await _vault(operator)
         async with operator.database.writing(ACCOUNTS) as session:
             try:
-                user = await add_organization(
+                user = await organizations.create_organization(
                     session, vault, registration, password_hash, operator.settings.default_plan
                 )
             except ApiError as error:
@@ -403,10 +402,10 @@ def _registration(name: str, email: str) -> Registration:
 
 
 async def _issue_link(session: AsyncSession, user: User, settings: Settings) -> Lines:
-    token = await password_reset.create_reset(session, user)
+    token = await accounts.create_reset(session, user)
     audit.record_outside(session, user.organization_id, "user.password_reset_issued", resource_id=user.id)
-    link = one_time_tokens.build_link(settings.public_url or "", one_time_tokens.RESET_PAGE, token)
-    hours = int(password_reset.RESET_LIFETIME.total_seconds() // 3600)
+    link = accounts.build_link(settings.public_url or "", accounts.RESET_PAGE, token)
+    hours = int(accounts.RESET_LIFETIME.total_seconds() // 3600)
     lines = [link, f"works once, for {hours} hour; it sets the password of {user.email}"]
     if settings.public_url is None:
         lines.append("put the gateway's address in front, or set TOOLGATE_PUBLIC_URL to have it there")

@@ -1,18 +1,14 @@
 """Console pages of agents, their permissions, and the API keys that are valid for one agent only."""
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 
 from sqlmodel.ext.asyncio.session import AsyncSession
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from toolgate_service.accounts.sessions import transaction_as
-from toolgate_service.agents import keys
 from toolgate_service.agents import service as agents
-from toolgate_service.agents.models import Agent
 from toolgate_service.agents.schemas import AgentChange, AgentKeyView, AgentView, NewAgent
-from toolgate_service.approvals import denial_blocks
+from toolgate_service.approvals import policy
 from toolgate_service.console.dependencies import (
     Form,
     PageContext,
@@ -27,12 +23,11 @@ from toolgate_service.console.dependencies import (
 from toolgate_service.console.queries import load_emails
 from toolgate_service.console.simulator import MAX_SUGGESTED_ACTIONS
 from toolgate_service.console.templates import read_pagination, render_page
-from toolgate_service.core.errors import not_found
 from toolgate_service.core.strict_json import Json
 from toolgate_service.grants import repository as grants
 from toolgate_service.permissions import service as permissions
-from toolgate_service.permissions.models import Permission
 from toolgate_service.permissions.schemas import NewPermission, PermissionChange, PermissionView
+from toolgate_service.permissions.service import AgentPath
 
 AGENTS = "/console/agents"
 PAGE_SIZE = 50
@@ -70,22 +65,11 @@ def _terms(form: Form) -> dict[str, Json]:
     }
 
 
-@asynccontextmanager
-async def _changing_agent(
-    page: PageContext, *, reads: bool = False
-) -> AsyncIterator[tuple[AsyncSession, Agent]]:
-    """Open a transaction of the user, and load the agent that the URL names."""
-    async with transaction_as(page.gateway, page.caller, reads=reads) as session:
-        yield session, await agents.get_agent(session, page.caller, page.environment, page.param("agent_id"))
-
-
 async def create_agent(page: PageContext, form: Form) -> Response:
     """Create an agent and redirect to its page."""
     new = read_new_agent(form)
-    async with transaction_as(page.gateway, page.caller) as session:
-        agent = await agents.create_agent(session, page.gateway.plans, page.caller, page.environment, new)
-        agent_id = agent.id
-    return RedirectResponse(page.url(f"{AGENTS}/{agent_id}"), 303)
+    agent = await agents.create_agent(page.gateway, page.caller, page.environment, new)
+    return RedirectResponse(page.url(f"{AGENTS}/{agent.id}"), 303)
 
 
 async def change_status(page: PageContext, form: Form) -> Response:
@@ -111,35 +95,31 @@ async def delete_agent(page: PageContext, _form: Form) -> Response:
 
 async def unblock_action(page: PageContext, form: Form) -> Response:
     """Unblock an action of an agent that the gateway blocked because approvers rejected it repeatedly."""
-    async with _changing_agent(page) as (session, agent):
-        await denial_blocks.clear_denial_block(
-            session, page.gateway.settings, page.caller, agent, form["action"]
-        )
+    await agents.clear_denial_block(page.gateway, page.caller, *_agent_path(page), form["action"])
     return _redirect_to_agent(page)
 
 
 async def create_permission(page: PageContext, form: Form) -> Response:
     """Create a permission for an agent."""
     new = read_new_permission(form)
-    async with _changing_agent(page) as (session, agent):
-        await permissions.create_permission(session, page.caller, agent, new)
+    await permissions.create_permission(page.gateway, page.caller, *_agent_path(page), new)
     return _redirect_to_agent(page)
 
 
 async def change_permission(page: PageContext, form: Form) -> Response:
     """Change the terms of a permission, such as its largest amount. All its terms are replaced."""
     terms = PermissionChange.model_validate(_terms(form))
-    async with _changing_agent(page) as (session, agent):
-        found = await _find_permission(session, page, agent)
-        await permissions.change_permission(session, page.caller, found, terms)
+    await permissions.change_permission(
+        page.gateway, page.caller, page.param("permission_id"), terms, agent=_agent_path(page)
+    )
     return _redirect_to_agent(page)
 
 
 async def delete_permission(page: PageContext, _form: Form) -> Response:
     """Delete a permission. The gateway denies further checks of its action immediately."""
-    async with _changing_agent(page) as (session, agent):
-        found = await _find_permission(session, page, agent)
-        await permissions.delete_permission(session, page.caller, found)
+    await permissions.delete_permission(
+        page.gateway, page.caller, page.param("permission_id"), agent=_agent_path(page)
+    )
     return _redirect_to_agent(page)
 
 
@@ -173,7 +153,7 @@ async def show_agent(
         found = await permissions.list_permissions(session, agent, pagination)
         actions = sorted(one.action for one in found.rows)
         key = (agent.organization_id, agent.environment, agent.id)
-        blocked = await denial_blocks.load_denial_blocks(session, page.gateway.settings, key)
+        blocked = await policy.load_denial_blocks(session, page.gateway.settings, key)
         allowed = await grants.list_active(session, agent, actions)
     return await render_page(
         page,
@@ -195,11 +175,8 @@ async def show_agent(
     )
 
 
-async def _find_permission(session: AsyncSession, page: PageContext, agent: Agent) -> Permission:
-    found = await permissions.find_permission(session, page.param("permission_id"))
-    if found.agent_id != agent.id:
-        raise not_found("Permission")
-    return found
+def _agent_path(page: PageContext) -> AgentPath:
+    return page.environment, page.param("agent_id")
 
 
 def _redirect_to_agent(page: PageContext) -> Response:
@@ -217,7 +194,7 @@ async def show_agent_keys(
     """Show the agent's API keys, in masked form except for those in `whole`."""
     async with page.gateway.database.reading() as session:
         agent = await agents.get_agent(session, page.caller, page.environment, page.param("agent_id"))
-        found = await keys.list_keys(session, page.gateway.vault, page.caller, agent, whole=False)
+        found = await agents.list_masked_keys(session, agent)
         makers = await load_emails(session, {one.created_by for one in found if one.created_by})
     return await render_page(
         page,
@@ -230,32 +207,33 @@ async def show_agent_keys(
         made=made,
         makers=makers,
         newest=found[0].id if found else "",
-        most=keys.MAX_KEYS,
+        most=agents.MAX_KEYS,
         message=message,
     )
 
 
 async def show_full_agent_keys(page: PageContext, _form: Form) -> Response:
     """Show the agent's API keys in full. The audit log records this."""
-    async with _changing_agent(page, reads=True) as (session, agent):
-        whole = await keys.list_keys(session, page.gateway.vault, page.caller, agent)
+    whole = await agents.show_keys(page.gateway, page.caller, *_agent_path(page))
     return await show_agent_keys(page, whole=whole)
 
 
 async def create_agent_key(page: PageContext, form: Form) -> Response:
     """Create an API key for an agent and show the key in full."""
-    async with _changing_agent(page) as (session, agent):
-        there = await keys.list_keys(session, page.gateway.vault, page.caller, agent, whole=False)
-        check_not_repeated(form, there[0].id if there else None)
-        made = await keys.create_key(session, page.gateway.vault, page.caller, agent)
+
+    async def refuse_repetition(session: AsyncSession) -> None:
+        agent = await agents.get_agent(session, page.caller, *_agent_path(page))
+        keys = await agents.list_masked_keys(session, agent)
+        check_not_repeated(form, keys[0].id if keys else None)
+
+    made = await agents.create_key(page.gateway, page.caller, *_agent_path(page), first=refuse_repetition)
     return await show_agent_keys(page, whole=[made], made=made.id)
 
 
 async def revoke_agent_key(page: PageContext, _form: Form) -> Response:
     """Revoke an API key of an agent. The key stops working immediately."""
-    async with _changing_agent(page) as (session, agent):
-        await keys.delete_key(session, page.caller, agent, page.param("key_id"))
-    return RedirectResponse(page.url(f"{AGENTS}/{agent.id}/keys"), 303)
+    await agents.delete_key(page.gateway, page.caller, *_agent_path(page), page.param("key_id"))
+    return RedirectResponse(page.url(f"{AGENTS}/{page.param('agent_id')}/keys"), 303)
 
 
 _ONE = f"{AGENTS}/{{agent_id}}"

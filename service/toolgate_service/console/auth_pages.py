@@ -9,7 +9,7 @@ from sqlmodel import select
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from toolgate_service.accounts import password_reset, service
+from toolgate_service.accounts import service
 from toolgate_service.accounts.models import User
 from toolgate_service.accounts.schemas import Login, Registration, ResetConfirmation, ResetRequest
 from toolgate_service.console import security
@@ -28,8 +28,8 @@ from toolgate_service.console.templates import render_public_page
 from toolgate_service.core.errors import ApiError
 from toolgate_service.gateway import Gateway
 from toolgate_service.http.dependencies import peer
-from toolgate_service.organizations.registration import REGISTRATION_REFUSALS
-from toolgate_service.organizations.registration import register as register_organization
+from toolgate_service.organizations.service import REGISTRATION_REFUSALS
+from toolgate_service.organizations.service import register as register_organization
 from toolgate_service.team.schemas import Acceptance
 from toolgate_service.team.service import join
 
@@ -137,7 +137,7 @@ async def reset_password(request: Request) -> Response:
     gateway: Gateway = request.app.state.gateway
     try:
         confirmation = ResetConfirmation(token=_token(form), new_password=form["new_password"])
-        await password_reset.reset_password(gateway, confirmation, peer(request))
+        await service.reset_password(gateway, confirmation, peer(request))
     except (ApiError, ValidationError) as error:
         return _refused(request, form, error, "password_reset.html")
     return RedirectResponse(f"{SIGN_IN}?changed=1", 303)
@@ -155,7 +155,7 @@ async def request_reset_link(request: Request) -> Response:
     """
     form = await read_open_form(request)
     try:
-        told = password_reset.request_password_reset(
+        told = service.request_password_reset(
             request.app.state.gateway, ResetRequest(email=form["email"]).email
         )
     except (ApiError, ValidationError) as error:

@@ -26,8 +26,8 @@ from toolgate_service.core.text_safety import in_reading_order, is_hidden, kind_
 from toolgate_service.logs.models import STATUSES, LogEntry
 from toolgate_service.logs.repository import EXCERPT_LENGTH, Filters, LogLine, get_entry, list_around
 from toolgate_service.logs.search import TextMatcher
-from toolgate_service.organizations.keys import masked_key
 from toolgate_service.organizations.models import ApiKey
+from toolgate_service.organizations.repository import masked_key
 from toolgate_service.permissions.models import Permission
 
 #: Time ranges that end now, by their value in the URL: label and duration.

@@ -29,7 +29,7 @@ from toolgate_service.core.errors import ApiError
 from toolgate_service.core.plans import FULL, UNLIMITED, WARN_AT
 from toolgate_service.http.dependencies import peer
 from toolgate_service.logs.retention import TEST_DAYS
-from toolgate_service.organizations import keys
+from toolgate_service.organizations import repository
 from toolgate_service.organizations import service as organizations
 from toolgate_service.organizations.ip_allowlist import load_networks
 from toolgate_service.organizations.schemas import (
@@ -37,7 +37,6 @@ from toolgate_service.organizations.schemas import (
     KeylessOrganizationView,
     OrganizationChange,
 )
-from toolgate_service.team import invitations
 from toolgate_service.team import service as team
 from toolgate_service.team.schemas import (
     InvitationView,
@@ -95,7 +94,7 @@ async def regenerate_key(page: PageContext, form: Form) -> Response:
     """Replace the organization's API key and show the new key. The old key stops working immediately."""
 
     async def refuse_repetition(session: AsyncSession) -> None:
-        old = await keys.organization_key(session, page.caller.organization_id, page.environment)
+        old = await repository.organization_key(session, page.caller.organization_id, page.environment)
         check_not_repeated(form, old.id)
 
     made = await organizations.regenerate_key(
@@ -114,8 +113,8 @@ async def show_masked_key(
 ) -> Response:
     """Show the organization's API key for the current environment in masked form."""
     async with page.gateway.database.reading() as session:
-        found = await keys.organization_key(session, page.caller.organization_id, page.environment)
-    masked = keys.masked_key(found)
+        found = await repository.organization_key(session, page.caller.organization_id, page.environment)
+    masked = repository.masked_key(found)
     return await render_page(
         page,
         "settings/keys.html",
@@ -199,7 +198,7 @@ async def remove_member(page: PageContext, _form: Form) -> Response:
 
 
 async def _list_invitations(session: AsyncSession, page: PageContext) -> Sequence[InvitationView]:
-    found = await invitations.list_open(session, page.caller.organization_id)
+    found = await team.list_open_invitations(session, page.caller.organization_id)
     return [InvitationView.model_validate(one, from_attributes=True) for one in found]
 
 
@@ -296,7 +295,7 @@ async def show_plan(page: PageContext) -> Response:
     organization_id, plans = page.caller.organization_id, page.gateway.plans
     async with page.gateway.database.reading() as session:
         current = await billing.get_current_plan(session, plans, organization_id)
-        people = await invitations.count_users(session, organization_id)
+        people = await team.count_users(session, organization_id)
         bills = await billing.list_invoices(session, organization_id, at_most=MAX_INVOICES)
         subscription = await _subscription(billing.get_subscription(session, plans, organization_id))
     usage = billing.usage_view(plans[current.current_plan], current.usage)

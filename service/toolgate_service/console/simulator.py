@@ -12,8 +12,7 @@ from starlette.routing import Route
 from toolgate_service.agents import service as agents
 from toolgate_service.agents.models import Agent
 from toolgate_service.agents.schemas import AgentView
-from toolgate_service.checks.approval_flow import Consumed, Held
-from toolgate_service.checks.decide import Blocked, Permitted, Step
+from toolgate_service.checks.decide import Allowed, Consumed, Denied, PendingApproval, Step
 from toolgate_service.checks.explain import Explanation, explain
 from toolgate_service.console.dependencies import (
     Form,
@@ -41,23 +40,23 @@ QUESTIONS: Mapping[Step, str] = {
     Step.ORGANIZATION: "Is the organization active?",
     Step.RATE: "Is it within the rate of its plan?",
     Step.AGENT: "Is the agent known?",
-    Step.SWITCHED_ON: "Is it switched on?",
+    Step.AGENT_ENABLED: "Is it switched on?",
     Step.PERMISSION: "Has it a permission for the action?",
-    Step.AMOUNT_NAMED: "Is the amount named?",
-    Step.AMOUNT_READ: "Is the amount a number?",
+    Step.AMOUNT_PRESENT: "Is the amount named?",
+    Step.AMOUNT_VALID: "Is the amount a number?",
     Step.AMOUNT_WITHIN: "Is the amount within the largest?",
     Step.APPROVAL: "Must a person approve?",
-    Step.NAMED: "Is the approval it names its own?",
-    Step.CALL: "Is it the first time for this call?",
+    Step.APPROVAL_ID: "Is the approval it names its own?",
+    Step.CALL_ID: "Is it the first time for this call?",
     Step.APPROVED: "Is there an approval to use?",
-    Step.CHANGED: "Did a person change the call?",
+    Step.EDITED: "Did a person change the call?",
     Step.OPEN: "Is the approval it names still open?",
     Step.DENIED: "Was the same denied of late?",
-    Step.DENIALS: "Is the action blocked by denials?",
-    Step.ALLOWED: "Is it allowed for a while?",
-    Step.WAITING: "Does the same call wait already?",
-    Step.ROOM: "Is there room for one more request?",
-    Step.ASKED: "Who is asked?",
+    Step.DENIAL_BLOCK: "Is the action blocked by denials?",
+    Step.GRANT: "Is it allowed for a while?",
+    Step.PENDING: "Does the same call wait already?",
+    Step.PENDING_LIMIT: "Is there room for one more request?",
+    Step.NEW_REQUEST: "Who is asked?",
 }
 _COMMON_STEPS = tuple(QUESTIONS)[: tuple(QUESTIONS).index(Step.APPROVAL) + 1]
 
@@ -130,7 +129,7 @@ async def _render(
         questions=QUESTIONS,
         left=() if explanation is None else _skipped_questions(explanation),
         explanation=explanation,
-        answer=None if explanation is None else _format_response(explanation.answer),
+        answer=None if explanation is None else _format_response(explanation.response),
         headline=None if explanation is None else _headline(explanation),
     )
 
@@ -150,16 +149,16 @@ def _skipped_questions(explanation: Explanation) -> Sequence[str]:
 
 def _headline(explanation: Explanation) -> tuple[str, str]:
     """Return the CSS class and the text of the headline that shows the check's result."""
-    match explanation.verdict:
+    match explanation.decision:
         case ApiError(status_code=status):
             return "bad", f"Refused with {status}"
-        case Blocked():
+        case Denied():
             return "bad", "Blocked"
-        case Held():
+        case PendingApproval():
             return "waits", "Held for a person"
         case Consumed():
             return "good", "Allowed, this once"
-        case Permitted():
+        case Allowed():
             return "good", "Allowed"
 
 

@@ -13,7 +13,6 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from toolgate_service.accounts.sessions import transaction_as
 from toolgate_service.agents import service as agents
 from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.models import PENDING, Approval
@@ -30,7 +29,7 @@ from toolgate_service.core.addresses import is_loopback
 from toolgate_service.core.errors import ApiError
 from toolgate_service.core.strict_json import plain_number
 from toolgate_service.logs.models import LogEntry
-from toolgate_service.organizations import keys
+from toolgate_service.organizations import repository
 from toolgate_service.organizations import service as organizations
 from toolgate_service.permissions import service as permissions
 from toolgate_service.permissions.models import Permission
@@ -203,13 +202,10 @@ def function_name(action: str) -> str:
 
 async def create_first_agent(page: PageContext, form: Form) -> Response:
     """Create an agent and its permission in one transaction."""
-    new, may = read_new_agent(form), read_new_permission(form)
-    async with transaction_as(page.gateway, page.caller) as session:
-        agent = await agents.create_agent(session, page.gateway.plans, page.caller, page.environment, new)
-        # Insert the agent's row first, because the permission's row references it.
-        await session.flush()
-        await permissions.create_permission(session, page.caller, agent, may)
-        agent_id = agent.id
+    new_agent, new_permission = read_new_agent(form), read_new_permission(form)
+    agent_id = await permissions.create_agent_with_permission(
+        page.gateway, page.caller, page.environment, new_agent, new_permission
+    )
     return RedirectResponse(page.url(START, agent=agent_id), 303)
 
 
@@ -243,8 +239,8 @@ async def show_start(
     """Show the completed steps and the next step."""
     async with page.gateway.database.reading() as session:
         found = await load_progress(session, page)
-        key = await keys.organization_key(session, page.caller.organization_id, page.environment)
-    masked = keys.masked_key(key)
+        key = await repository.organization_key(session, page.caller.organization_id, page.environment)
+    masked = repository.masked_key(key)
     return await render_page(
         page,
         "start.html",

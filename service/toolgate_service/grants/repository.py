@@ -118,8 +118,10 @@ async def find_usable(
         "required_approvals": pending.required_approvals if pending else 1,
     }
     for grant in (await session.exec(_USABLE, params=values)).all():
-        seen = strict_json.loads_own(grant.context)
-        if not isinstance(seen, dict) or not covers(seen, context, json.loads(grant.except_fields)):
+        approved_context = strict_json.loads_own(grant.context)
+        if not isinstance(approved_context, dict) or not covers(
+            approved_context, context, json.loads(grant.except_fields)
+        ):
             continue
         if await grant_invalid_reason(session, grant) is not None:
             continue

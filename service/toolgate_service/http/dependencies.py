@@ -22,7 +22,7 @@ from toolgate_service.gateway import Gateway
 from toolgate_service.http.asgi import add_headers, header_of, peer_of
 from toolgate_service.http.strict_route import from_headers
 from toolgate_service.organizations import ip_allowlist
-from toolgate_service.organizations.keys import key_digest, may_be_key
+from toolgate_service.organizations.repository import key_digest, may_be_key
 from toolgate_service.rate_limit.limiter import Surface
 
 

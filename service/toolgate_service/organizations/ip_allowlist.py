@@ -37,7 +37,7 @@ def normalize_networks(entries: Sequence[str]) -> list[str]:
         raise ValueError(
             f"are {len(entries)} networks; at most {MAX_NETWORKS} are allowed, so name larger ones"
         )
-    return list(dict.fromkeys(_written(_network(entry)) for entry in entries))
+    return list(dict.fromkeys(_to_text(_network(entry)) for entry in entries))
 
 
 def serialize_networks(networks: Sequence[str]) -> str | None:
@@ -45,39 +45,39 @@ def serialize_networks(networks: Sequence[str]) -> str | None:
     return strict_json.dumps(list(networks)) if networks else None
 
 
-def load_networks(kept: str | None) -> list[str]:
+def load_networks(stored: str | None) -> list[str]:
     """Return the networks from their JSON in the database. None becomes an empty list, which allows every address."""
-    return [] if kept is None else [str(one) for one in _list(kept)]
+    return [] if stored is None else [str(one) for one in _load_list(stored)]
 
 
 @lru_cache(1024)
-def is_allowed(kept: str, address: str | None) -> bool:
+def is_allowed(stored: str, address: str | None) -> bool:
     """Return whether an address is in one of the stored networks; an unknown address never is.
 
     Results are cached, because comparing an address with 100 networks takes longer than the rest of a check.
     """
     found = None if address is None else read_address(address)
-    return found is not None and any(found in network for network in _networks(kept))
+    return found is not None and any(found in network for network in _networks(stored))
 
 
 def address_forbidden(address: str | None) -> ApiError:
     """Return the 403 error for an API key that is used from outside the allowed networks."""
     found = None if address is None else read_address(address)
-    seen = "an address that the gateway cannot see" if found is None else repr(str(found))
+    described = "an address that the gateway cannot see" if found is None else repr(str(found))
     return ApiError(
         403,
-        f"API keys of this organization do not work from {seen}: it is in none of the allowed networks; call from one of "
+        f"API keys of this organization do not work from {described}: it is in none of the allowed networks; call from one of "
         "them, or have an admin add it to PUT /api/organization/allowed-networks",
     )
 
 
 @lru_cache(256)
-def _networks(kept: str) -> tuple[Network, ...]:
-    return tuple(ip_network(str(one)) for one in _list(kept))
+def _networks(stored: str) -> tuple[Network, ...]:
+    return tuple(ip_network(str(one)) for one in _load_list(stored))
 
 
-def _list(kept: str) -> Sequence[object]:
-    found = strict_json.loads_own(kept)
+def _load_list(stored: str) -> Sequence[object]:
+    found = strict_json.loads_own(stored)
     if not isinstance(found, list):
         raise ValueError("the allowed networks of an organization are no list")  # noqa: TRY004 - as for its entries
     return found
@@ -90,15 +90,15 @@ def _network(entry: str) -> Network:
     if "%" in text or len(text) > _MAX_TEXT_LENGTH:
         raise ValueError(f"{shown} is no address or network; {_EXAMPLES}")
     try:
-        within = ip_interface(text)
+        interface = ip_interface(text)
     except ValueError:
         raise ValueError(f"{shown} is no address or network; {_EXAMPLES}") from None
-    if within.ip != within.network.network_address:
+    if interface.ip != interface.network.network_address:
         raise ValueError(
-            f"{shown} is an address within a network; write {str(within.network)!r} for the network, "
-            f"or {str(within.ip)!r} for the address alone"
+            f"{shown} is an address within a network; write {str(interface.network)!r} for the network, "
+            f"or {str(interface.ip)!r} for the address alone"
         )
-    return _unmapped(within.network)
+    return _unmapped(interface.network)
 
 
 def _unmapped(network: Network) -> Network:
@@ -108,9 +108,9 @@ def _unmapped(network: Network) -> Network:
     return IPv4Network((mapped, network.prefixlen - _MAPPED_PREFIX))
 
 
-def _written(network: Network) -> str:
-    alone = network.prefixlen == network.max_prefixlen
-    return str(network.network_address) if alone else str(network)
+def _to_text(network: Network) -> str:
+    is_single = network.prefixlen == network.max_prefixlen
+    return str(network.network_address) if is_single else str(network)
 
 
 FOREIGN_ADDRESS_EVENT = "organization.key_used_elsewhere"
@@ -128,9 +128,9 @@ class AllowlistAlerts:
         self._database = database
         self._next_alerts: OrderedDict[str, float] = OrderedDict()
 
-    async def record(self, standing: AuthContext, peer: str | None) -> None:
+    async def record(self, auth: AuthContext, peer: str | None) -> None:
         """Write an audit event, unless this process wrote one for the organization within `ALERT_INTERVAL`."""
-        organization, moment = standing.organization_id, asyncio.get_running_loop().time()
+        organization, moment = auth.organization_id, asyncio.get_running_loop().time()
         if moment < self._next_alerts.get(organization, moment):
             return
         # The next time is set before the first await, so that only one of several concurrent requests writes an event.
@@ -143,7 +143,7 @@ class AllowlistAlerts:
                 session,
                 organization,
                 FOREIGN_ADDRESS_EVENT,
-                resource_id=standing.key_id,
-                environment=standing.environment,
+                resource_id=auth.key_id,
+                environment=auth.environment,
                 ip_address=peer[:_MAX_ADDRESS_LENGTH] if peer else None,
             )

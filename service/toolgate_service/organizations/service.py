@@ -1,16 +1,44 @@
-"""Organization settings: name, IP allowlist and API keys."""
+"""Organizations: registration, settings, API keys, changes of the plan, deactivation and reactivation."""
+
+import re
+import secrets
+import unicodedata
+from datetime import datetime
+from typing import Literal
 
 from sqlmodel import select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.accounts.sessions import Caller, Precondition, no_precondition, transaction_as
+from toolgate_service.accounts.login_throttle import LoginAttempt
+from toolgate_service.accounts.models import ADMIN, FULL, User
+from toolgate_service.accounts.repository import find_user_by_email
+from toolgate_service.accounts.schemas import Registration, TokenView
+from toolgate_service.accounts.sessions import (
+    Caller,
+    Precondition,
+    no_precondition,
+    open_session,
+    transaction_as,
+)
 from toolgate_service.audit import service as audit
 from toolgate_service.context import AppContext
 from toolgate_service.core.crypto import Vault
-from toolgate_service.core.errors import feature_not_available
-from toolgate_service.db.models import PRODUCTION
-from toolgate_service.organizations import ip_allowlist, keys
-from toolgate_service.organizations.models import Organization
+from toolgate_service.core.errors import ApiError, feature_not_available
+from toolgate_service.core.ids import new_id
+from toolgate_service.core.plans import RETENTION_GRACE, PlanName, Plans, longest
+from toolgate_service.core.schemas import MAX_NAME
+from toolgate_service.db.database import ACCOUNTS, now
+from toolgate_service.db.models import ENVIRONMENTS, PRODUCTION
+from toolgate_service.organizations import ip_allowlist, repository
+from toolgate_service.organizations.models import (
+    OPERATOR,
+    PAYMENT,
+    Cause,
+    Deactivation,
+    Environment,
+    Organization,
+)
+from toolgate_service.organizations.repository import mint_key
 from toolgate_service.organizations.schemas import (
     AllowedNetworks,
     AllowedNetworksChange,
@@ -22,6 +50,10 @@ from toolgate_service.webhooks.events import emit
 
 #: name of the plan feature in error messages
 NETWORKS_FEATURE = "ip_allow_list"
+REGISTRATION_REFUSALS = {
+    "invite": "Registration is by invitation only; ask an admin of your organization for one",
+    "closed": "Registration is closed on this gateway; ask its operator",
+}
 
 
 async def get_organization(session: AsyncSession, caller: Caller) -> Organization:
@@ -93,13 +125,15 @@ async def regenerate_key(
     async with transaction_as(context, caller) as session:
         await first(session)
         organization = await get_organization(session, caller)
-        key = await keys.replace_organization_key(
+        key = await repository.replace_organization_key(
             session, context.vault, organization.id, environment, created_by=caller.user_id
         )
         audit.record(session, caller, "organization.key_regenerated", key.id, environment=environment)
         keyless = KeylessOrganizationView.model_validate(organization, from_attributes=True)
         await emit(session, organization.id, environment, "organization.key_regenerated", keyless)
-        return _view_of_key(organization, keys.shown_key(context.vault, key) or keys.masked_key(key))
+        return _view_of_key(
+            organization, repository.shown_key(context.vault, key) or repository.masked_key(key)
+        )
 
 
 async def _view_organization(session: AsyncSession, vault: Vault, caller: Caller) -> OrganizationView:
@@ -116,10 +150,10 @@ async def _view_organization(session: AsyncSession, vault: Vault, caller: Caller
 
 
 async def _key_for(session: AsyncSession, vault: Vault, caller: Caller, environment: str) -> str:
-    key = await keys.organization_key(session, caller.organization_id, environment)
-    shown = keys.shown_key(vault, key) if caller.sees_keys else None
+    key = await repository.organization_key(session, caller.organization_id, environment)
+    shown = repository.shown_key(vault, key) if caller.sees_keys else None
     if shown is None:
-        return keys.masked_key(key)
+        return repository.masked_key(key)
     audit.record(session, caller, "organization.key_shown", key.id, environment=environment)
     return shown
 
@@ -128,3 +162,156 @@ def _view_of_key(organization: Organization, api_key: str) -> KeyView:
     return KeyView(
         id=organization.id, name=organization.name, api_key=api_key, created_at=organization.created_at
     )
+
+
+async def deactivate(session: AsyncSession, organization: Organization, cause: Cause) -> bool:
+    """Deactivate the organization for a cause. Return False if the cause was stored already.
+
+    The organization is inactive as long as at least one cause is stored. A payment removes only the cause `payment`.
+    """
+    found = await _causes(session, organization)
+    if any(one.cause == cause for one in found):
+        return False
+    if cause == PAYMENT and not (organization.is_active or found):
+        # The operator deactivated the organization without a stored cause. Store it, so that a payment does not
+        # reactivate the organization.
+        session.add(_deactivation(session, organization, OPERATOR))
+    session.add(_deactivation(session, organization, cause))
+    organization.is_active = False
+    audit.record_outside(session, organization.id, "organization.deactivated", changes={"cause": cause})
+    return True
+
+
+async def reactivate(session: AsyncSession, organization: Organization, *causes: Cause) -> bool:
+    """Remove causes of the organization's deactivation. Return True if this made the organization active."""
+    found = await _causes(session, organization)
+    removed = [one for one in found if one.cause in causes]
+    for one in removed:
+        await session.delete(one)
+    # The operator may also reactivate an organization that is inactive without a stored cause.
+    has_no_cause = not found and OPERATOR in causes
+    if organization.is_active or len(removed) < len(found) or not (removed or has_no_cause):
+        return False
+    organization.is_active = True
+    changes = {"causes": [one.cause for one in removed]}
+    audit.record_outside(session, organization.id, "organization.activated", changes=changes)
+    return True
+
+
+async def causes_of(session: AsyncSession, organization: Organization) -> list[str]:
+    """Return the causes for which the organization is inactive."""
+    return [one.cause for one in await _causes(session, organization)]
+
+
+async def _causes(session: AsyncSession, organization: Organization) -> list[Deactivation]:
+    query = select(Deactivation).where(Deactivation.organization_id == organization.id)
+    return list((await session.exec(query)).all())
+
+
+def _deactivation(session: AsyncSession, organization: Organization, cause: Cause) -> Deactivation:
+    return Deactivation(organization_id=organization.id, cause=cause, created_at=now(session))
+
+
+def change_plan(
+    session: AsyncSession,
+    plans: Plans,
+    organization: Organization,
+    plan: PlanName,
+    *,
+    by: Literal["operator", "provider"],
+) -> bool:
+    """Change the organization's plan immediately. Return False if the organization has this plan already.
+
+    If the new plan retains log entries for a shorter time, the old retention applies for 30 more days.
+    """
+    before = organization.plan
+    if plan == before:
+        return False
+    _extend_retention(organization, plans, plan, now(session))
+    organization.plan = plan
+    changes = {"from": before, "to": plan, "by": by}
+    audit.record_outside(session, organization.id, "organization.plan_changed", changes=changes)
+    return True
+
+
+def _extend_retention(organization: Organization, plans: Plans, plan: PlanName, moment: datetime) -> None:
+    old, new = plans[organization.plan].log_retention_days, plans[plan].log_retention_days
+    changed_at, running = organization.plan_changed_at, organization.retention_days_before
+    if changed_at is None or moment >= changed_at + RETENTION_GRACE:
+        running = None
+    if longest(old, new) != new:
+        # The row stores only one former retention. If two changes within 30 days shorten the retention, the longest one
+        # applies until 30 days after the second change, so that no entry is removed too early.
+        organization.retention_days_before = old if running is None else longest(old, running)
+        organization.plan_changed_at = moment
+    elif running is None:
+        organization.retention_days_before = None
+        organization.plan_changed_at = moment
+
+
+async def register(context: AppContext, registration: Registration, address: str | None) -> TokenView:
+    """Create an organization and its first admin, and return a token for the admin.
+
+    Raises:
+        ApiError: 403 if the gateway accepts no registrations; 400 if the e-mail is already registered; 429 if too many
+            other requests are waiting for a password to be hashed.
+    """
+    refusal = REGISTRATION_REFUSALS.get(context.settings.registration)
+    if refusal is not None:
+        raise ApiError(403, refusal)
+    attempt = LoginAttempt.of(context.vault, address, registration.email)
+    # The password is hashed before the transaction: hashing takes a tenth of a second, during which a transaction would
+    # block all other writers.
+    password_hash = await context.passwords.hash(registration.password)
+    async with context.database.writing(ACCOUNTS) as session:
+        user = await create_organization(
+            session, context.vault, registration, password_hash, context.settings.default_plan
+        )
+        return await open_session(session, context.vault, user, FULL, address=attempt.address)
+
+
+async def create_organization(
+    session: AsyncSession, vault: Vault, registration: Registration, password_hash: str, plan: str
+) -> User:
+    """Create an organization with both environments and their keys, and return its first admin.
+
+    The session must be a write transaction that holds the lock `ACCOUNTS`.
+
+    Raises:
+        ApiError: 400 if the e-mail is already registered.
+    """
+    if await find_user_by_email(session, registration.email) is not None:
+        raise ApiError(400, "E-mail already registered")
+    moment = now(session)
+    organization = Organization(
+        id=new_id(),
+        name=registration.organization_name,
+        slug=await _free_slug(session, registration.organization_name),
+        plan=plan,
+        created_at=moment,
+    )
+    session.add(organization)
+    await session.flush()
+    for environment in ENVIRONMENTS:
+        session.add(Environment(organization_id=organization.id, name=environment))
+    user = User(
+        id=new_id(),
+        organization_id=organization.id,
+        email=registration.email,
+        password_hash=password_hash,
+        role=ADMIN,
+        created_at=moment,
+    )
+    session.add(user)
+    await session.flush()
+    for environment in ENVIRONMENTS:
+        session.add(mint_key(vault, organization.id, environment, created_at=moment, created_by=user.id))
+    return user
+
+
+async def _free_slug(session: AsyncSession, name: str) -> str:
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    # NFKD replaces some characters by several, so the name may have become longer than `MAX_NAME`.
+    slug = re.sub(r"[^a-z0-9]+", "-", plain)[:MAX_NAME].strip("-") or "organization"
+    existing = (await session.exec(select(Organization.id).where(Organization.slug == slug))).first()
+    return slug if existing is None else f"{slug}-{secrets.token_hex(4)}"

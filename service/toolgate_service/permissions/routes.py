@@ -4,9 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from toolgate_service.accounts.sessions import transaction_as
 from toolgate_service.agents.service import get_agent
-from toolgate_service.core.errors import ApiError, not_found
 from toolgate_service.http.dependencies import (
     AdminCaller,
     AnyCaller,
@@ -58,10 +56,7 @@ async def create_permission(
     environment: EnvironmentName = "production",
 ) -> Reply:
     """Create a permission for an action."""
-    async with transaction_as(gateway, caller) as session:
-        agent = await get_agent(session, caller, environment, agent_id)
-        permission = await service.create_permission(session, caller, agent, new)
-    return Reply(PermissionView.model_validate(permission, from_attributes=True), 201)
+    return Reply(await service.create_permission(gateway, caller, environment, agent_id, new), 201)
 
 
 @router.delete(
@@ -75,12 +70,7 @@ async def delete_agent_permission(
     environment: EnvironmentName = "production",
 ) -> NoContent:
     """Delete a permission of an agent; the next check is denied."""
-    async with transaction_as(gateway, caller) as session:
-        agent = await get_agent(session, caller, environment, agent_id)
-        permission = await service.find_permission(session, permission_id)
-        if permission.agent_id != agent.id:
-            raise not_found("Permission")
-        await service.delete_permission(session, caller, permission)
+    await service.delete_permission(gateway, caller, permission_id, agent=(environment, agent_id))
     return NoContent()
 
 
@@ -89,23 +79,13 @@ async def change_permission(
     permission_id: str, change: PermissionChange, caller: AdminCaller, gateway: GatewayDep
 ) -> Reply:
     """Change a permission; fields that are not sent stay unchanged."""
-    async with transaction_as(gateway, caller) as session:
-        permission = await service.find_permission(session, permission_id)
-        if permission.organization_id != caller.organization_id:
-            raise not_found("Permission")
-        permission = await service.change_permission(session, caller, permission, change)
-    return Reply(PermissionView.model_validate(permission, from_attributes=True))
+    return Reply(await service.change_permission(gateway, caller, permission_id, change))
 
 
 @router.delete("/permissions/{permission_id}", status_code=204, responses=problems(NOT_FOUND))
 async def delete_permission(permission_id: str, caller: FullCaller, gateway: GatewayDep) -> NoContent:
     """Delete a permission of any agent; the next check is denied."""
-    async with transaction_as(gateway, caller) as session:
-        permission = await service.find_permission(session, permission_id)
-        if permission.organization_id != caller.organization_id:
-            # The API specification requires 403 here, where other routes return 404.
-            raise ApiError(403, "Permission not found")
-        await service.delete_permission(session, caller, permission)
+    await service.delete_permission(gateway, caller, permission_id)
     return NoContent()
 
 

@@ -2,18 +2,20 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from sqlalchemy import bindparam
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 from sqlmodel.sql.expression import SelectOfScalar
 
-from toolgate_service.accounts.sessions import Caller
+from toolgate_service.accounts.sessions import Caller, transaction_as
 from toolgate_service.agents.models import ACTIVE, Agent
+from toolgate_service.agents.schemas import NewAgent
+from toolgate_service.agents.service import add_agent, get_agent
 from toolgate_service.approvals.service import cancel_open
 from toolgate_service.audit import service as audit
-from toolgate_service.context import KeyCaller
+from toolgate_service.context import AppContext, KeyCaller
 from toolgate_service.core.errors import ApiError, not_found
 from toolgate_service.core.ids import new_id
 from toolgate_service.db.database import now
@@ -21,6 +23,9 @@ from toolgate_service.db.pagination import Found, Page, find_page, newest_first
 from toolgate_service.permissions.models import Permission, loosening_users
 from toolgate_service.permissions.schemas import NewPermission, PermissionChange, PermissionView
 from toolgate_service.webhooks.events import emit
+
+#: environment and id of an agent, as in the path of a request
+AgentPath: TypeAlias = tuple[str, str]
 
 _ONE = select(Permission).where(col(Permission.id) == bindparam("id"))
 _SAME = select(Permission.id).where(
@@ -42,11 +47,11 @@ async def list_by_key(session: AsyncSession, caller: KeyCaller, agent_id: str) -
     Raises:
         ApiError: 404 if the agent is unknown or belongs to another organization, or the key belongs to another agent.
     """
-    standing = caller.context
+    auth = caller.context
     query = select(Agent).where(
         Agent.id == agent_id,
-        Agent.organization_id == standing.organization_id,
-        Agent.environment == standing.environment,
+        Agent.organization_id == auth.organization_id,
+        Agent.environment == auth.environment,
         col(Agent.deleted_at).is_(None),
     )
     agent = (await session.exec(query)).first()
@@ -58,13 +63,37 @@ async def list_by_key(session: AsyncSession, caller: KeyCaller, agent_id: str) -
 
 
 async def create_permission(
-    session: AsyncSession, caller: Caller, agent: Agent, new: NewPermission
-) -> Permission:
+    context: AppContext, caller: Caller, environment: str, agent_id: str, new: NewPermission
+) -> PermissionView:
     """Create a permission for an action.
 
     Raises:
-        ApiError: 400 if the agent already has a permission for the action.
+        ApiError: 404 if there is no such agent; 400 if the agent already has a permission for the action.
     """
+    async with transaction_as(context, caller) as session:
+        agent = await get_agent(session, caller, environment, agent_id)
+        permission = await add_permission(session, caller, agent, new)
+        return PermissionView.model_validate(permission, from_attributes=True)
+
+
+async def create_agent_with_permission(
+    context: AppContext, caller: Caller, environment: str, new: NewAgent, permission: NewPermission
+) -> str:
+    """Create an agent and its first permission in one transaction, and return the agent's id.
+
+    Raises:
+        PlanLimitExceeded: The plan allows no further production agents; inactive agents count.
+    """
+    async with transaction_as(context, caller) as session:
+        agent = await add_agent(session, context.plans, caller, environment, new)
+        await add_permission(session, caller, agent, permission)
+        return agent.id
+
+
+async def add_permission(
+    session: AsyncSession, caller: Caller, agent: Agent, new: NewPermission
+) -> Permission:
+    """Create a permission in the transaction of a session; see `create_permission`."""
     same = {
         "organization_id": agent.organization_id,
         "environment": agent.environment,
@@ -96,26 +125,62 @@ async def create_permission(
     return permission
 
 
-async def find_permission(session: AsyncSession, permission_id: str) -> Permission:
-    """Return the permission with this id, from any organization. The caller must check the organization.
-
-    Raises:
-        ApiError: 404 if there is no permission with this id.
-    """
-    permission = (await session.exec(_ONE, params={"id": permission_id})).first()
-    if permission is None:
-        raise not_found("Permission")
-    return permission
-
-
 async def change_permission(
-    session: AsyncSession, caller: Caller, permission: Permission, change: PermissionChange
-) -> Permission:
+    context: AppContext,
+    caller: Caller,
+    permission_id: str,
+    change: PermissionChange,
+    *,
+    agent: AgentPath | None = None,
+) -> PermissionView:
     """Change the fields that the request contains.
 
     When an approval request is consumed, it must satisfy both its original terms and the permission's current terms.
     For separation of duties, a user who changes the permission to allow more counts as one of its creators.
+
+    Raises:
+        ApiError: 404 if the organization, or `agent` if it is given, has no such permission.
     """
+    async with transaction_as(context, caller) as session:
+        permission = await _find_permission(session, caller, permission_id, agent)
+        if permission.organization_id != caller.organization_id:
+            raise not_found("Permission")
+        await update_permission(session, caller, permission, change)
+        return PermissionView.model_validate(permission, from_attributes=True)
+
+
+async def delete_permission(
+    context: AppContext, caller: Caller, permission_id: str, *, agent: AgentPath | None = None
+) -> None:
+    """Delete a permission and cancel its pending approval requests. The next check of the action is denied.
+
+    Raises:
+        ApiError: 404 if there is no such permission, or it does not belong to `agent`; 403 if `agent` is not given and
+            the permission belongs to another organization.
+    """
+    async with transaction_as(context, caller) as session:
+        permission = await _find_permission(session, caller, permission_id, agent)
+        if permission.organization_id != caller.organization_id:
+            # The API specification requires 403 here, where other routes return 404.
+            raise ApiError(403, "Permission not found")
+        await remove_permission(session, caller, permission)
+
+
+async def _find_permission(
+    session: AsyncSession, caller: Caller, permission_id: str, path: AgentPath | None
+) -> Permission:
+    """Return a permission of the given agent or, without an agent, of any organization."""
+    agent = None if path is None else await get_agent(session, caller, *path)
+    permission = (await session.exec(_ONE, params={"id": permission_id})).first()
+    if permission is None or (agent is not None and permission.agent_id != agent.id):
+        raise not_found("Permission")
+    return permission
+
+
+async def update_permission(
+    session: AsyncSession, caller: Caller, permission: Permission, change: PermissionChange
+) -> None:
+    """Change a permission in the transaction of a session; see `change_permission`."""
     changes = change.model_dump(exclude_unset=True)
     if _loosens(permission, changes):
         permission.loosened_by = json.dumps(sorted({*loosening_users(permission), caller.user_id}))
@@ -132,7 +197,6 @@ async def change_permission(
         changes=changes,
     )
     await _emit(session, "permission.updated", permission)
-    return permission
 
 
 def _loosens(permission: Permission, changes: Mapping[str, Any]) -> bool:
@@ -148,8 +212,8 @@ def _loosens(permission: Permission, changes: Mapping[str, Any]) -> bool:
     )
 
 
-async def delete_permission(session: AsyncSession, caller: Caller, permission: Permission) -> None:
-    """Delete a permission and cancel its pending approval requests. The next check of the action is denied."""
+async def remove_permission(session: AsyncSession, caller: Caller, permission: Permission) -> None:
+    """Delete a permission in the transaction of a session; see `delete_permission`."""
     await cancel_open(session, permission, "the permission was deleted")
     await session.delete(permission)
     audit.record(

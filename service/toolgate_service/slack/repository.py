@@ -13,10 +13,9 @@ from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.login_throttle import FORGIVE_AFTER, Backoff
-from toolgate_service.accounts.models import LoginFailures, User
-from toolgate_service.accounts.one_time_tokens import hash_token
+from toolgate_service.accounts.models import LoginFailures, SlackLink, SlackLinkCode, User
+from toolgate_service.accounts.service import hash_token
 from toolgate_service.accounts.sessions import Caller
-from toolgate_service.accounts.slack_links import SlackLink, SlackLinkCode
 from toolgate_service.core.crypto import Vault
 from toolgate_service.db.database import now
 from toolgate_service.slack.schemas import SlackUser

@@ -13,10 +13,10 @@ from http import HTTPStatus
 from sqlmodel import col, delete, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.accounts.models import FULL, VIEWER, User
-from toolgate_service.accounts.one_time_tokens import hash_token
+from toolgate_service.accounts.models import FULL, VIEWER, SlackLink, SlackLinkCode, User
+from toolgate_service.accounts.repository import end_former_links
+from toolgate_service.accounts.service import hash_token
 from toolgate_service.accounts.sessions import Caller, LinkUser, transaction_as
-from toolgate_service.accounts.slack_links import SlackLink, SlackLinkCode, end_former_links
 from toolgate_service.approvals import service as approvals
 from toolgate_service.approvals.models import PENDING
 from toolgate_service.approvals.schemas import ApprovalDecision

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from sqlmodel import select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from toolgate_service.accounts.repository import SECRET_REPLACED, WEBHOOK_DELETED, end_webhook_links
 from toolgate_service.accounts.sessions import Caller, Precondition, no_precondition, transaction_as
-from toolgate_service.accounts.slack_links import SECRET_REPLACED, WEBHOOK_DELETED, end_webhook_links
 from toolgate_service.audit import service as audit
 from toolgate_service.context import AppContext
 from toolgate_service.core import strict_json

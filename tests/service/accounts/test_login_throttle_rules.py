@@ -27,7 +27,7 @@ from toolgate_service.accounts.schemas import Registration
 from toolgate_service.accounts.sessions import open_session
 from toolgate_service.core.errors import ApiError
 from toolgate_service.db.database import ACCOUNTS, NOW, Database, open_database
-from toolgate_service.organizations.registration import create_organization
+from toolgate_service.organizations.service import create_organization
 
 START = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOME, OFFICE, CAFE = "192.0.2.1", "198.51.100.1", "203.0.113.1"

@@ -6,7 +6,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate_service.approvals.denial_blocks import block_end
+from toolgate_service.approvals.policy import block_end
 
 START = datetime(2026, 11, 20, tzinfo=UTC)
 MANY, WINDOW, LASTS = 3, timedelta(seconds=10), timedelta(seconds=20)

@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from toolgate_service.approvals.long_poll import LongPoll
-from toolgate_service.auth_store.protocol import AuthStore
+from toolgate_service.auth_store import AuthStore
 from toolgate_service.context import AppContext, AuthContext
 from toolgate_service.core.concurrency import Notifier
 

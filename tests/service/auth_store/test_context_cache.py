@@ -14,11 +14,10 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 from support.databases import CHOICE, database_url, engine
 
-from toolgate_service.auth_store.cache import ContextCache
+from toolgate_service.auth_store import AuthStore
 from toolgate_service.auth_store.postgres import PostgresAuthStore
-from toolgate_service.auth_store.protocol import AuthStore
 from toolgate_service.auth_store.sqlite import SqliteAuthStore
-from toolgate_service.context import AuthContext
+from toolgate_service.context import AuthContext, ContextCache
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.plans import BUILT_IN
 from toolgate_service.db.database import Database
@@ -26,7 +25,7 @@ from toolgate_service.db.migrate import upgrade
 from toolgate_service.db.postgres import PostgresDatabase
 from toolgate_service.db.sqlite import SqliteDatabase
 from toolgate_service.migrations.metadata import METADATA
-from toolgate_service.rate_limit.memory import MemoryRateLimiter
+from toolgate_service.rate_limit.limiter import MemoryRateLimiter
 
 AGENTS = ACTIONS = KEYS = 2
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)

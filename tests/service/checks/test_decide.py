@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from toolgate_service.checks.decide import Blocked, NeedsApproval, Permitted, decide
+from toolgate_service.checks.decide import Allowed, ApprovalRequired, Denied, decide
 from toolgate_service.context import AuthContext
 
 GOOD = AuthContext(
@@ -33,19 +33,19 @@ ABSENT = {
 
 def reason(standing: AuthContext, agent_id: str = "bot", **context: object) -> str:
     verdict = decide(standing, agent_id, "pay", context)
-    assert isinstance(verdict, Blocked)
+    assert isinstance(verdict, Denied)
     return verdict.reason
 
 
 def test_a_permission_permits() -> None:
     """Nothing stands against it."""
-    assert decide(GOOD, "bot", "pay", {}) == Permitted()
+    assert decide(GOOD, "bot", "pay", {}) == Allowed()
 
 
 def test_an_agents_key_acts_only_as_its_agent() -> None:
     """Another agent is blocked for an agent's own key, whether it exists or not; its own is not."""
     own = GOOD._replace(key_agent_id="bot")
-    assert decide(own, "bot", "pay", {}) == Permitted()
+    assert decide(own, "bot", "pay", {}) == Allowed()
     assert "own agent" in reason(own, "other")
     assert reason(own._replace(**ABSENT), "other") == reason(own, "other")
 
@@ -58,8 +58,8 @@ def test_the_order_is_agent_permission_amount_approval() -> None:
     assert "no permission" in reason(worst._replace(agent_status="active"), amount=9)
     above = worst._replace(agent_status="active", permission_id="p")
     assert "above" in reason(above, amount=9)
-    assert isinstance(decide(above, "bot", "pay", {"amount": 5}), NeedsApproval)
-    assert decide(above._replace(requires_approval=0), "bot", "pay", {"amount": 5}) == Permitted()
+    assert isinstance(decide(above, "bot", "pay", {"amount": 5}), ApprovalRequired)
+    assert decide(above._replace(requires_approval=0), "bot", "pay", {"amount": 5}) == Allowed()
 
 
 @pytest.mark.parametrize("amount", [Decimal("5.0000000000000000000000001"), 6, Decimal("1e400")])
@@ -71,7 +71,7 @@ def test_above_is_above(amount: object) -> None:
 @pytest.mark.parametrize("amount", [5, Decimal("5.0"), Decimal("4.9999"), 0, Decimal("-0.0")])
 def test_up_to_the_maximum_is_permitted(amount: object) -> None:
     """Equal to the maximum passes."""
-    assert decide(GOOD._replace(max_amount="5"), "bot", "pay", {"amount": amount}) == Permitted()
+    assert decide(GOOD._replace(max_amount="5"), "bot", "pay", {"amount": amount}) == Allowed()
 
 
 @pytest.mark.parametrize("amount", [None, True, False, "5", [5], {"a": 5}, -1, Decimal("-0.1"), 4.0])
@@ -85,5 +85,5 @@ def test_a_reason_names_the_action_as_it_is(action: str) -> None:
     """No quoting of ours changes the action's characters (spec §4: text naming the action)."""
     for standing in (GOOD._replace(permission_id=None), GOOD._replace(requires_approval=1)):
         verdict = decide(standing, "bot", action, {})
-        assert isinstance(verdict, Blocked | NeedsApproval)
+        assert isinstance(verdict, Denied | ApprovalRequired)
         assert action in verdict.reason

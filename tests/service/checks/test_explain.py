@@ -53,9 +53,9 @@ def test_a_refusal_is_explained(
             check()
             explained = gateway.explain(organization["id"], "production", json.dumps(body).encode())
             status, words = check()
-        assert isinstance(explained.verdict, ApiError)
-        assert (explained.at, explained.answer) == (at, None)
+        assert isinstance(explained.decision, ApiError)
+        assert (explained.at, explained.response) == (at, None)
         assert [one.step for one in explained.passed] == list(Step)[: list(Step).index(at)]
-        assert (explained.verdict.status_code, refusal[0]) == (status, status)
+        assert (explained.decision.status_code, refusal[0]) == (status, status)
         assert words.startswith(refusal[1])
-        assert explained.said.startswith(refusal[1])
+        assert explained.summary.startswith(refusal[1])

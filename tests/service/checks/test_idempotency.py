@@ -7,12 +7,12 @@ import pytest
 from sqlmodel import col
 from support.gateway import LiveGateway, Owner
 
-from toolgate_service.checks.idempotency import Attempt, load_idempotent, store_idempotent
+from toolgate_service.checks.repository import Attempt, load_idempotent, store_idempotent
 from toolgate_service.context import AuthContext, load_auth_context
 from toolgate_service.db.database import Database, now, open_database
 from toolgate_service.jobs.batches import delete_where
 from toolgate_service.logs.models import IdempotencyKey
-from toolgate_service.organizations.keys import key_digest
+from toolgate_service.organizations.repository import key_digest
 
 pytestmark = pytest.mark.postgresql_only("SQLite has one writer at a time")
 

@@ -5,7 +5,7 @@ from support.gateway import Owner
 from support.shapes import UUID7
 
 FIELDS = {"allowed", "requires_approval", "reason", "approval_id"}
-PERMITTED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
+ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}
 UNKNOWN = "01890000-0000-7000-8000-000000000000"
 
 
@@ -25,7 +25,7 @@ def test_permitted(acme: Owner, bot: str) -> None:
     """A permission without conditions: true, false, null, null; and a decision id (decisions §4)."""
     acme.permit(bot, "mail.send")
     answer = acme.check(bot, "mail.send", {"to": "a@example.test"})
-    assert (answer.status_code, answer.json()) == (200, PERMITTED)
+    assert (answer.status_code, answer.json()) == (200, ALLOWED)
     assert answer.headers["Content-Type"] == "application/json"
     assert UUID7.fullmatch(answer.headers["X-Decision-ID"])
 
@@ -85,7 +85,7 @@ def test_an_inactive_agent_is_blocked_until_it_is_active_again(acme: Owner, bot:
     acme.http.put(f"/api/agents/{bot}", json={"status": "inactive"})
     assert "inactive" in blocked(acme, bot, "mail.send")
     acme.http.put(f"/api/agents/{bot}", json={"status": "active"})
-    assert acme.check(bot, "mail.send").json() == PERMITTED
+    assert acme.check(bot, "mail.send").json() == ALLOWED
 
 
 def test_unknown_foreign_and_deleted_agents_are_blocked_alike(acme: Owner, rival: Owner, bot: str) -> None:
@@ -117,10 +117,10 @@ def test_a_check_writes_no_log_entry(acme: Owner, bot: str) -> None:
 def test_a_lowered_maximum_counts_at_once(acme: Owner, bot: str) -> None:
     """A permission's change is seen by the very next check."""
     permission = acme.permit(bot, "pay", max_amount=10)
-    assert acme.check(bot, "pay", {"amount": 8}).json() == PERMITTED
+    assert acme.check(bot, "pay", {"amount": 8}).json() == ALLOWED
     acme.http.put(f"/api/permissions/{permission}", json={"max_amount": 5})
     blocked(acme, bot, "pay", {"amount": 8})
     acme.http.put(f"/api/permissions/{permission}", json={"max_amount": None})
-    assert acme.check(bot, "pay", {"amount": 8}).json() == PERMITTED
+    assert acme.check(bot, "pay", {"amount": 8}).json() == ALLOWED
     acme.http.put(f"/api/permissions/{permission}", json={"requires_approval": True})
     assert acme.check(bot, "pay", {"amount": 8}).json()["requires_approval"] is True

@@ -18,7 +18,7 @@ from support.insight import vault
 
 from toolgate_service.core.clock import from_wire
 from toolgate_service.db.migrate import configuration, upgrade
-from toolgate_service.organizations.keys import key_digest
+from toolgate_service.organizations.repository import key_digest
 
 MOMENT = "2026-11-20T22:36:29.123456Z"
 KEY = "ak_" + "0" * 37

@@ -61,15 +61,15 @@ AT_LARGE = {
 NEVER_SORTED = ("log_entries", "audit_entries", "approvals")
 #: sorted nevertheless: the few rows of
 SORTED = {
-    "approvals/denial_blocks.py": "one agent's denials within the window",
-    "checks/approval_requests.py": "one agent's requests of one digest",
+    "approvals/policy.py": "one agent's denials within the window",
+    "checks/repository.py": "one agent's requests of one digest",
     "approvals/grant_proposals.py": "what waits of one agent, at most TOOLGATE_PENDING_PER_AGENT",
 }
 #: what asks a database for something
 SAYING = {"exec", "execute", "executemany", "fetch", "fetchrow", "fetchval"}
 #: functions that were not heard, as whatever leads there takes more than a request or two
 UNHEARD = {
-    "accounts/password_reset.py _count_recent_resets",
+    "accounts/service.py _count_recent_resets",
     "accounts/login_throttle.py _is_known_address",
     "accounts/login_throttle.py _delete_stale",
     "cli/admin.py _audit",
@@ -80,8 +80,8 @@ UNHEARD = {
     "agents/service.py _count_production_agent",
     "agents/service.py _require_may_enable",
     "billing/service.py _update_one",
-    "checks/idempotency.py store_idempotent",
-    "checks/idempotency.py load_idempotent",
+    "checks/repository.py store_idempotent",
+    "checks/repository.py load_idempotent",
     "cli/config.py check_database",
     "console/inbox_cards.py _permissions",
     "console/inbox.py show_cards",

@@ -27,8 +27,8 @@ STEPS_MET = {
     Step.APPROVAL,
     Step.APPROVED,
     Step.DENIED,
-    Step.WAITING,
-    Step.ASKED,
+    Step.PENDING,
+    Step.NEW_REQUEST,
 }
 #: two halves, so that two processes may share a full run
 RUNS = [

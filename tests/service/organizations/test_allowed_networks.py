@@ -17,7 +17,7 @@ from support.raw import Raw
 from support.shapes import complaints, refused
 from support.team import Colleague
 
-from toolgate_service.organizations.keys import key_digest
+from toolgate_service.organizations.repository import key_digest
 
 PATH = "/api/organization/allowed-networks"
 WITHIN, OUTSIDE = "203.0.113.9", "198.51.100.1"

@@ -10,7 +10,7 @@ from support.insight import execute, rows, vault
 from support.shapes import MOMENT
 
 from toolgate_service.core.clock import utcnow
-from toolgate_service.organizations.keys import mint_key, shown_key
+from toolgate_service.organizations.repository import mint_key, shown_key
 
 QUERY = (
     "SELECT id, environment, agent_id, digest, ciphertext, last_four, created_by, revoked_at FROM api_keys "

@@ -4,8 +4,7 @@ import pytest
 
 from toolgate_service.core.errors import StartError
 from toolgate_service.core.settings import load_settings
-from toolgate_service.rate_limit.limiter import Rate
-from toolgate_service.rate_limit.memory import MemoryRateLimiter
+from toolgate_service.rate_limit.limiter import MemoryRateLimiter, Rate
 
 
 class Clock:

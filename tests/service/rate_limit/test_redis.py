@@ -18,8 +18,7 @@ from support.waiting import eventually
 from toolgate_service.core.errors import StorageFault
 from toolgate_service.db.postgres import PostgresDatabase
 from toolgate_service.rate_limit import redis
-from toolgate_service.rate_limit.limiter import Rate
-from toolgate_service.rate_limit.memory import MemoryRateLimiter
+from toolgate_service.rate_limit.limiter import MemoryRateLimiter, Rate
 from toolgate_service.rate_limit.postgres import PostgresRateLimiter
 from toolgate_service.rate_limit.redis import RedisRateLimiter
 

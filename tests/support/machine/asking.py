@@ -12,7 +12,7 @@ from support.machine.driver import Driver, told
 from support.machine.wording import worded_again
 from support.reference.checking import Outcome, Question, check, keep_answer
 from support.reference.facts import Approval, Tenant
-from toolgate_service.checks.decide import Blocked, Step
+from toolgate_service.checks.decide import Denied, Step
 from toolgate_service.checks.explain import Explanation
 
 
@@ -61,15 +61,15 @@ class Asking(Driver):
         return explained
 
     def _as_explained(self, explained: Explanation, answer: httpx.Response) -> None:
-        assert explained.answer is not None
-        said, given = json.loads(explained.answer), answer.json()
-        if explained.at == Step.ASKED:
+        assert explained.response is not None
+        said, given = json.loads(explained.response), answer.json()
+        if explained.at == Step.NEW_REQUEST:
             # What is asked anew has an id only once it was asked.
             given["approval_id"] = None
         assert said == given, (explained, answer.text)
         self.counts.explained[explained.at] += 1
-        if isinstance(explained.verdict, Blocked):
-            assert explained.said == f"{given['reason']}."
+        if isinstance(explained.decision, Denied):
+            assert explained.summary == f"{given['reason']}."
         order = [list(Step).index(one.step) for one in explained.passed]
         assert order == sorted(order)
         assert all(place < list(Step).index(explained.at) for place in order), explained

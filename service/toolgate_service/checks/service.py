@@ -22,57 +22,43 @@ from toolgate_service.approvals.models import (
     Approval,
     state_of,
 )
-from toolgate_service.approvals.policy import approval_invalid_reason, store_terms, stored_terms
+from toolgate_service.approvals.policy import (
+    approval_invalid_reason,
+    load_denial_blocks,
+    store_terms,
+    stored_terms,
+)
 from toolgate_service.approvals.service import REJECTED
-from toolgate_service.checks.approval_guards import denial_block, denial_reason, pending_limit_reached
-from toolgate_service.checks.approval_requests import (
+from toolgate_service.checks.decide import (
+    Allowed,
+    Consumed,
+    Denied,
+    PendingApproval,
+    Step,
+    StepObserver,
+    decide,
+    ignore_step,
+)
+from toolgate_service.checks.repository import (
+    Attempt,
     create_request,
     find_matching,
+    find_recent_denial,
+    has_free_place,
     is_call_consumed,
+    load_idempotent,
     new_request,
+    store_idempotent,
     tighten_terms,
 )
-from toolgate_service.checks.decide import Blocked, Permitted, Step, StepObserver, decide, ignore_step
-from toolgate_service.checks.idempotency import Attempt, load_idempotent, store_idempotent
 from toolgate_service.checks.schemas import CheckRequest
 from toolgate_service.context import AuthContext, load_auth_context
-from toolgate_service.core import strict_json
+from toolgate_service.core.clock import wire
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import now
 from toolgate_service.grants.models import Grant
 from toolgate_service.grants.repository import find_usable
-
-
-@dataclass(frozen=True, slots=True)
-class Consumed:
-    """The call is allowed.
-
-    Attributes:
-        decision_id: Id of the decision.
-        at: Step that allowed the call.
-        by: Id of the approval request that the check consumed, or of the grant whose use it consumed. None for a retry
-            with the same idempotency key, which consumes nothing.
-    """
-
-    decision_id: str
-    at: Step
-    by: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """The call waits for an approver.
-
-    Attributes:
-        reason: Reason why the call needs an approval.
-        approval_id: Id of the pending request; None for a dry run that would create a new request.
-        at: Step that produced this result.
-    """
-
-    reason: str
-    approval_id: str | None
-    at: Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +88,7 @@ async def settle(
     idempotency_key: str | None,
     raw: bytes,
     on_step: StepObserver = ignore_step,
-) -> Permitted | Blocked | Consumed | Held:
+) -> Allowed | Denied | Consumed | PendingApproval:
     """Decide a check again, under the organization's lock.
 
     If the check needs an approval, consume an existing approval. If there is none, find or create a pending request.
@@ -120,25 +106,25 @@ async def settle(
     """
     auth = await load_auth_context(session, key_digest, request.agent_id, request.action)
     if auth is None or not auth.organization_is_active:
-        return Blocked("The API key stopped working while the check was under way", Step.KEY)
+        return Denied("The API key stopped working while the check was under way", Step.KEY)
     decision = decide(auth, request.agent_id, request.action, request.context)
-    if isinstance(decision, Blocked) or (isinstance(decision, Permitted) and request.approval_id is None):
+    if isinstance(decision, Denied) or (isinstance(decision, Allowed) and request.approval_id is None):
         return decision
     attempt = Attempt.of(idempotency_key, request.identity(raw))
     earlier = await load_idempotent(session, auth, attempt, now(session))
     if earlier is not None:
-        return Consumed(earlier, Step.ATTEMPT)
+        return Consumed(earlier, Step.RETRY)
     approvals = await find_matching(session, auth, request)
     if request.approval_id is not None:
         approvals = [approval for approval in approvals if approval.id == request.approval_id]
         if not approvals:
-            return Blocked(
+            return Denied(
                 f"Approval {request.approval_id!r} does not belong to this agent, action and context; "
                 "check again without approval_id",
-                Step.NAMED,
+                Step.APPROVAL_ID,
             )
-        on_step(Step.NAMED, approvals[0].id)
-    if isinstance(decision, Permitted):
+        on_step(Step.APPROVAL_ID, approvals[0].id)
+    if isinstance(decision, Allowed):
         return decision
     moment = now(session)
     matching = [(approval, state_of(approval, moment)) for approval in approvals]
@@ -148,23 +134,23 @@ async def settle(
 
 async def _settle_by_approval(
     session: AsyncSession, settings: Settings, check: _Check, reason: str
-) -> Blocked | Consumed | Held:
+) -> Denied | Consumed | PendingApproval:
     request = check.request
     if request.call_id:
         if await is_call_consumed(session, check.auth, request):
-            return Blocked(
-                f"Call {request.call_id!r} was already let through once", Step.CALL, call_consumed=True
+            return Denied(
+                f"Call {request.call_id!r} was already let through once", Step.CALL_ID, call_consumed=True
             )
-        check.on_step(Step.CALL, request.call_id)
+        check.on_step(Step.CALL_ID, request.call_id)
     by_approval = await _try_approved(session, check)
     if by_approval is not None:
         return by_approval
     edited = _edited_request(check)
     if edited is not None:
-        return Held(reason, edited.id, Step.CHANGED)
+        return PendingApproval(reason, edited.id, Step.EDITED)
     pending = await _find_pending(session, check)
     if request.approval_id is not None:
-        return Held(reason, pending.id, Step.WAITING) if pending else _closed(*check.matching[0])
+        return PendingApproval(reason, pending.id, Step.PENDING) if pending else _closed(*check.matching[0])
     # `own` is None for a request with an edited context, because only a check with its id may consume it.
     own = pending if pending and _is_for_this_check(pending, request) else None
     grant = await find_usable(session, check.auth, request.action, request.context, own)
@@ -172,20 +158,20 @@ async def _settle_by_approval(
     denial = None
     if grant or not pending:
         denial = _denied_call(check)
-        denial = denial or await denial_block(session, settings, check.auth, request, check.on_step)
+        denial = denial or await _denial_block(session, settings, check.auth, request, check.on_step)
     if grant is not None and denial is None:
         return await _consume(session, check, grant, own)
     if pending is not None:
-        return Held(reason, pending.id, Step.WAITING)
-    denial = denial or await pending_limit_reached(session, settings, check.auth)
+        return PendingApproval(reason, pending.id, Step.PENDING)
+    denial = denial or await _pending_limit_denial(session, settings, check.auth)
     if denial is not None:
         return denial
-    check.on_step(Step.ROOM, "")
+    check.on_step(Step.PENDING_LIMIT, "")
     created = None if request.dry_run else await create_request(session, settings, check.auth, request)
-    return Held(reason, created, Step.ASKED)
+    return PendingApproval(reason, created, Step.NEW_REQUEST)
 
 
-async def _try_approved(session: AsyncSession, check: _Check) -> Blocked | Consumed | None:
+async def _try_approved(session: AsyncSession, check: _Check) -> Denied | Consumed | None:
     for approval, state in check.matching:
         if state != APPROVED or not _is_for_this_check(approval, check.request):
             continue
@@ -193,7 +179,7 @@ async def _try_approved(session: AsyncSession, check: _Check) -> Blocked | Consu
         if invalid is None:
             return await _consume(session, check, approval)
         if check.request.approval_id is not None:
-            return Blocked(
+            return Denied(
                 f"Approval {approval.id!r} no longer counts: {invalid}; check again without approval_id",
                 Step.APPROVED,
             )
@@ -220,7 +206,7 @@ def _edited_request(check: _Check) -> Approval | None:
     return next((approval for approval, state in check.matching if state == REPLACED), None)
 
 
-def _denied_call(check: _Check) -> Blocked | None:
+def _denied_call(check: _Check) -> Denied | None:
     """Return the denial of a call with this `call_id`, or None.
 
     Such a denial has no time limit, because a paused run can resume the same call at any time.
@@ -229,9 +215,9 @@ def _denied_call(check: _Check) -> Blocked | None:
         return None
     for approval, state in check.matching:
         if state == DENIED:
-            return Blocked(denial_reason(approval), Step.DENIED)
+            return Denied(_denial_reason(approval), Step.DENIED)
         if state == CANCELLED and approval.cancel_reason == REJECTED:
-            return Blocked(f"Call {check.request.call_id!r} was {REJECTED}", Step.DENIED)
+            return Denied(f"Call {check.request.call_id!r} was {REJECTED}", Step.DENIED)
     return None
 
 
@@ -241,16 +227,16 @@ def _is_for_this_check(approval: Approval, request: CheckRequest) -> bool:
     return approval.replaces is None or request.approval_id == approval.id
 
 
-def _closed(approval: Approval, state: str) -> Blocked:
+def _closed(approval: Approval, state: str) -> Denied:
     if state == DENIED:
-        return Blocked(denial_reason(approval), Step.DENIED)
-    return Blocked(f"Approval {approval.id!r} is {state}; check again without approval_id", Step.OPEN)
+        return Denied(_denial_reason(approval), Step.DENIED)
+    return Denied(f"Approval {approval.id!r} is {state}; check again without approval_id", Step.OPEN)
 
 
 async def _consume(
     session: AsyncSession, check: _Check, by: Approval | Grant, pending: Approval | None = None
 ) -> Consumed:
-    step = Step.APPROVED if isinstance(by, Approval) else Step.ALLOWED
+    step = Step.APPROVED if isinstance(by, Approval) else Step.GRANT
     if check.request.dry_run:
         return Consumed(new_id(), step, by.id)
     if isinstance(by, Approval):
@@ -296,17 +282,56 @@ async def consume_grant(
     return await consume_approval(session, approval, request)
 
 
-_ALLOWED = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'
+async def _denial_block(
+    session: AsyncSession,
+    settings: Settings,
+    auth: AuthContext,
+    request: CheckRequest,
+    on_step: StepObserver,
+) -> Denied | None:
+    """Deny a check if an approver recently denied the same call, or if a denial block is active for its action.
+
+    Returns:
+        The denial, or None if neither applies.
+    """
+    denial = await find_recent_denial(session, settings, auth, request)
+    if denial is not None:
+        return Denied(_denial_reason(denial), Step.DENIED)
+    on_step(Step.DENIED, "")
+    blocked = await _denial_block_reason(session, settings, auth, request)
+    if blocked is not None:
+        return Denied(blocked, Step.DENIAL_BLOCK)
+    on_step(Step.DENIAL_BLOCK, "")
+    return None
 
 
-def response_body(decision: Permitted | Blocked | Held | Consumed) -> bytes:
-    """Return the JSON response body for a decision."""
-    if isinstance(decision, Permitted | Consumed):
-        return _ALLOWED
-    result = {
-        "allowed": False,
-        "requires_approval": isinstance(decision, Held),
-        "reason": decision.reason,
-        "approval_id": decision.approval_id if isinstance(decision, Held) else None,
-    }
-    return strict_json.dumps(result).encode()
+def _denial_reason(approval: Approval) -> str:
+    """Return the reason that the agent receives for a denied request, including the approver's note."""
+    return f"Denied by a person: {approval.note}" if approval.note else "Denied by a person"
+
+
+async def _denial_block_reason(
+    session: AsyncSession, settings: Settings, auth: AuthContext, request: CheckRequest
+) -> str | None:
+    if auth.agent_id is None:
+        return None
+    agent = (auth.organization_id, auth.environment, auth.agent_id)
+    end = (await load_denial_blocks(session, settings, agent, request.action)).get(request.action)
+    if end is None:
+        return None
+    return (
+        f"Action '{request.action}' of this agent was denied {settings.denials_before_block} times in a short time "
+        f"and is blocked until {wire(end)}; an admin may clear the block"
+    )
+
+
+async def _pending_limit_denial(
+    session: AsyncSession, settings: Settings, auth: AuthContext
+) -> Denied | None:
+    if await has_free_place(session, settings, auth):
+        return None
+    return Denied(
+        f"{settings.pending_per_agent} requests of this agent wait for approval, and no more may "
+        "(TOOLGATE_PENDING_PER_AGENT); have some of them decided or cancelled, then check again",
+        Step.PENDING_LIMIT,
+    )

@@ -6,6 +6,7 @@ import string
 from datetime import datetime
 from functools import lru_cache
 
+from sqlalchemy import ColumnElement
 from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -15,28 +16,28 @@ from toolgate_service.db.database import now
 from toolgate_service.db.models import PRODUCTION, TEST
 from toolgate_service.organizations.models import ApiKey
 
-LENGTH = 40
-PREFIXES = {PRODUCTION: "ak_", TEST: "test_"}
-_PREFIXES = tuple(PREFIXES.values())
+KEY_LENGTH = 40
+KEY_PREFIXES = {PRODUCTION: "ak_", TEST: "test_"}
+_PREFIXES = tuple(KEY_PREFIXES.values())
 _ALPHABET = string.ascii_lowercase + string.digits
 
 
 def key_digest(key: str) -> str:
     """Return the SHA-256 digest by which the database finds a key. Digests of recent keys are cached."""
     # A longer text cannot be a key, so its digest is not cached.
-    return _remembered(key) if len(key) <= LENGTH else _digest(key)
+    return _cached_digest(key) if len(key) <= KEY_LENGTH else _hash_key(key)
 
 
 def may_be_key(key: str) -> bool:
     """Return whether a text has the format of an API key. A text in another format needs no database lookup."""
-    return len(key) == LENGTH and key.startswith(_PREFIXES)
+    return len(key) == KEY_LENGTH and key.startswith(_PREFIXES)
 
 
-def _digest(key: str) -> str:
+def _hash_key(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-_remembered = lru_cache(1024)(_digest)
+_cached_digest = lru_cache(1024)(_hash_key)
 
 
 def mint_key(
@@ -52,8 +53,8 @@ def mint_key(
 
     The key has 40 characters: the environment's prefix, then random lower-case letters and digits.
     """
-    prefix = PREFIXES[environment]
-    key = prefix + "".join(secrets.choice(_ALPHABET) for _ in range(LENGTH - len(prefix)))
+    prefix = KEY_PREFIXES[environment]
+    key = prefix + "".join(secrets.choice(_ALPHABET) for _ in range(KEY_LENGTH - len(prefix)))
     row_id = new_id()
     return ApiKey(
         id=row_id,
@@ -75,34 +76,32 @@ def shown_key(vault: Vault, key: ApiKey) -> str | None:
 
 def masked_key(key: ApiKey) -> str:
     """Return the masked form of a key: its prefix and last four characters."""
-    return f"{PREFIXES[key.environment]}…{key.last_four}"
+    return f"{KEY_PREFIXES[key.environment]}…{key.last_four}"
 
 
 async def organization_key(session: AsyncSession, organization_id: str, environment: str) -> ApiKey:
     """Return the valid key of an organization in an environment. Keys of agents are excluded."""
-    query = select(ApiKey).where(
-        ApiKey.organization_id == organization_id,
-        ApiKey.environment == environment,
-        col(ApiKey.agent_id).is_(None),
+    query = select(ApiKey).where(*valid_keys(organization_id, environment, None))
+    return (await session.exec(query)).one()
+
+
+def valid_keys(
+    organization_id: str, environment: str, agent_id: str | None
+) -> tuple[ColumnElement[bool], ...]:
+    """Return the SQL condition for the valid keys of an agent, or of the organization if `agent_id` is None."""
+    return (
+        col(ApiKey.organization_id) == organization_id,
+        col(ApiKey.environment) == environment,
+        col(ApiKey.agent_id) == agent_id,
         col(ApiKey.revoked_at).is_(None),
     )
-    return (await session.exec(query)).one()
 
 
 async def replace_organization_key(
     session: AsyncSession, vault: Vault, organization_id: str, environment: str, *, created_by: str
 ) -> ApiKey:
     """Revoke the organization's key and create a new one; the old key stops working immediately."""
-    await session.exec(
-        update(ApiKey)
-        .where(
-            col(ApiKey.organization_id) == organization_id,
-            col(ApiKey.environment) == environment,
-            col(ApiKey.agent_id).is_(None),
-            col(ApiKey.revoked_at).is_(None),
-        )
-        .values(revoked_at=now(session))
-    )
+    await revoke_keys(session, organization_id, environment, None)
     key = mint_key(vault, organization_id, environment, created_at=now(session), created_by=created_by)
     session.add(key)
     await session.flush()
@@ -115,17 +114,12 @@ async def is_key_valid(session: AsyncSession, digest: str) -> bool:
     return (await session.exec(query)).first() is not None
 
 
-async def revoke_agent_keys(
-    session: AsyncSession, organization_id: str, environment: str, agent_id: str
+async def revoke_keys(
+    session: AsyncSession, organization_id: str, environment: str, agent_id: str | None
 ) -> None:
-    """Revoke all keys of an agent; they stop working immediately."""
+    """Revoke all keys of an agent, or of the organization if `agent_id` is None; they stop working immediately."""
     await session.exec(
         update(ApiKey)
-        .where(
-            col(ApiKey.organization_id) == organization_id,
-            col(ApiKey.environment) == environment,
-            col(ApiKey.agent_id) == agent_id,
-            col(ApiKey.revoked_at).is_(None),
-        )
+        .where(*valid_keys(organization_id, environment, agent_id))
         .values(revoked_at=now(session))
     )

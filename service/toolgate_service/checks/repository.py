@@ -1,15 +1,21 @@
-"""Queries that find approval requests for checks, and the creation of new requests."""
+"""Approval requests that checks find, create and count, and the decisions that are stored for retries.
 
+If the response to a check that consumed an approval is lost, the client retries with the same `Idempotency-Key` and
+body. The retry returns the same decision and does not consume a second approval.
+"""
+
+import hashlib
 from collections.abc import Sequence
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from sqlalchemy import bindparam
-from sqlmodel import col, literal, or_, select
+from sqlmodel import case, col, delete, func, literal, or_, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.events import emit_approval_event
-from toolgate_service.approvals.models import CONSUMED, Approval
+from toolgate_service.approvals.models import CONSUMED, DENIED, PENDING, Approval
 from toolgate_service.approvals.policy import current_terms, store_terms, stored_terms
 from toolgate_service.approvals.service import expire_duplicate
 from toolgate_service.checks.schemas import CheckRequest
@@ -17,12 +23,12 @@ from toolgate_service.context import AuthContext
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import now
+from toolgate_service.logs.models import IdempotencyKey
 from toolgate_service.logs.rollup import count_request
 from toolgate_service.permissions.models import Permission
 
 #: maximum number of matching requests that are read, newest first; pending or approved requests are always among them
 MAX_MATCHING = 20
-
 
 _OF_RUN = (
     col(Approval.organization_id) == bindparam("organization_id"),
@@ -75,6 +81,31 @@ _PERMISSION = (
     .join(Agent, col(Agent.id) == Permission.agent_id)
     .where(col(Permission.id) == bindparam("id"))
 )
+
+_DENIED = (
+    select(Approval)
+    .where(
+        *MATCHES,
+        col(Approval.status) == literal(DENIED, literal_execute=True),
+        col(Approval.decided_at) > bindparam("since"),
+    )
+    .order_by(col(Approval.decided_at).desc())
+    .limit(1)
+)
+
+_COUNT_PENDING = select(
+    # The expiry is not compared in WHERE, because SQLite would then scan the expiry index of all organizations.
+    func.count(case((col(Approval.expires_at) > bindparam("now"), 1)))
+).where(
+    col(Approval.organization_id) == bindparam("organization_id"),
+    col(Approval.environment) == bindparam("environment"),
+    col(Approval.agent_id) == bindparam("agent_id"),
+    # SQLite uses the partial index only if the statement contains the value as a literal.
+    col(Approval.status) == literal(PENDING, literal_execute=True),
+)
+
+#: time after the check during which a retry returns the same decision
+IDEMPOTENCY_LIFETIME = timedelta(minutes=10)
 
 
 def match_values(auth: AuthContext, request: CheckRequest) -> dict[str, str | None]:
@@ -180,4 +211,90 @@ def new_request(session: AsyncSession, auth: AuthContext, request: CheckRequest,
         last_asked_at=moment,
         created_at=moment,
         expires_at=moment + timedelta(seconds=seconds),
+    )
+
+
+async def find_recent_denial(
+    session: AsyncSession, settings: Settings, auth: AuthContext, request: CheckRequest
+) -> Approval | None:
+    """Return the newest denial of an equal call within `denial_memory_seconds`, or None."""
+    # The search ignores `call_id`, so that an agent cannot avoid the denial by sending a new one.
+    since = now(session) - timedelta(seconds=settings.denial_memory_seconds)
+    return (await session.exec(_DENIED, params=match_values(auth, request) | {"since": since})).first()
+
+
+async def has_free_place(session: AsyncSession, settings: Settings, auth: AuthContext) -> bool:
+    """Return whether the agent has fewer pending requests than `pending_per_agent`."""
+    values = {
+        "organization_id": auth.organization_id,
+        "environment": auth.environment,
+        "agent_id": auth.agent_id,
+        "now": now(session),
+    }
+    return (await session.exec(_COUNT_PENDING, params=values)).one() < settings.pending_per_agent
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """Idempotency key of a check and fingerprint of its body. The same key with another body is a different check.
+
+    Attributes:
+        key: Value of the header `Idempotency-Key`.
+        fingerprint: SHA-256 digest of the body.
+    """
+
+    key: str
+    fingerprint: str
+
+    @classmethod
+    def of(cls, key: str | None, raw: bytes) -> "Attempt | None":
+        """Return the attempt for an idempotency key and a body; None if there is no key."""
+        return cls(key, hashlib.sha256(raw).hexdigest()) if key else None
+
+
+async def load_idempotent(
+    session: AsyncSession, auth: AuthContext, attempt: Attempt | None, now: datetime
+) -> str | None:
+    """Return the decision id of an earlier check with the same key and body; None if there was none."""
+    if attempt is None:
+        return None
+    query = select(IdempotencyKey.answer).where(
+        IdempotencyKey.organization_id == auth.organization_id,
+        IdempotencyKey.environment == auth.environment,
+        IdempotencyKey.surface == "check",
+        IdempotencyKey.key == attempt.key,
+        IdempotencyKey.fingerprint == attempt.fingerprint,
+        IdempotencyKey.expires_at > now,
+    )
+    answer = (await session.exec(query)).first()
+    return None if answer is None else answer.decode()
+
+
+async def store_idempotent(
+    session: AsyncSession, auth: AuthContext, attempt: Attempt | None, decision_id: str, now: datetime
+) -> None:
+    """Store the decision for retries, in the transaction that consumes the approval."""
+    if attempt is None:
+        return
+    # Delete and insert instead of an update, which would fail if the retention job deletes an expired row with this key
+    # at the same time.
+    await session.exec(
+        delete(IdempotencyKey).where(
+            col(IdempotencyKey.organization_id) == auth.organization_id,
+            col(IdempotencyKey.environment) == auth.environment,
+            col(IdempotencyKey.surface) == "check",
+            col(IdempotencyKey.key) == attempt.key,
+        )
+    )
+    session.add(
+        IdempotencyKey(
+            organization_id=auth.organization_id,
+            environment=auth.environment,
+            surface="check",
+            key=attempt.key,
+            fingerprint=attempt.fingerprint,
+            answer=decision_id.encode(),
+            created_at=now,
+            expires_at=now + IDEMPOTENCY_LIFETIME,
+        )
     )
