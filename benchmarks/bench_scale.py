@@ -37,7 +37,7 @@ from toolgate_service.db.pagination import Page, Position, newest_first
 from toolgate_service.gateway import Gateway
 from toolgate_service.logs.models import LogEntry
 from toolgate_service.logs.repository import Filters, list_entries, list_page, matching
-from toolgate_service.logs.search import TextMatcher, search
+from toolgate_service.logs.service import TextMatcher, search
 
 PAGE = 50
 DEEP = 100_000

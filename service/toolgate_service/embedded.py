@@ -122,7 +122,9 @@ async def _get_or_create_user(session: AsyncSession, gateway: Gateway, password_
     )
 
 
-async def _get_or_create_agent(session: AsyncSession, gateway: Gateway, caller: Caller, new: NewAgent) -> Agent:
+async def _get_or_create_agent(
+    session: AsyncSession, gateway: Gateway, caller: Caller, new: NewAgent
+) -> Agent:
     query = (
         select(Agent)
         .where(

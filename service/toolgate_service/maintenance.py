@@ -19,24 +19,24 @@ from toolgate_service.audit.models import AuditEntry
 from toolgate_service.billing.models import ProviderEvent
 from toolgate_service.billing.service import deactivate_overdue
 from toolgate_service.core.clock import wire
-from toolgate_service.core.plans import Plans, shortest
+from toolgate_service.core.plans import Plans
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import Database
 from toolgate_service.db.models import PRODUCTION, TEST, Table
 from toolgate_service.grants.models import Grant, GrantVote
 from toolgate_service.jobs.batches import delete_where, in_batches
 from toolgate_service.jobs.scheduler import Job, RetentionHalted, steady_from
+from toolgate_service.logs.counts import roll_up
 from toolgate_service.logs.models import IdempotencyKey, LogEntry
-from toolgate_service.logs.retention import (
+from toolgate_service.logs.repository import tenants_with_old_rows
+from toolgate_service.logs.service import (
     TEST_DAYS,
     drop_months,
-    kept_days,
     make_months,
+    prune_counts,
     prune_entries,
     prune_test_entries,
-    tenants_with_old_rows,
 )
-from toolgate_service.logs.rollup import prune_counts, roll_up
 from toolgate_service.organizations.models import RateWindow
 from toolgate_service.webhooks.repository import prune_webhooks
 
@@ -122,21 +122,9 @@ async def prune(database: Database, plans: Plans, batch: int, *, force: bool = F
         counts["log_entries"] += await prune_test_entries(database, batch, tenant.id, before)
     # Partitions are dropped after test entries are deleted, because their sizes must be subtracted first. They are
     # dropped before production entries are deleted, because dropping is faster than deleting row by row.
-    counts["log_entries"] += await drop_months(
-        database,
-        moment,
-        lambda plan, changed_at, kept: kept_days(plans, plan, changed_at, kept, moment),
-        TEST_DAYS,
-    )
+    counts["log_entries"] += await drop_months(database, plans, moment)
     counts["log_entries"] += await prune_entries(database, plans, batch, moment)
-    counts += await prune_counts(
-        database,
-        batch,
-        moment,
-        lambda tenant: kept_days(plans, *tenant[1:], moment),
-        shortest=shortest(*(plan.log_retention_days for plan in plans.values())),
-        test=TEST_DAYS,
-    )
+    counts += await prune_counts(database, plans, batch, moment)
     return counts + await _prune_records(database, batch, moment)
 
 

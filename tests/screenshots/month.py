@@ -10,7 +10,7 @@ from typing import Any
 from support.gateway import PASSWORD
 from support.inside import Clock, InsideGateway
 
-from toolgate_service.logs.rollup import roll_up
+from toolgate_service.logs.counts import roll_up
 
 OWNER = "maya@northwind.example"
 COLLEAGUES = {

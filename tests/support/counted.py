@@ -6,7 +6,7 @@ from support.databases import finished
 from support.gateway import LiveGateway, Owner
 from support.tables import execute, rows
 from toolgate_service.db.database import open_database
-from toolgate_service.logs.rollup import roll_up
+from toolgate_service.logs.counts import roll_up
 
 #: organization's entries under: environment, subject, name, outcome
 Counts = Counter[tuple[str, str, str, str]]

@@ -3,7 +3,7 @@
 from typing import Any
 
 from toolgate_service.core.plans import UNLIMITED
-from toolgate_service.logs.entries import NewEntry
+from toolgate_service.logs.schemas import NewEntry
 
 
 def new_entry(**fields: Any) -> NewEntry:

@@ -23,7 +23,7 @@ from toolgate_service.billing.models import (
     ProviderEvent,
     Subscription,
 )
-from toolgate_service.billing.schemas import EventFacts, InvoiceFacts, SubscriptionFacts
+from toolgate_service.billing.schemas import EventFacts, InvoiceFacts, Receipt, SubscriptionFacts
 from toolgate_service.billing.service import (
     CANCELED,
     current_subscription,
@@ -31,6 +31,7 @@ from toolgate_service.billing.service import (
     plan_of,
     update_activation,
 )
+from toolgate_service.context import AppContext
 from toolgate_service.core import strict_json
 from toolgate_service.core.errors import ApiError
 from toolgate_service.core.ids import new_id
@@ -227,6 +228,25 @@ class BillingTerms:
     grace: timedelta
 
 
+async def receive_event(context: AppContext, event: EventFacts) -> Receipt:
+    """Apply an event if the gateway uses events of its kind and mode, and return the outcome."""
+    expected = context.settings.provider_livemode
+    if event.livemode != expected:
+        # The event is acknowledged: otherwise the provider would retry for three days and then disable the endpoint.
+        logger.warning(
+            "event %r has livemode %s and is ignored; this gateway takes livemode %s (TOOLGATE_PROVIDER_LIVEMODE)",
+            event.id,
+            event.livemode,
+            expected,
+        )
+        detail = f"livemode is {event.livemode}; this gateway takes {expected} (TOOLGATE_PROVIDER_LIVEMODE)"
+        return Receipt(outcome="ignored", detail=detail)
+    if event.subscription is None and event.invoice is None:
+        return Receipt(outcome="ignored", detail=f"events of kind {event.kind!r} have no effect here")
+    terms = BillingTerms(context.plans, timedelta(days=context.settings.payment_grace_days))
+    return Receipt(outcome=await apply_event(context.database, terms, event))
+
+
 async def apply_event(database: Database, terms: BillingTerms, event: EventFacts) -> str:
     """Apply an event to the organization that is linked to its customer, and return the outcome.
 
@@ -303,8 +323,8 @@ async def _apply_once(
         )
         return UNLINKED
     organization = (await session.exec(select(Organization).where(Organization.id == organization_id))).one()
-    again = record.outcome == UNPRICED
-    record.outcome = await _apply(session, terms, organization, event, again=again)
+    is_repeated = record.outcome == UNPRICED
+    record.outcome = await _apply(session, terms, organization, event, is_repeated=is_repeated)
     record.facts = None
     return record.outcome
 
@@ -315,13 +335,13 @@ async def _apply(
     organization: Organization,
     event: EventFacts,
     *,
-    again: bool = False,
+    is_repeated: bool = False,
 ) -> str:
     outcome = STALE
     if event.subscription is not None:
         row, changed = await apply_subscription(session, organization.id, event, event.subscription)
         # If no plan contained the event's prices before, the plans may have changed, so the plan is looked up again.
-        if changed or again:
+        if changed or is_repeated:
             outcome = await _follow(session, terms, organization, row)
     elif event.invoice is not None and await apply_invoice(session, organization.id, event, event.invoice):
         outcome = APPLIED

@@ -131,6 +131,14 @@ Currency = Annotated[str, Field(pattern=r"^[A-Za-z]{1,10}$")]
 Status = Annotated[str, Field(min_length=1, max_length=32)]
 
 
+class Receipt(BaseModel):
+    """Response to an event. The provider reads only the status; operators see the body in the provider's dashboard."""
+
+    received: bool = True
+    outcome: str
+    detail: str | None = None
+
+
 class Data(BaseModel):
     """Part of an event that contains the changed object."""
 

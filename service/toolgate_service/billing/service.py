@@ -188,14 +188,14 @@ async def get_subscription(session: AsyncSession, plans: Plans, organization_id:
 
 
 async def list_invoices(
-    session: AsyncSession, organization_id: str, *, at_most: int | None = None
+    session: AsyncSession, organization_id: str, *, limit: int | None = None
 ) -> Sequence[Invoice]:
     """Return the organization's invoices, newest first."""
     query = (
         select(Invoice)
         .where(Invoice.organization_id == organization_id)
         .order_by(col(Invoice.created_at).desc(), col(Invoice.id).desc())
-        .limit(at_most)
+        .limit(limit)
     )
     return (await session.exec(query)).all()
 
@@ -260,8 +260,8 @@ async def overdue_organizations(session: AsyncSession, grace: timedelta) -> Sequ
     return sorted(set(found))
 
 
-def _select_organizations_with(what: type[Invoice | Subscription]) -> SelectOfScalar[str]:
-    """Return a query for the ids of organizations that have an invoice or subscription in the table `what`.
+def _select_organizations_with(table: type[Invoice | Subscription]) -> SelectOfScalar[str]:
+    """Return a query for the ids of organizations that have an invoice or subscription in this table.
 
     Only rows of the organization's current customer at the provider count. Organizations that are already deactivated
     for a missing payment are excluded.
@@ -271,8 +271,8 @@ def _select_organizations_with(what: type[Invoice | Subscription]) -> SelectOfSc
     )
     return (
         select(Organization.id)
-        .join(what, col(what.organization_id) == col(Organization.id))
-        .where(what.provider_customer_id == Organization.provider_customer_id, ~known)
+        .join(table, col(table.organization_id) == col(Organization.id))
+        .where(table.provider_customer_id == Organization.provider_customer_id, ~known)
     )
 
 

@@ -23,8 +23,8 @@ from toolgate_service.context import AuthContext
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import now
+from toolgate_service.logs.counts import count_request
 from toolgate_service.logs.models import IdempotencyKey
-from toolgate_service.logs.rollup import count_request
 from toolgate_service.permissions.models import Permission
 
 #: maximum number of matching requests that are read, newest first; pending or approved requests are always among them

@@ -25,7 +25,7 @@ from toolgate_service.core.schemas import ACTION_RULE, MOMENT_RULE, is_action, m
 from toolgate_service.core.text_safety import in_reading_order, is_hidden, kind_of, redacted_text
 from toolgate_service.logs.models import STATUSES, LogEntry
 from toolgate_service.logs.repository import EXCERPT_LENGTH, Filters, LogLine, get_entry, list_around
-from toolgate_service.logs.search import TextMatcher
+from toolgate_service.logs.service import TextMatcher
 from toolgate_service.organizations.models import ApiKey
 from toolgate_service.organizations.repository import masked_key
 from toolgate_service.permissions.models import Permission

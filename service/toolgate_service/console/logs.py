@@ -35,11 +35,10 @@ from toolgate_service.db.database import now
 from toolgate_service.db.health import STORAGE_FAULTS
 from toolgate_service.db.pagination import Page, page_behind
 from toolgate_service.http.responses import NO_STORE, Stream
-from toolgate_service.logs.export import FORMATS, download_headers
 from toolgate_service.logs.models import STATUSES
 from toolgate_service.logs.repository import LogLine, LogPage, list_newest_ids, list_page
-from toolgate_service.logs.search import search
-from toolgate_service.logs.service import export_entries
+from toolgate_service.logs.schemas import FORMATS, download_headers
+from toolgate_service.logs.service import export_entries, search
 
 LOGS = "/console/logs"
 PAGE_SIZE = 50

@@ -22,9 +22,9 @@ from toolgate_service.core.clock import wire
 from toolgate_service.core.errors import ApiError
 from toolgate_service.core.plans import UNLIMITED
 from toolgate_service.db.database import now
+from toolgate_service.logs.counts import Counts, EnvironmentKey, TopEntry, counts_over_time, minute_of, top_n
 from toolgate_service.logs.models import ACTION, AGENT, DAY, HOUR, MINUTE
-from toolgate_service.logs.retention import TEST_DAYS, kept_days
-from toolgate_service.logs.stats import Counts, EnvironmentKey, TopEntry, counts_over_time, minute_of, top_n
+from toolgate_service.logs.service import TEST_DAYS, retention_days
 from toolgate_service.organizations.models import Organization
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -344,7 +344,7 @@ async def _kept_days(session: AsyncSession, page: PageContext) -> int:
         return TEST_DAYS
     query = select(Organization).where(Organization.id == page.caller.organization_id)
     one = (await session.exec(query)).one()
-    return kept_days(
+    return retention_days(
         page.gateway.plans, one.plan, one.plan_changed_at, one.retention_days_before, now(session)
     )
 

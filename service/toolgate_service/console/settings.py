@@ -28,7 +28,7 @@ from toolgate_service.console.templates import read_offset, render_page
 from toolgate_service.core.errors import ApiError
 from toolgate_service.core.plans import FULL, UNLIMITED, WARN_AT
 from toolgate_service.http.dependencies import peer
-from toolgate_service.logs.retention import TEST_DAYS
+from toolgate_service.logs.service import TEST_DAYS
 from toolgate_service.organizations import repository
 from toolgate_service.organizations import service as organizations
 from toolgate_service.organizations.ip_allowlist import load_networks
@@ -296,7 +296,7 @@ async def show_plan(page: PageContext) -> Response:
     async with page.gateway.database.reading() as session:
         current = await billing.get_current_plan(session, plans, organization_id)
         people = await team.count_users(session, organization_id)
-        bills = await billing.list_invoices(session, organization_id, at_most=MAX_INVOICES)
+        bills = await billing.list_invoices(session, organization_id, limit=MAX_INVOICES)
         subscription = await _subscription(billing.get_subscription(session, plans, organization_id))
     usage = billing.usage_view(plans[current.current_plan], current.usage)
     invoices = [InvoiceView.model_validate(one, from_attributes=True) for one in bills]

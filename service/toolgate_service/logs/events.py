@@ -11,13 +11,12 @@ from typing import NamedTuple
 from toolgate_service.billing.service import warning_at
 from toolgate_service.core import strict_json
 from toolgate_service.core.ids import new_id
-from toolgate_service.logs.batch import Batch, Tenant, tenant_of
-from toolgate_service.logs.entries import COLUMNS, NewEntry, Stored
-from toolgate_service.logs.schemas import LogEntryView
+from toolgate_service.logs.schemas import COLUMNS, LogEntryView, NewEntry, Stored
+from toolgate_service.logs.writer import Batch, Tenant, tenant_of
 from toolgate_service.webhooks.events import LOG_CREATED, USAGE_WARNING, build_payload, subscribed_types
 
 #: SQL condition for webhooks (alias `w`) that receive an event for every log entry
-LISTENS = f"w.is_active AND w.events LIKE '%\"{LOG_CREATED}\"%'"
+STREAMS_ENTRIES = f"w.is_active AND w.events LIKE '%\"{LOG_CREATED}\"%'"
 #: id of an active webhook, and the event types that it subscribes to, as stored in the database
 Subscriber = tuple[str, str | None]
 
@@ -53,11 +52,13 @@ class Events(NamedTuple):
 
 def tenants_with_events(batch: Batch) -> Sequence[Tenant]:
     """Return the tenants of a batch for which webhooks must be loaded; usually none."""
-    listening = batch.known.listening
-    found = {tenant_of(entry) for entry, _ in batch.crossings if entry.tells}
-    if listening:
+    streaming = batch.state.streaming
+    found = {tenant_of(entry) for entry, _ in batch.crossings if entry.has_webhooks}
+    if streaming:
         found |= {
-            tenant for entry, _ in batch.entries if entry.tells and (tenant := tenant_of(entry)) in listening
+            tenant
+            for entry, _ in batch.entries
+            if entry.has_webhooks and (tenant := tenant_of(entry)) in streaming
         }
     return sorted(found)
 
@@ -79,19 +80,24 @@ def build_events(
         names: Names of agents by id.
     """
     rows = Events([], [])
-    logs, usage = _wanting(webhooks, LOG_CREATED), _wanting(webhooks, USAGE_WARNING)
+    logs, usage = (
+        _subscribers_by_tenant(webhooks, LOG_CREATED),
+        _subscribers_by_tenant(webhooks, USAGE_WARNING),
+    )
     for entry, stored in batch.entries:
-        if (tenant := tenant_of(entry)) in logs and entry.tells:
+        if (tenant := tenant_of(entry)) in logs and entry.has_webhooks:
             view = _entry_view(entry, stored, names[entry.agent_id])
             _add(rows, tenant, LOG_CREATED, stored.created_at, view, logs[tenant])
     for entry, count in batch.crossings:
         warning = warning_at("logs", entry.plan, count, entry.max_logs_per_month)
-        if (tenant := tenant_of(entry)) in usage and entry.tells and warning is not None:
-            _add(rows, tenant, USAGE_WARNING, batch.known.now, warning.model_dump(), usage[tenant])
+        if (tenant := tenant_of(entry)) in usage and entry.has_webhooks and warning is not None:
+            _add(rows, tenant, USAGE_WARNING, batch.state.now, warning.model_dump(), usage[tenant])
     return rows
 
 
-def _wanting(webhooks: Mapping[Tenant, Sequence[Subscriber]], kind: str) -> Mapping[Tenant, Sequence[str]]:
+def _subscribers_by_tenant(
+    webhooks: Mapping[Tenant, Sequence[Subscriber]], kind: str
+) -> Mapping[Tenant, Sequence[str]]:
     wanting = {
         tenant: [webhook for webhook, events in found if kind in subscribed_types(events)]
         for tenant, found in webhooks.items()

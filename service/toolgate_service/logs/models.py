@@ -108,7 +108,7 @@ class LogCount(Table, table=True):
     """Counts of the log entries of a minute or an hour.
 
     Each log entry increments three rows: the minute of its environment, the hour of its agent and the hour of its
-    action. Maintenance later rolls up minutes into hours, and hours of agents and actions into days (`logs/rollup.py`).
+    action. Maintenance later rolls up minutes into hours, and hours of agents and actions into days (`logs/counts.py`).
     """
 
     __tablename__ = "log_counts"

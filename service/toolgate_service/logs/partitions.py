@@ -127,7 +127,9 @@ async def make_months(database: PostgresDatabase) -> Sequence[str]:
         return created
 
 
-async def drop_months(database: PostgresDatabase, moment: datetime, kept: RetentionDays, test: int) -> int:
+async def drop_months(
+    database: PostgresDatabase, moment: datetime, retention_days: RetentionDays, test: int
+) -> int:
     """Drop the oldest partitions whose entries are all past their retention, and return the number of dropped entries.
 
     Partitions without entries are dropped too. A partition must be older than the retention of test entries: those are
@@ -136,7 +138,7 @@ async def drop_months(database: PostgresDatabase, moment: datetime, kept: Retent
     Args:
         database: The database.
         moment: The current time.
-        kept: Function that returns the retention of an organization's production entries in days.
+        retention_days: Function that returns the retention of an organization's production entries in days.
         test: Retention of test entries in days.
 
     Raises:
@@ -146,14 +148,14 @@ async def drop_months(database: PostgresDatabase, moment: datetime, kept: Retent
     async with exclusive_access(database) as connection:
         if connection is None:
             return 0
-        expired = await _expired(connection, moment, kept, test)
+        expired = await _expired(connection, moment, retention_days, test)
         rows = sum([await _count_rows(connection, partition) for partition in expired])
         if not rows and [partition.name for partition in expired] in ([], [PAST]):
             return 0
         for left in reversed(range(DROP_ATTEMPTS)):
             try:
                 async with _short_lock_waits(connection):
-                    await _drop(connection, expired, moment, kept, test)
+                    await _drop(connection, expired, moment, retention_days, test)
             except asyncpg.LockNotAvailableError:
                 if not left:
                     raise
@@ -358,7 +360,7 @@ async def _drop(
     connection: "Connection",
     expired: Sequence[Partition],
     moment: datetime,
-    kept: RetentionDays,
+    retention_days: RetentionDays,
     test: int,
 ) -> None:
     for partition in expired:
@@ -366,7 +368,7 @@ async def _drop(
         # later, so that it is held only briefly.
         await connection.execute(f"LOCK TABLE {partition.name} IN SHARE MODE")
     # Read the expired partitions again: an organization may have changed to a plan with a longer retention.
-    names = [partition.name for partition in await _expired(connection, moment, kept, test)]
+    names = [partition.name for partition in await _expired(connection, moment, retention_days, test)]
     dropped = [partition for partition in expired if partition.name in names]
     if not dropped:
         return
@@ -382,10 +384,10 @@ async def _drop(
 
 
 async def _expired(
-    connection: "Connection", moment: datetime, kept: RetentionDays, test: int
+    connection: "Connection", moment: datetime, retention_days: RetentionDays, test: int
 ) -> Sequence[Partition]:
     """Return the partitions that can be dropped: the oldest ones, up to the first partition that must be kept."""
-    days = longest(test, *(kept(*row) for row in await connection.fetch(_RETENTIONS)))
+    days = longest(test, *(retention_days(*row) for row in await connection.fetch(_RETENTIONS)))
     ended = takewhile(
         # The newest partition is never dropped, because the next months continue from its end.
         lambda partition: partition.ends <= moment - timedelta(days=test),

@@ -1,4 +1,4 @@
-"""Queries for log entries: filtered pages, single entries, and the neighbours of an entry.
+"""Queries for log entries: filtered pages, single entries, the neighbours of an entry, and tenants with old entries.
 
 The cost of a console page depends only on the number of its rows, not on the length of the log, because matches are not
 counted. With one filter, the page is a range of one index. With several filters, matches can be rare. Then the query
@@ -8,11 +8,12 @@ reads at most `SCAN_LIMIT` entries of the most selective index, and the caller r
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import MAXYEAR, UTC, datetime, timedelta
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import Executable, Select, literal, tuple_
 from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
+from sqlmodel.sql.expression import Select as TypedSelect
 from sqlmodel.sql.expression import SelectOfScalar
 
 from toolgate_service.accounts.sessions import Caller
@@ -22,11 +23,13 @@ from toolgate_service.core.clock import month_start
 from toolgate_service.core.errors import not_found
 from toolgate_service.core.ids import is_id
 from toolgate_service.core.schemas import is_action
-from toolgate_service.db.database import now
+from toolgate_service.db.database import Database, now
 from toolgate_service.db.models import Id, PartitionHint, Timestamp
 from toolgate_service.db.pagination import Found, Page, Position, find_page, newest_first
-from toolgate_service.logs.models import LogEntry
+from toolgate_service.logs.counts import minute_of
+from toolgate_service.logs.models import ALL, HOUR, LogCount, LogEntry
 from toolgate_service.logs.schemas import LogEntryView
+from toolgate_service.organizations.models import Organization
 
 #: maximum number of index entries that a page with several filters reads
 SCAN_LIMIT = 10_000
@@ -35,6 +38,8 @@ _NEWEST = 100
 #: PostgreSQL has a partition per month. A query first searches back to the start of the previous month, then to the
 #: month one year before, then the whole log.
 RECENT_MONTHS = (1, 12)
+#: maximum number of organizations that one statement reads
+ORGANIZATIONS_PER_QUERY = 1_000
 #: maximum number of characters of a context that lists contain
 EXCERPT_LENGTH = 2_000
 
@@ -351,6 +356,88 @@ def _time_of_id(entry_id: str) -> datetime | None:
         return None
     # Times in the last possible year are rejected, because adding a tolerance could overflow.
     return created if created.year < MAXYEAR else None
+
+
+class RetentionTerms(NamedTuple):
+    """An organization, with the values that determine the retention of its log entries.
+
+    Attributes:
+        id: Id of the organization.
+        plan: Name of its plan.
+        plan_changed_at: Time of the last change of the plan; None if the plan never changed.
+        retention_days_before: Retention of the previous plan in days; -1 means without limit; None if there is no
+            previous plan.
+    """
+
+    id: str
+    plan: str
+    plan_changed_at: datetime | None
+    retention_days_before: int | None
+
+
+async def tenants_with_old_rows(
+    database: Database,
+    table: type[Any],
+    before: datetime,
+    environment: str | None = None,
+    plan: str | None = None,
+) -> Sequence[RetentionTerms]:
+    """Return the organizations that have rows older than `before` in a table, optionally of one environment or plan.
+
+    The query reads only one index entry per organization, because most organizations have no such rows.
+    """
+    oldest = select(table.created_at).where(
+        table.organization_id == Organization.id, col(table.created_at) < before
+    )
+    if environment is not None:
+        oldest = oldest.where(table.environment == environment)
+    oldest = oldest.order_by(col(table.created_at)).limit(1).correlate(Organization)
+    query = _select_terms().where(oldest.scalar_subquery().is_not(None))
+    if plan is not None:
+        query = query.where(Organization.plan == plan)
+    found: list[RetentionTerms] = []
+    last = ""
+    async with database.reading() as session:
+        # The organizations are read in several statements. With many partitions, a single statement would exceed the
+        # statement timeout.
+        ids = select(Organization.id).order_by(col(Organization.id)).limit(ORGANIZATIONS_PER_QUERY)
+        while some := (await session.exec(ids.where(Organization.id > last) if last else ids)).all():
+            last = some[-1]
+            within = col(Organization.id).between(some[0], last)
+            found += [RetentionTerms._make(row) for row in (await session.exec(query.where(within))).all()]
+    return found
+
+
+async def tenants_with_old_counts(
+    database: Database, environment: str, before: datetime
+) -> Sequence[RetentionTerms]:
+    """Return the organizations that have counts of log entries from before `before` in an environment."""
+    # Only counts of hours are searched, which costs one index entry per organization. An organization with counts of
+    # days always has counts of hours too.
+    oldest = (
+        select(LogCount.starts)
+        .where(
+            LogCount.organization_id == Organization.id,
+            LogCount.environment == environment,
+            LogCount.subject == ALL,
+            LogCount.span == HOUR,
+        )
+        .order_by(col(LogCount.starts))
+        .limit(1)
+        .correlate(Organization)
+    )
+    query = _select_terms().where(oldest.scalar_subquery() <= minute_of(before) - HOUR)
+    async with database.reading() as session:
+        return [RetentionTerms._make(row) for row in (await session.exec(query)).all()]
+
+
+def _select_terms() -> TypedSelect[str, str, datetime | None, int | None]:
+    return select(
+        Organization.id,
+        Organization.plan,
+        col(Organization.plan_changed_at),
+        col(Organization.retention_days_before),
+    )
 
 
 _ID = col(LogEntry.id)

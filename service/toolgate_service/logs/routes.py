@@ -29,20 +29,22 @@ from toolgate_service.http.dependencies import (
 from toolgate_service.http.openapi import NOT_FOUND, PLAN_LIMIT, TEST_LOG_FULL, operation
 from toolgate_service.http.responses import NO_STORE, Reply, Stream
 from toolgate_service.http.strict_route import StrictRoute
-from toolgate_service.logs.entries import (
+from toolgate_service.logs.models import STATUSES
+from toolgate_service.logs.repository import Filters, list_entries
+from toolgate_service.logs.schemas import (
+    FORMATS,
     MAX_ENTRIES,
+    Format,
+    LogEntryView,
     NewEntry,
     Outcome,
     Refused,
     Replayed,
     Stored,
+    download_headers,
     probe_entry,
     read_entry,
 )
-from toolgate_service.logs.export import FORMATS, Format, download_headers
-from toolgate_service.logs.models import STATUSES
-from toolgate_service.logs.repository import Filters, list_entries
-from toolgate_service.logs.schemas import LogEntryView
 from toolgate_service.logs.service import export_entries
 
 router = APIRouter(prefix="/api/logs", tags=["logs"], route_class=StrictRoute)
@@ -104,47 +106,47 @@ def log_endpoint(gateway: Gateway) -> Handler:
 
     async def log(call: Call) -> Response:
         caller = await authenticate_api_key(call.scope, gateway, "actions")
-        standing, peer = caller.context, call.peer
+        auth, peer = caller.context, call.peer
         key = idempotency_key(call.header(b"idempotency-key"))
-        plan = gateway.plans[standing.plan]
+        plan = gateway.plans[auth.plan]
         cap = gateway.settings.test_log_bytes
 
         def read(raw: bytes) -> tuple[dict[str, Json], NewEntry]:
             body = read_object(raw)
-            return body, read_entry(SdkFields(body), standing, plan, peer, key, test_log_bytes=cap)
+            return body, read_entry(SdkFields(body), auth, plan, peer, key, test_log_bytes=cap)
 
         try:
             raw = await call.read()
             body, entry = await gateway.parser.run(len(raw), partial(read, raw))
         except FieldErrors as error:
-            return await _earlier(gateway, standing, plan, peer, key, error)
-        if standing.key_agent_id not in {None, entry.agent_id}:
+            return await _replay_response(gateway, auth, plan, peer, key, error)
+        if auth.key_agent_id not in {None, entry.agent_id}:
             raise not_found("Agent")
-        standing = await load_context(gateway, caller, entry.agent_id)
+        auth = await load_context(gateway, caller, entry.agent_id)
         # An entry with an idempotency key is sent to the writer anyway: it may return a stored response from before the
         # agent was deleted.
-        if standing.agent_id is None and entry.idempotency_key is None:
+        if auth.agent_id is None and entry.idempotency_key is None:
             raise not_found("Agent")
         with span_of_entry(body):
-            return answer_of(await gateway.log_writer.append(entry))
+            return response_for(await gateway.log_writer.append(entry))
 
     return log
 
 
-async def _earlier(
-    gateway: Gateway, standing: AuthContext, plan: Plan, peer: str | None, key: str | None, error: FieldErrors
+async def _replay_response(
+    gateway: Gateway, auth: AuthContext, plan: Plan, peer: str | None, key: str | None, error: FieldErrors
 ) -> Response:
     # A used idempotency key returns the stored response, even if the new body is invalid. An API key of a single agent
     # must not see responses to other agents, and an invalid body does not identify the agent.
-    if key is None or standing.key_agent_id is not None:
+    if key is None or auth.key_agent_id is not None:
         raise error
-    outcome = await gateway.log_writer.append(probe_entry(standing, plan, peer, key))
+    outcome = await gateway.log_writer.append(probe_entry(auth, plan, peer, key))
     if isinstance(outcome, Refused):
         raise error
-    return answer_of(outcome)
+    return response_for(outcome)
 
 
-def answer_of(outcome: Outcome) -> Response:
+def response_for(outcome: Outcome) -> Response:
     """Return the response for the outcome of an entry.
 
     Raises:
@@ -183,7 +185,7 @@ class ReplayProbe:
 
 
 #: a parsed entry of a request, or its validation error
-Given: TypeAlias = NewEntry | ReplayProbe | ApiError
+ParsedEntry: TypeAlias = NewEntry | ReplayProbe | ApiError
 
 
 def logs_endpoint(gateway: Gateway) -> Handler:
@@ -193,13 +195,13 @@ def logs_endpoint(gateway: Gateway) -> Handler:
         caller = await authenticate_api_key(call.scope, gateway, "actions")
         raw, peer = await call.read(), call.peer
 
-        def read() -> tuple[Sequence[Json], Sequence[Given]]:
-            given = _entries(_members(raw))
-            return given, [_read(one, caller.context, gateway, peer) for one in given]
+        def read() -> tuple[Sequence[Json], Sequence[ParsedEntry]]:
+            found = _entries(_members(raw))
+            return found, [_read(one, caller.context, gateway, peer) for one in found]
 
-        given, entries = await gateway.parser.run(len(raw), read)
-        results = await _stored(gateway, entries, given)
-        return Response(b'{"results":[%s]}' % b",".join(map(_written, results)))
+        raw_entries, entries = await gateway.parser.run(len(raw), read)
+        results = await _append_all(gateway, entries, raw_entries)
+        return Response(b'{"results":[%s]}' % b",".join(map(_serialize_result, results)))
 
     return logs
 
@@ -225,43 +227,47 @@ def _entries(body: Mapping[str, Json]) -> Sequence[Json]:
     return entries
 
 
-def _read(given: Json, standing: AuthContext, gateway: Gateway, peer: str | None) -> Given:
-    if not isinstance(given, dict):
+def _read(raw: Json, auth: AuthContext, gateway: Gateway, peer: str | None) -> ParsedEntry:
+    if not isinstance(raw, dict):
         return FieldErrors({"entry": ["must be an object"]})
-    fields, plan = SdkFields(given), gateway.plans[standing.plan]
+    fields, plan = SdkFields(raw), gateway.plans[auth.plan]
     key = fields.reference("idempotency_key")
-    if strict_json.has_more_nodes(given, strict_json.MAX_NODES):
+    if strict_json.has_more_nodes(raw, strict_json.MAX_NODES):
         return FieldErrors({"entry": [f"must not hold more than {strict_json.MAX_NODES} JSON values"]})
     try:
         cap = gateway.settings.test_log_bytes
-        entry = read_entry(fields, standing, plan, peer, key, test_log_bytes=cap)
+        entry = read_entry(fields, auth, plan, peer, key, test_log_bytes=cap)
     except FieldErrors as error:
         # An API key of a single agent must not see responses to other agents.
-        if key is None or standing.key_agent_id is not None:
+        if key is None or auth.key_agent_id is not None:
             return error
-        return ReplayProbe(probe_entry(standing, plan, peer, key), error)
-    return entry if standing.key_agent_id in {None, entry.agent_id} else not_found("Agent")
+        return ReplayProbe(probe_entry(auth, plan, peer, key), error)
+    return entry if auth.key_agent_id in {None, entry.agent_id} else not_found("Agent")
 
 
-async def _stored(gateway: Gateway, entries: Sequence[Given], given: Sequence[Json]) -> list[Result]:
+async def _append_all(
+    gateway: Gateway, entries: Sequence[ParsedEntry], raw_entries: Sequence[Json]
+) -> list[Result]:
     """Store entries and return one result for each, in order.
 
     Raises:
         ApiError: 503, the writer accepted none of the entries.
     """
 
-    async def append(one: NewEntry | ReplayProbe, given: Json) -> Result:
+    async def append(one: NewEntry | ReplayProbe, raw: Json) -> Result:
         try:
-            with span_of_entry(given):
+            with span_of_entry(raw):
                 return await gateway.log_writer.append(one.entry if isinstance(one, ReplayProbe) else one)
         except ApiError as error:
             return error
 
     # All entries are appended concurrently, so that the writer can commit them in one transaction, in this order.
-    asked = [(one, raw) for one, raw in zip(entries, given, strict=True) if not isinstance(one, ApiError)]
-    outcomes = await asyncio.gather(*[append(one, raw) for one, raw in asked])
+    storable = [
+        (one, raw) for one, raw in zip(entries, raw_entries, strict=True) if not isinstance(one, ApiError)
+    ]
+    outcomes = await asyncio.gather(*[append(one, raw) for one, raw in storable])
     failures = [outcome for outcome in outcomes if isinstance(outcome, ApiError)]
-    if failures and len(failures) == len(asked):
+    if failures and len(failures) == len(storable):
         # Nothing was stored, so the whole request fails, and the client may retry it.
         raise failures[0]
     found = iter(outcomes)
@@ -272,7 +278,7 @@ def _without_probe(one: NewEntry | ReplayProbe, result: Result) -> Result:
     return one.problem if isinstance(one, ReplayProbe) and isinstance(result, Refused) else result
 
 
-def _written(result: Result) -> bytes:
+def _serialize_result(result: Result) -> bytes:
     match result:
         case Stored(body=entry):
             return b'{"status":200,"entry":%s}' % entry

@@ -1,10 +1,32 @@
-"""Response bodies of log entries."""
+"""Log entries in requests, responses and exported files.
 
-from collections.abc import Mapping
+This module validates the entries of requests, defines the outcomes of storing them, and serializes entries as JSON,
+JSON lines and CSV. Cells of CSV files are protected against formula injection.
+"""
+
+import csv
+import hashlib
+import io
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel
+
+from toolgate_service.context import AuthContext
+from toolgate_service.core import strict_json
+from toolgate_service.core.clock import utcnow, wire
+from toolgate_service.core.errors import plan_limit_detail
+from toolgate_service.core.ids import new_id
+from toolgate_service.core.plans import UNLIMITED, Plan
+from toolgate_service.core.sdk_fields import SdkFields
+from toolgate_service.db.models import TEST
+from toolgate_service.logs.models import STATUSES, LogEntry
+from toolgate_service.webhooks.events import FEATURE
 
 
 class LogEntryView(BaseModel):
@@ -24,3 +46,382 @@ class LogEntryView(BaseModel):
     approval_id: str | None
     call_id: str | None
     run_id: str | None
+
+
+#: fixed number of bytes added to the length of an entry's texts (action and context) when the size of the log of a test
+#: environment is calculated
+ROW_BYTES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class NewEntry:
+    """A validated log entry that is not stored yet.
+
+    Attributes:
+        acts_as: Id of the only agent for which the API key is valid; None for a key of the organization.
+        context: Context as canonical JSON; None if none was sent.
+        ip_address: Address that the caller sent, or else `address_seen`.
+        address_seen: Address from which the request came.
+        fingerprint: SHA-256 digest of the entry's values.
+    """
+
+    organization_id: str
+    environment: str
+    plan: str
+    max_logs_per_month: int
+    #: maximum size in bytes of the environment's log; -1 for no limit
+    max_log_bytes: int
+    key_id: str
+    acts_as: str | None
+    agent_id: str
+    action: str
+    status: str
+    context: str | None
+    ip_address: str | None
+    address_seen: str | None
+    occurred_at: datetime | None
+    decision_id: str | None
+    approval_id: str | None
+    call_id: str | None
+    run_id: str | None
+    idempotency_key: str | None
+    fingerprint: str
+    #: True if the plan includes webhooks
+    has_webhooks: bool = False
+
+    @property
+    def size(self) -> int:
+        """Size of the entry in bytes, which counts towards the limit of a test environment's log."""
+        return entry_bytes(self.action, self.context)
+
+    def values(self) -> tuple[str | None, ...]:
+        """Return the entry's values in the order of `COLUMNS`."""
+        values: tuple[str | None, ...] = _VALUES(self)
+        return values
+
+
+#: columns of `log_entries` whose values a `NewEntry` contains in the same form; the others are the id and the times
+COLUMNS = (
+    "organization_id", "environment", "agent_id", "action", "status", "context", "ip_address", "address_seen",
+    "decision_id", "approval_id", "call_id", "run_id", "key_id",
+)  # fmt: skip
+_VALUES = attrgetter(*COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Outcome of an entry that was stored and committed to disk.
+
+    Attributes:
+        id: Id of the entry.
+        created_at: Time of the entry.
+        body: Response body.
+    """
+
+    id: str
+    created_at: datetime
+    body: bytes = b""
+
+    @classmethod
+    def at(cls, now: datetime) -> "Stored":
+        """Create the outcome with a new id and the time `now`."""
+        return cls(new_id(), now)
+
+    def with_body(self, body: bytes) -> "Stored":
+        """Return a copy of the outcome with a response body."""
+        return Stored(self.id, self.created_at, body)
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Outcome of an entry that was not stored, because its idempotency key was used before.
+
+    Attributes:
+        body: Response to the first request with this key, byte for byte.
+        mismatch: True if the first request had another body.
+    """
+
+    body: bytes
+    mismatch: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Outcome of an entry that was not stored, because it was rejected.
+
+    Attributes:
+        status: HTTP status.
+        detail: `detail` of the error response.
+    """
+
+    status: int
+    detail: str | dict[str, object]
+
+    @classmethod
+    def key_of_other_agent(cls) -> "Refused":
+        """Return the outcome for an idempotency key that another agent has used before."""
+        return cls(400, {"Idempotency-Key": ["was used for another agent; choose another"]})
+
+    @classmethod
+    def agent_not_found(cls) -> "Refused":
+        """Return the outcome for an entry of an agent that does not exist or was deleted."""
+        return cls(404, "Agent not found")
+
+    @classmethod
+    def plan_limit(cls, used: int, limit: int, plan: str) -> "Refused":
+        """Return the outcome for an entry above the plan's monthly limit."""
+        return cls(403, plan_limit_detail("logs", used, limit, plan))
+
+    @classmethod
+    def test_log_full(cls, used: int, limit: int) -> "Refused":
+        """Return the outcome for an entry that exceeds the maximum size of the test environment's log."""
+        message = (
+            f"The test environment's log is full: {used}/{limit} bytes used; its entries are removed after seven days, "
+            "and the operator may raise TOOLGATE_TEST_LOG_BYTES"
+        )
+        return cls(403, {"error": "test_log_full", "message": message, "limit_type": "test_log_bytes"})
+
+
+Outcome: TypeAlias = Stored | Replayed | Refused
+
+
+def entry_bytes(action: str, context: str | None) -> int:
+    """Return the size of an entry in bytes for the limit of a test log: length of its texts plus `ROW_BYTES`."""
+    return ROW_BYTES + len(action) + len((context or "").encode())
+
+
+def entry_answer(entry: NewEntry, stored: Stored) -> bytes:
+    """Return the response body for a stored entry: seven fields as JSON."""
+    # The JSON is formatted directly, because serializing an object would take a fifth of the time in which an entry is
+    # processed. Ids and statuses need no escaping, and the context is already JSON.
+    return (
+        f'{{"id":"{stored.id}","agent_id":"{entry.agent_id}","organization_id":"{entry.organization_id}",'
+        f'"action":{strict_json.dumps(entry.action)},"status":"{entry.status}",'
+        f'"created_at":"{wire(stored.created_at)}","context":{entry.context or "null"}}}'
+    ).encode()
+
+
+#: maximum number of entries in one request to `/sdk/logs`
+MAX_ENTRIES = 100
+
+
+def read_entry(
+    fields: SdkFields,
+    auth: AuthContext,
+    plan: Plan,
+    peer: str | None,
+    key: str | None,
+    *,
+    test_log_bytes: int,
+) -> NewEntry:
+    """Validate the fields of a request and return them as an entry.
+
+    Args:
+        fields: Members of the request body, or of one of its entries.
+        auth: Context of the API key.
+        plan: Plan of the organization.
+        peer: IP address of the client.
+        key: Idempotency key, or None.
+        test_log_bytes: Maximum number of bytes in a test environment's log.
+
+    Raises:
+        FieldErrors: Fields are missing or invalid. The error contains every such field.
+    """
+    context = fields.context("context")
+    agent_id, action = fields.text("agent_id"), fields.action("action")
+    status = fields.choice("status", STATUSES)
+    address, occurred_at = fields.address("ip_address"), fields.moment("occurred_at")
+    decision_id, approval_id = fields.reference("decision_id"), fields.reference("approval_id")
+    call_id, run_id = fields.reference("call_id"), fields.reference("run_id")
+    fields.finish()
+    canonical = None if context is None else fields.canonical
+    happened = None if occurred_at is None else wire(occurred_at)
+    values = (
+        agent_id,
+        action,
+        status,
+        canonical,
+        address,
+        happened,
+        decision_id,
+        approval_id,
+        call_id,
+        run_id,
+    )
+    return NewEntry(
+        organization_id=auth.organization_id,
+        environment=auth.environment,
+        plan=auth.plan,
+        max_logs_per_month=plan.max_logs_per_month,
+        max_log_bytes=test_log_bytes if auth.environment == TEST else UNLIMITED,
+        key_id=auth.key_id,
+        acts_as=auth.key_agent_id,
+        agent_id=agent_id,
+        action=action,
+        status=status,
+        context=canonical,
+        ip_address=address or peer,
+        address_seen=peer,
+        occurred_at=occurred_at,
+        decision_id=decision_id,
+        approval_id=approval_id,
+        call_id=call_id,
+        run_id=run_id,
+        idempotency_key=key,
+        fingerprint=_fingerprint(values),
+        has_webhooks=FEATURE in plan.features,
+    )
+
+
+def probe_entry(auth: AuthContext, plan: Plan, peer: str | None, key: str) -> NewEntry:
+    """Return a placeholder entry, with which the writer looks up the response stored for an idempotency key.
+
+    The writer never stores it, because it has no agent.
+    """
+    return NewEntry(
+        organization_id=auth.organization_id,
+        environment=auth.environment,
+        plan=auth.plan,
+        max_logs_per_month=plan.max_logs_per_month,
+        max_log_bytes=UNLIMITED,
+        key_id=auth.key_id,
+        acts_as=auth.key_agent_id,
+        agent_id="",
+        action="",
+        status="",
+        context=None,
+        ip_address=peer,
+        address_seen=peer,
+        occurred_at=None,
+        decision_id=None,
+        approval_id=None,
+        call_id=None,
+        run_id=None,
+        idempotency_key=key,
+        fingerprint="",
+    )
+
+
+def _fingerprint(values: Iterable[str | None]) -> str:
+    # The digest covers the parsed values, so that an entry has the same fingerprint in `/sdk/log` and in a batch. NUL
+    # is a safe separator, because no value contains it. No sent value is empty, so '' stands only for missing values.
+    return hashlib.sha256("\0".join(part or "" for part in values).encode()).hexdigest()
+
+
+Format: TypeAlias = Literal["jsonl", "csv"]
+#: an entry and the name of its agent
+NamedEntry: TypeAlias = tuple[LogEntry, str]
+
+EXPORTED_COLUMNS = (
+    "id", "organization_id", "agent_id", "agent_name", "action", "status", "ip_address", "created_at", "occurred_at",
+    "decision_id", "approval_id", "call_id", "run_id", "context",
+)  # fmt: skip
+
+#: characters that begin a formula in a spreadsheet, including their full-width forms
+_SIGN = r"[=+\-@\uff1d\uff0b\uff0d\uff20]"
+#: characters that a spreadsheet may ignore before a formula: white space, control characters, quotes, zero-width
+#: characters
+_SKIPPED = r"\s\"\x00-\x1f\x7f\u0085\u00ad\u200b-\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff"
+#: characters that begin a new cell or row in programs that use another delimiter than the comma
+_BREAKS = r";,|\t\r\n\x0b\x0c\x1c-\x1e\u0085\u2028\u2029"
+
+_START = re.compile(rf"[\t\r]|[{_SKIPPED}]*+{_SIGN}")
+# The quantifiers are possessive, so that the expression does not backtrack: the time stays linear in the text's length.
+_RUN = re.compile(rf"([{_SKIPPED}{_BREAKS}]++)({_SIGN})?")
+_RUN_IN_STRING = re.compile(
+    rf"(\A(?:[{_SKIPPED}{_BREAKS}]|\\[nrt\"])*+|(?:[{_SKIPPED}{_BREAKS}]|\\[nrt\"])++)({_SIGN})?"
+)
+_LAST_BREAK = re.compile(rf"[{_BREAKS}](?=[^{_BREAKS}]*+\Z)")
+_BREAK_IN_STRING = re.compile(rf"[{_BREAKS}]|\\[nrt]")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"')
+
+
+class FileFormat(NamedTuple):
+    """Format of an exported file.
+
+    Attributes:
+        media_type: Media type of the file.
+        header: Bytes at the start of the file.
+        write: Function that serializes entries.
+    """
+
+    media_type: str
+    header: bytes
+    write: Callable[[Iterable[NamedEntry]], bytes]
+
+
+def download_headers(environment: str, form: Format) -> dict[str, str]:
+    """Return the `Content-Disposition` header, with which browsers save the response as a file with this name."""
+    name = f"toolgate-logs-{environment}-{utcnow():%Y-%m-%d}.{form}"
+    return {"Content-Disposition": f'attachment; filename="{name}"'}
+
+
+def text_cell(text: str) -> str:
+    """Insert an apostrophe before each character of a text that could begin a formula in a spreadsheet.
+
+    Some programs read CSV files with ``;``, ``|`` or tabs as delimiters. For them, the quotes around a cell do not
+    protect its content, so characters after such delimiters get an apostrophe too.
+    """
+    guarded = _RUN.sub(_with_apostrophe, text)
+    return f"'{guarded}" if _START.match(guarded) else guarded
+
+
+def json_cell(text: str) -> str:
+    """Return equivalent JSON in which characters that could begin a formula are written as escape sequences."""
+    return _STRING.sub(lambda found: f'"{_RUN_IN_STRING.sub(_escaped, found[0][1:-1])}"', text)
+
+
+def _with_apostrophe(found: re.Match[str]) -> str:
+    run, sign = found.groups()
+    last = _LAST_BREAK.search(run) if sign else None
+    return found[0] if last is None else f"{run[: last.end()]}'{run[last.end() :]}{sign}"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    run, sign = found.groups()
+    begins = found.start() == 0 or _BREAK_IN_STRING.search(run)
+    return f"{run}\\u{ord(sign):04x}" if sign and begins else found[0]
+
+
+def _jsonl(entries: Iterable[NamedEntry]) -> bytes:
+    return "".join(map(_json_line, entries)).encode()
+
+
+def _json_line(named: NamedEntry) -> str:
+    entry, agent_name = named
+    fields = {
+        name: getattr(entry, name) for name in EXPORTED_COLUMNS if name not in {"agent_name", "context"}
+    }
+    written = strict_json.dumps(fields | {"agent_name": agent_name})
+    # The stored context is inserted unchanged: it is already JSON, with the numbers as the client sent them.
+    return f'{written[:-1]},"context":{entry.context or "null"}}}\n'
+
+
+def _csv(entries: Iterable[NamedEntry]) -> bytes:
+    return _csv_rows(
+        [
+            _cell(name, agent_name if name == "agent_name" else getattr(entry, name))
+            for name in EXPORTED_COLUMNS
+        ]
+        for entry, agent_name in entries
+    )
+
+
+def _cell(name: str, value: str | datetime | None) -> str:
+    if isinstance(value, datetime):
+        return wire(value)
+    return json_cell(value or "") if name == "context" else text_cell(value or "")
+
+
+def _csv_rows(rows: Iterable[Iterable[str]]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
+    return text.getvalue().encode()
+
+
+FORMATS: Mapping[Format, FileFormat] = MappingProxyType(
+    {
+        "jsonl": FileFormat("application/jsonl", b"", _jsonl),
+        "csv": FileFormat("text/csv", _csv_rows([EXPORTED_COLUMNS]), _csv),
+    }
+)

@@ -13,23 +13,23 @@ from toolgate_service.db.models import TEST
 from toolgate_service.db.postgres import PostgresDatabase
 from toolgate_service.db.postgres_connection import WRITE_SETTINGS, PostgresPool
 from toolgate_service.db.retry import with_retry
-from toolgate_service.logs.batch import REMEMBERED, Batch, Known, Tenant, tenant_of
-from toolgate_service.logs.entries import COLUMNS, NewEntry, Outcome
+from toolgate_service.logs.counts import count_rows
 from toolgate_service.logs.events import (
-    LISTENS,
+    STREAMS_ENTRIES,
     Subscriber,
     agents_in_events,
     build_events,
     tenants_with_events,
 )
-from toolgate_service.logs.stats import count_rows
+from toolgate_service.logs.schemas import COLUMNS, NewEntry, Outcome
+from toolgate_service.logs.writer import KEY_LIFETIME, Batch, BatchState, Tenant, tenant_of
 from toolgate_service.webhooks.events import wake_worker
 
 if TYPE_CHECKING:
     from toolgate_service.db.postgres_connection import Connection
 
 
-async def begin_locked(connection: "Connection", entries: Sequence[NewEntry], patience: int) -> None:
+async def begin_locked(connection: "Connection", entries: Sequence[NewEntry], lock_timeout: int) -> None:
     """Begin a transaction and lock the tenants of the entries against writes by other gateways.
 
     Until the transaction ends, no other transaction changes the monthly usage or the idempotency keys of these tenants.
@@ -38,7 +38,7 @@ async def begin_locked(connection: "Connection", entries: Sequence[NewEntry], pa
     Args:
         connection: Connection without an open transaction.
         entries: Entries to write.
-        patience: Lock timeout in milliseconds, for these locks and for row locks of later statements.
+        lock_timeout: Lock timeout in milliseconds, for these locks and for row locks of later statements.
 
     Raises:
         asyncpg.LockNotAvailableError: Another gateway held a lock for longer than the timeout.
@@ -47,19 +47,19 @@ async def begin_locked(connection: "Connection", entries: Sequence[NewEntry], pa
     # ids and environment names that the gateway generated.
     names = ", ".join(_literal(tenant) for tenant in _tenants(entries))
     await connection.execute(
-        f"BEGIN; SET LOCAL lock_timeout = {patience}; {_LOCK.format(names=names)}; {_SETTINGS}"
+        f"BEGIN; SET LOCAL lock_timeout = {lock_timeout}; {_LOCK.format(names=names)}; {_SETTINGS}"
     )
 
 
 async def begin_available(
-    connection: "Connection", entries: Sequence[NewEntry], patience: int
+    connection: "Connection", entries: Sequence[NewEntry], lock_timeout: int
 ) -> frozenset[Tenant]:
     """Begin a transaction and lock only the tenants whose locks are free; return these tenants.
 
-    `patience` is the lock timeout in milliseconds for row locks of later statements.
+    `lock_timeout` is the lock timeout in milliseconds for row locks of later statements.
     """
     tenants = _tenants(entries)
-    await connection.execute(f"BEGIN; SET LOCAL lock_timeout = {patience}; {_SETTINGS}")
+    await connection.execute(f"BEGIN; SET LOCAL lock_timeout = {lock_timeout}; {_SETTINGS}")
     rows = await connection.fetch(_TRY_LOCK, [_name(tenant) for tenant in tenants])
     return frozenset(tenants[place - 1] for place, is_locked in rows if is_locked)
 
@@ -76,14 +76,14 @@ def _literal(tenant: Tenant) -> str:
     return f"'{_name(tenant)}'"
 
 
-async def load_known(connection: "Connection", entries: Sequence[NewEntry]) -> Known:
+async def load_state(connection: "Connection", entries: Sequence[NewEntry]) -> BatchState:
     """Load the state of the database on which the decisions about a batch depend.
 
     Must be called after `begin_locked` or `begin_available`. Then its time is later than that of every earlier batch of
     the same tenants.
     """
     rows = await connection.fetch(
-        KNOWN,
+        BATCH_STATE,
         [entry.organization_id for entry in entries],
         [entry.environment for entry in entries],
         [entry.agent_id if is_id(entry.agent_id) else None for entry in entries],
@@ -91,28 +91,28 @@ async def load_known(connection: "Connection", entries: Sequence[NewEntry]) -> K
     )
     agents: set[tuple[Tenant, str]] = set()
     used: dict[Tenant, int] = {}
-    held: dict[Tenant, int] = {}
+    log_bytes: dict[Tenant, int] = {}
     answers: dict[tuple[Tenant, str], tuple[bytes, str]] = {}
-    listening: set[Tenant] = set()
-    for place, _, has_agent, listens, month, size, answer, fingerprint in rows:
+    streaming: set[Tenant] = set()
+    for place, _, has_agent, is_streaming, month, size, answer, fingerprint in rows:
         entry = entries[place - 1]
         tenant = tenant_of(entry)
         used[tenant] = month
         if has_agent:
             agents.add((tenant, entry.agent_id))
-        if listens:
-            listening.add(tenant)
+        if is_streaming:
+            streaming.add(tenant)
         if size is not None:
-            held[tenant] = size
+            log_bytes[tenant] = size
         if entry.idempotency_key is not None and answer is not None:
             answers[tenant, entry.idempotency_key] = (answer, fingerprint)
-    return Known(rows[0][1], frozenset(agents), used, held, answers, frozenset(listening))
+    return BatchState(rows[0][1], frozenset(agents), used, log_bytes, answers, frozenset(streaming))
 
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) FROM unnest(ARRAY[{names}]) AS name"
 _TRY_LOCK = """
 SELECT place::int, pg_try_advisory_xact_lock(hashtextextended(name, 0))
-FROM unnest($1::text[]) WITH ORDINALITY AS asked (name, place)
+FROM unnest($1::text[]) WITH ORDINALITY AS wanted (name, place)
 """
 # The settings include `synchronous_commit`, so that COMMIT returns only after the entries are on disk.
 _SETTINGS = f"SELECT {WRITE_SETTINGS}"
@@ -121,36 +121,36 @@ _SETTINGS = f"SELECT {WRITE_SETTINGS}"
 # sequential scans, which the server made while the tables were empty (64 entries took 45 ms with 6,000 stored keys).
 # The time is `statement_timestamp()`, which is later than the acquisition of the locks. Expiry is compared with
 # `clock_timestamp()`, so that the planner does not use the index of expiry times.
-KNOWN = f"""
-SELECT place::int, statement_timestamp(), a.id IS NOT NULL, a.listens, coalesce(u.log_entries, 0), e.log_bytes, k.answer,
-       k.fingerprint
+BATCH_STATE = f"""
+SELECT place::int, statement_timestamp(), a.id IS NOT NULL, a.is_streaming, coalesce(u.log_entries, 0), e.log_bytes,
+       k.answer, k.fingerprint
 FROM unnest($1::text[]::uuid[], $2::text[], $3::text[]::uuid[], $4::text[])
-     WITH ORDINALITY AS asked (organization_id, environment, agent_id, key, place)
+     WITH ORDINALITY AS wanted (organization_id, environment, agent_id, key, place)
 LEFT JOIN LATERAL (
     SELECT id, EXISTS (
         SELECT 1 FROM webhooks w
-        WHERE w.organization_id = asked.organization_id AND w.environment = asked.environment AND {LISTENS}
-    ) AS listens
+        WHERE w.organization_id = wanted.organization_id AND w.environment = wanted.environment AND {STREAMS_ENTRIES}
+    ) AS is_streaming
     FROM agents
-    WHERE id = asked.agent_id AND organization_id = asked.organization_id AND environment = asked.environment
+    WHERE id = wanted.agent_id AND organization_id = wanted.organization_id AND environment = wanted.environment
       AND deleted_at IS NULL
     LIMIT 1
 ) AS a ON true
 LEFT JOIN LATERAL (
     SELECT log_entries FROM monthly_usage
-    WHERE organization_id = asked.organization_id AND environment = asked.environment
+    WHERE organization_id = wanted.organization_id AND environment = wanted.environment
       AND month = to_char(statement_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM')
     LIMIT 1
 ) AS u ON true
 LEFT JOIN LATERAL (
     SELECT log_bytes FROM environments
-    WHERE organization_id = asked.organization_id AND name = asked.environment AND asked.environment = '{TEST}'
+    WHERE organization_id = wanted.organization_id AND name = wanted.environment AND wanted.environment = '{TEST}'
     LIMIT 1
 ) AS e ON true
 LEFT JOIN LATERAL (
     SELECT answer, fingerprint FROM idempotency_keys
-    WHERE organization_id = asked.organization_id AND environment = asked.environment AND surface = 'log'
-      AND key = asked.key AND expires_at > clock_timestamp()
+    WHERE organization_id = wanted.organization_id AND environment = wanted.environment AND surface = 'log'
+      AND key = wanted.key AND expires_at > clock_timestamp()
     LIMIT 1
 ) AS k ON true
 """  # noqa: S608 - our own words
@@ -168,7 +168,7 @@ async def write_batch(connection: "Connection", batch: Batch) -> None:
                 "log.idempotency_mismatch",
                 entry.key_id,
                 entry.address_seen,
-                batch.known.now,
+                batch.state.now,
             )
             for entry in batch.mismatches
         ]
@@ -176,24 +176,26 @@ async def write_batch(connection: "Connection", batch: Batch) -> None:
 
 
 def _columns(batch: Batch) -> Iterable[Sequence[Any]]:
-    now = batch.known.now
+    now = batch.state.now
     rows = [
         (stored.id, stored.created_at, entry.occurred_at, *entry.values()) for entry, stored in batch.entries
     ]
-    yield from _turned(rows, len(_ENTRY))
+    yield from _transposed(rows, len(_ENTRY))
     keys = [
-        (*tenant_of(entry), "log", entry.idempotency_key, entry.fingerprint, answer, now, now + REMEMBERED)
+        (*tenant_of(entry), "log", entry.idempotency_key, entry.fingerprint, answer, now, now + KEY_LIFETIME)
         for entry, answer in batch.answers
     ]
-    yield from _turned(keys, len(_KEY))
+    yield from _transposed(keys, len(_KEY))
     tenants = sorted({tenant_of(entry) for entry, _ in batch.entries})
-    usage = [(*tenant, batch.month, batch.known.used[tenant]) for tenant in tenants]
-    yield from _turned(usage, len(_USAGE))
-    yield from _turned(count_rows(batch.entries), len(_COUNT))
-    yield from _turned([(*tenant, grown) for tenant, grown in sorted(batch.grown.items())], len(_GROWN))
+    usage = [(*tenant, batch.month, batch.state.used[tenant]) for tenant in tenants]
+    yield from _transposed(usage, len(_USAGE))
+    yield from _transposed(count_rows(batch.entries), len(_COUNT))
+    yield from _transposed(
+        [(*tenant, added) for tenant, added in sorted(batch.added_bytes.items())], len(_GROWN)
+    )
 
 
-def _turned(rows: Sequence[Sequence[object]], width: int) -> Iterable[Sequence[object]]:
+def _transposed(rows: Sequence[Sequence[object]], width: int) -> Iterable[Sequence[object]]:
     return zip(*rows, strict=True) if rows else [()] * width
 
 
@@ -264,7 +266,7 @@ async def write_events(connection: "Connection", batch: Batch) -> bool:
     tenants = tenants_with_events(batch)
     if not tenants:
         return False
-    rows = await connection.fetch(_SUBSCRIBERS, agents_in_events(batch, tenants), *_turned(tenants, 2))
+    rows = await connection.fetch(_SUBSCRIBERS, agents_in_events(batch, tenants), *_transposed(tenants, 2))
     names: dict[str, str] = {}
     webhooks: dict[Tenant, list[Subscriber]] = {tenant: [] for tenant in tenants}
     for row_id, text, organization_id, environment in rows:
@@ -274,7 +276,7 @@ async def write_events(connection: "Connection", batch: Batch) -> bool:
             webhooks[organization_id, environment].append((row_id, text))
     events, deliveries = build_events(batch, webhooks, names)
     if events:
-        await connection.execute(_WRITE_EVENTS, *_turned(events, 6), *_turned(deliveries, 6))
+        await connection.execute(_WRITE_EVENTS, *_transposed(events, 6), *_transposed(deliveries, 6))
     return bool(events)
 
 
@@ -284,10 +286,10 @@ _SUBSCRIBERS = """
 SELECT id, name, NULL::uuid, NULL FROM agents WHERE id = ANY($1::text[]::uuid[])
 UNION ALL
 SELECT w.id, w.events, w.organization_id, w.environment
-FROM unnest($2::text[]::uuid[], $3::text[]) AS asked (organization_id, environment)
+FROM unnest($2::text[]::uuid[], $3::text[]) AS wanted (organization_id, environment)
 CROSS JOIN LATERAL (
     SELECT * FROM webhooks
-    WHERE organization_id = asked.organization_id AND environment = asked.environment AND is_active
+    WHERE organization_id = wanted.organization_id AND environment = wanted.environment AND is_active
 ) AS w
 """
 
@@ -330,7 +332,7 @@ class PostgresLogStore:
         await self._connections.open()
         await self._lanes.open()
 
-    def turn(self) -> AbstractAsyncContextManager[object]:
+    def write_access(self) -> AbstractAsyncContextManager[object]:
         """Return a context manager that does nothing, because PostgreSQL allows concurrent writers."""
         return nullcontext()
 
@@ -346,8 +348,8 @@ class PostgresLogStore:
         Raises:
             StorageFault: No entry of the batch was stored.
         """
-        connections, patience = (self._lanes, LANE_WAIT) if wait else (self._connections, SHARED_WAIT)
-        committed = await with_retry(lambda: self._commit(connections, entries, patience))
+        connections, lock_timeout = (self._lanes, LANE_WAIT) if wait else (self._connections, SHARED_WAIT)
+        committed = await with_retry(lambda: self._commit(connections, entries, lock_timeout))
         if committed is None:
             if wait:
                 raise StorageFault("another gateway keeps the organization's lock")
@@ -358,13 +360,13 @@ class PostgresLogStore:
         return outcomes
 
     async def _commit(
-        self, connections: PostgresPool, entries: Sequence[NewEntry], patience: int
+        self, connections: PostgresPool, entries: Sequence[NewEntry], lock_timeout: int
     ) -> "_Committed | None":
         """Commit entries. Return None without writing any if an organization's lock is not free within the timeout."""
         # If an error occurs, the pool closes the connection, which rolls back the transaction.
         async with connections.acquire() as connection:
             try:
-                await begin_locked(connection, entries, patience)
+                await begin_locked(connection, entries, lock_timeout)
             except asyncpg.LockNotAvailableError:
                 await connection.execute("ROLLBACK")
                 return None
@@ -414,7 +416,7 @@ async def _commit_batch(connection: "Connection", entries: Sequence[NewEntry]) -
 
     This takes three round trips, and two more if there are webhook events.
     """
-    batch = Batch(await load_known(connection, entries))
+    batch = Batch(await load_state(connection, entries))
     outcomes = batch.decide(entries)
     await write_batch(connection, batch)
     has_events = await write_events(connection, batch)

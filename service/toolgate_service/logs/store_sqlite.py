@@ -10,10 +10,10 @@ from toolgate_service.core.clock import utcnow, wire
 from toolgate_service.core.ids import new_id
 from toolgate_service.db.models import TEST
 from toolgate_service.db.sqlite import PRAGMAS, SqliteDatabase
-from toolgate_service.logs.batch import REMEMBERED, Batch, Known, month_of, tenant_of
-from toolgate_service.logs.entries import COLUMNS, NewEntry, Outcome, Stored
-from toolgate_service.logs.events import LISTENS, agents_in_events, build_events, tenants_with_events
-from toolgate_service.logs.stats import count_rows
+from toolgate_service.logs.counts import count_rows
+from toolgate_service.logs.events import STREAMS_ENTRIES, agents_in_events, build_events, tenants_with_events
+from toolgate_service.logs.schemas import COLUMNS, NewEntry, Outcome, Stored
+from toolgate_service.logs.writer import KEY_LIFETIME, Batch, BatchState, month_of, tenant_of
 from toolgate_service.webhooks.events import wake_worker
 
 
@@ -60,7 +60,7 @@ class SqliteLogStore:
         """Connect to the database, whose schema must exist."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._connect)
 
-    def turn(self) -> asyncio.Lock:
+    def write_access(self) -> asyncio.Lock:
         """Return the write lock of this process; the caller holds it while it commits."""
         return self._write_lock
 
@@ -100,7 +100,7 @@ class SqliteLogStore:
             raise RuntimeError("the store is not open")
         connection.execute("BEGIN IMMEDIATE")
         try:
-            batch = Batch(_known(connection, entries))
+            batch = Batch(_load_state(connection, entries))
             outcomes = batch.decide(entries)
             _write(connection, batch)
             has_events = write_events(connection, batch)
@@ -113,7 +113,7 @@ class SqliteLogStore:
         return outcomes, has_events
 
 
-def _known(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> Known:
+def _load_state(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> BatchState:
     now = utcnow()
     moment = wire(now)
     agents = {(tenant_of(entry), entry.agent_id) for entry in entries}
@@ -122,7 +122,7 @@ def _known(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> Known
         tenant: connection.execute(_READ_USAGE, (*tenant, month_of(now))).fetchone()
         for tenant in {tenant for tenant, _ in agents}
     }
-    return Known(
+    return BatchState(
         now,
         frozenset(
             (tenant, agent_id)
@@ -131,22 +131,22 @@ def _known(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> Known
         ),
         {tenant: used for tenant, (used, _) in months.items()},
         {
-            tenant: held
+            tenant: size
             for tenant in months
             if tenant[1] == TEST
-            for (held,) in connection.execute(_READ_BYTES, tenant).fetchall()
+            for (size,) in connection.execute(_READ_BYTES, tenant).fetchall()
         },
         {
             (tenant, key): (answer, fingerprint)
             for tenant, key in keys
             for answer, fingerprint in connection.execute(_READ_KEY, (*tenant, key, moment)).fetchall()
         },
-        frozenset(tenant for tenant, (_, listens) in months.items() if listens),
+        frozenset(tenant for tenant, (_, is_streaming) in months.items() if is_streaming),
     )
 
 
 def _write(connection: sqlite3.Connection, batch: Batch) -> None:
-    now, until = wire(batch.known.now), wire(batch.known.now + REMEMBERED)
+    now, until = wire(batch.state.now), wire(batch.state.now + KEY_LIFETIME)
     connection.executemany(_INSERT_ENTRY, _rows(batch.entries))
     connection.executemany(_ADD_COUNTS, count_rows(batch.entries))
     connection.executemany(
@@ -178,9 +178,9 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> None:
         ],
     )
     for tenant in {tenant_of(entry) for entry, _ in batch.entries}:
-        connection.execute(_WRITE_USAGE, (*tenant, batch.month, batch.known.used[tenant]))
-    for tenant, grown in batch.grown.items():
-        connection.execute(_WRITE_BYTES, (grown, *tenant))
+        connection.execute(_WRITE_USAGE, (*tenant, batch.month, batch.state.used[tenant]))
+    for tenant, added in batch.added_bytes.items():
+        connection.execute(_WRITE_BYTES, (added, *tenant))
 
 
 def _rows(entries: Iterable[tuple[NewEntry, Stored]]) -> list[tuple[str | None, ...]]:
@@ -203,7 +203,7 @@ _READ_USAGE = f"""
 SELECT coalesce((
     SELECT log_entries FROM monthly_usage WHERE organization_id = ?1 AND environment = ?2 AND month = ?3
 ), 0), EXISTS (
-    SELECT 1 FROM webhooks w WHERE w.organization_id = ?1 AND w.environment = ?2 AND {LISTENS}
+    SELECT 1 FROM webhooks w WHERE w.organization_id = ?1 AND w.environment = ?2 AND {STREAMS_ENTRIES}
 )
 """  # noqa: S608 - our own words
 

@@ -1,26 +1,159 @@
 """Group commit of log entries: entries that wait at the same time share one transaction and one sync to disk.
 
+A store locks the tenants of a batch and loads a `BatchState`, `Batch` decides about each entry without I/O, and the
+store writes the rows and commits. An invalid entry fails alone: the batch rejects it before the write, so it cannot
+cause a database error that would fail the whole batch.
+
 If another gateway holds the lock of an organization, the organization's entries move to a separate queue, called a
 lane, so that they do not delay the entries of other organizations.
 """
 
 import asyncio
+import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from contextvars import Context
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from toolgate_service.core.concurrency import DeadlineQueue, QueuedItem
 from toolgate_service.core.errors import ApiError
+from toolgate_service.core.plans import UNLIMITED, crosses
 from toolgate_service.db.database import Usage
 from toolgate_service.db.health import OUTAGE
-from toolgate_service.logs.batch import Tenant, tenant_of
-from toolgate_service.logs.entries import NewEntry, Outcome, Replayed, Stored
+from toolgate_service.db.models import PRODUCTION
+from toolgate_service.logs.schemas import NewEntry, Outcome, Refused, Replayed, Stored, entry_answer
 
 if TYPE_CHECKING:
     from toolgate_service.core.metrics import Metrics
+
+#: time for which the response to an idempotency key is stored
+KEY_LIFETIME = timedelta(hours=24)
+
+#: id of an organization and name of one of its environments
+Tenant: TypeAlias = tuple[str, str]
+
+_TICK = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchState:
+    """State of the database that the decisions about a batch depend on.
+
+    Attributes:
+        now: Current time of the database.
+        agents: Existing agents of the batch, as pairs of tenant and agent id.
+        used: Number of entries that each tenant has logged this month.
+        log_bytes: Size of each test environment's log in bytes.
+        answers: Stored response and fingerprint of each idempotency key that was used before, by tenant and key.
+        streaming: Tenants with a webhook that receives an event for every log entry.
+    """
+
+    now: datetime
+    agents: frozenset[tuple[Tenant, str]]
+    used: dict[Tenant, int]
+    log_bytes: dict[Tenant, int]
+    answers: dict[tuple[Tenant, str], tuple[bytes, str]]
+    streaming: frozenset[Tenant] = frozenset()
+
+
+@dataclass(slots=True)
+class Batch:
+    """Decisions about a batch, and the rows to write for them.
+
+    Attributes:
+        entries: Entries to store.
+        answers: Entries with an idempotency key, and the response to store for each.
+        mismatches: Entries that repeat an idempotency key with another body. They are written to the audit log.
+        added_bytes: Number of bytes by which each test environment's log grows.
+        crossings: Entries that reached a warning level or the limit of the plan, each with the number of entries of the
+            month.
+    """
+
+    state: BatchState
+    entries: list[tuple[NewEntry, Stored]] = field(default_factory=list)
+    answers: list[tuple[NewEntry, bytes]] = field(default_factory=list)
+    mismatches: list[NewEntry] = field(default_factory=list)
+    added_bytes: dict[Tenant, int] = field(default_factory=dict)
+    crossings: list[tuple[NewEntry, int]] = field(default_factory=list)
+
+    @property
+    def month(self) -> str:
+        """Calendar month in which the entries are counted, such as ``2026-11``."""
+        return month_of(self.state.now)
+
+    def decide(self, entries: Sequence[NewEntry]) -> list[Outcome]:
+        """Return the outcome of each entry, in order."""
+        moments = self._moments()
+        return [self._add(entry, moments) for entry in entries]
+
+    def _moments(self) -> Iterator[datetime]:
+        # The times differ by a microsecond, so that lists show the entries of a batch in the order of their arrival.
+        moment = self.state.now
+        while True:
+            yield moment
+            moment += _TICK
+
+    def _add(self, entry: NewEntry, moments: Iterator[datetime]) -> Outcome:
+        state, tenant = self.state, tenant_of(entry)
+        if entry.idempotency_key is not None:
+            earlier = state.answers.get((tenant, entry.idempotency_key))
+            if earlier is not None:
+                return (
+                    self._repeat(entry, *earlier)
+                    if _may_see(entry, earlier[0])
+                    else Refused.key_of_other_agent()
+                )
+        if (tenant, entry.agent_id) not in state.agents:
+            return Refused.agent_not_found()
+        used, limit = state.used.get(tenant, 0), entry.max_logs_per_month
+        if entry.environment == PRODUCTION and limit != UNLIMITED and used >= limit:
+            return Refused.plan_limit(used, limit, entry.plan)
+        if entry.max_log_bytes != UNLIMITED:
+            log_bytes = state.log_bytes.get(tenant, 0)
+            if log_bytes + entry.size > entry.max_log_bytes:
+                return Refused.test_log_full(log_bytes, entry.max_log_bytes)
+            state.log_bytes[tenant] = log_bytes + entry.size
+            self.added_bytes[tenant] = self.added_bytes.get(tenant, 0) + entry.size
+        state.used[tenant] = used + 1
+        if entry.environment == PRODUCTION and crosses(used + 1, limit) is not None:
+            self.crossings.append((entry, used + 1))
+        stored = Stored.at(next(moments))
+        answer = entry_answer(entry, stored)
+        self.entries.append((entry, stored))
+        if entry.idempotency_key is not None:
+            state.answers[tenant, entry.idempotency_key] = (answer, entry.fingerprint)
+            self.answers.append((entry, answer))
+        return stored.with_body(answer)
+
+    def _repeat(self, entry: NewEntry, answer: bytes, fingerprint: str) -> Replayed:
+        mismatch = fingerprint != entry.fingerprint
+        if mismatch:
+            self.mismatches.append(entry)
+        return Replayed(answer, mismatch=mismatch)
+
+
+def _may_see(entry: NewEntry, answer: bytes) -> bool:
+    # All API keys of a tenant share one set of idempotency keys. However, an API key of a single agent must not see
+    # entries of other agents.
+    if entry.acts_as is None:
+        return True
+    earlier: dict[str, object] = json.loads(answer)
+    return earlier["agent_id"] == entry.acts_as
+
+
+def tenant_of(entry: NewEntry) -> Tenant:
+    """Return the organization's id and the environment's name of an entry."""
+    return (entry.organization_id, entry.environment)
+
+
+def month_of(moment: datetime) -> str:
+    """Return the calendar month of a time in UTC, such as ``2026-11``."""
+    return f"{moment:%Y-%m}"
+
 
 MAX_BATCH = 256
 #: Maximum number of bytes of contexts in one batch, except for a single larger entry. A network of 100 Mbit/s transfers
@@ -42,7 +175,7 @@ class LogStore(Protocol):
     async def open(self) -> None:
         """Connect to the database, whose schema must exist."""
 
-    def turn(self) -> AbstractAsyncContextManager[object]:
+    def write_access(self) -> AbstractAsyncContextManager[object]:
         """Return a context manager that waits until this process may write."""
 
     async def commit(self, entries: Sequence[NewEntry], *, wait: bool = False) -> Sequence[Outcome | None]:
@@ -124,20 +257,20 @@ class LogWriter:
 
     async def _drain(self) -> None:
         while self._waiting:
-            async with self._store.turn():
+            async with self._store.write_access():
                 # The batch is taken after the wait for the lock, so that it includes entries that arrived during it.
                 batch = self._waiting.take(self._max_batch, MAX_BATCH_WEIGHT)
                 if not batch:
                     # All waiting entries have passed their deadline.
                     return
-                aside = await self._write(batch, wait=False)
-            if aside:
-                self._open_lanes(aside)
+                locked = await self._write(batch, wait=False)
+            if locked:
+                self._open_lanes(locked)
 
-    def _open_lanes(self, aside: Sequence[_Entry]) -> None:
+    def _open_lanes(self, locked: Sequence[_Entry]) -> None:
         """Create a lane for each tenant of these entries, and move all its waiting entries into the lane."""
         by_tenant = defaultdict[Tenant, list[_Entry]](list)
-        for one in aside:
+        for one in locked:
             by_tenant[tenant_of(one.item)].append(one)
         for one in self._waiting.extract(lambda entry: tenant_of(entry) in by_tenant):
             by_tenant[tenant_of(one.item)].append(one)
@@ -175,13 +308,13 @@ class LogWriter:
             return ()
         if self._metrics is not None:
             _count(self._metrics, outcomes, perf_counter() - began)
-        aside = []
+        locked = []
         for one, outcome in zip(batch, outcomes, strict=True):
             if outcome is None:
-                aside.append(one)
+                locked.append(one)
             elif not one.future.done():
                 one.future.set_result(outcome)
-        return aside
+        return locked
 
 
 def _count(metrics: "Metrics", outcomes: Sequence[Outcome | None], seconds: float) -> None:

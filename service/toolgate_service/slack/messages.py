@@ -212,7 +212,7 @@ MAX_SECTION = 2900
 #: maximum number of characters of a context in a message; Slack allows more, but sends the message back with each
 #: button press, with up to 16 bytes per character
 MAX_CONTEXT = 10_000
-_MOST_NAMES = 10
+_MAX_NAMES = 10
 
 _FENCE = "```"
 _TITLES = {
@@ -297,8 +297,8 @@ def _fact_lines(approval: Mapping[str, Any]) -> Iterator[str]:
     if approval.get("replaced_by"):
         yield from labelled("goes on as", in_code(approval["replaced_by"]))
     if hidden := list(hidden_names(approval.get("context"))):
-        more = f" and {len(hidden) - _MOST_NAMES} more" if len(hidden) > _MOST_NAMES else ""
-        names = ", ".join(in_code(name[:100]) for name in hidden[:_MOST_NAMES])
+        more = f" and {len(hidden) - _MAX_NAMES} more" if len(hidden) > _MAX_NAMES else ""
+        names = ", ".join(in_code(name[:100]) for name in hidden[:_MAX_NAMES])
         yield from labelled("hidden", names + more)
 
 

@@ -328,16 +328,16 @@ async def _record_success(
 async def _record_failure(
     session: AsyncSession, webhook: Webhook, attempt: Attempt, result: SendResult
 ) -> None:
-    moment, again = now(session), None
+    moment, next_at = now(session), None
     if attempt.kind != TEST_EVENT:
-        again = next_attempt(moment, attempt.attempts + 1, attempt.event_created_at, result.retry_after)
+        next_at = next_attempt(moment, attempt.attempts + 1, attempt.event_created_at, result.retry_after)
     await session.exec(
         update(Delivery)
         # If the delivery was ended, or delivered by another gateway, during this attempt, its status does not change.
         .where(col(Delivery.id) == attempt.delivery_id, col(Delivery.status) == PENDING)
         .values(
-            status=PENDING if again else FAILED,
-            next_attempt_at=again,
+            status=PENDING if next_at else FAILED,
+            next_attempt_at=next_at,
             **_attempt_values(moment, attempt, result),
         )
     )
@@ -347,7 +347,7 @@ async def _record_failure(
         await _disable(session, webhook, GONE)
     # If only one attempt was made, the webhook stays enabled: a user requested that retry of an old event, or the
     # gateway was stopped for days.
-    elif again is None and attempt.attempts > 0 and _has_no_success_since(webhook, attempt):
+    elif next_at is None and attempt.attempts > 0 and _has_no_success_since(webhook, attempt):
         await _disable(session, webhook, UNREACHABLE)
 
 

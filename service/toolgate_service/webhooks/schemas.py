@@ -18,12 +18,12 @@ def _require_known_types(value: object) -> object:
         return value
     unknown = [one for one in value if one not in EVENT_TYPES]
     if unknown:
-        shown = ", ".join(map(_shown, unknown[:5]))
+        shown = ", ".join(map(_describe, unknown[:5]))
         raise ValueError(f"no such kind of event: {shown}; choose of {', '.join(EVENT_TYPES)}")
     return value
 
 
-def _shown(value: object) -> str:
+def _describe(value: object) -> str:
     # Objects and lists are not shown, because `repr` of a deeply nested value may exceed the recursion limit.
     match value:
         case dict():

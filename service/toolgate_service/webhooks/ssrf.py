@@ -174,7 +174,7 @@ class SystemResolver:
             else:
                 future.set_result(found)
 
-        def look_up() -> None:
+        def resolve() -> None:
             try:
                 rows = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
                 found = list(dict.fromkeys(str(row[4][0]) for row in rows))
@@ -187,7 +187,7 @@ class SystemResolver:
                 return
 
         self._running += 1
-        threading.Thread(target=look_up, daemon=True, name="webhook-lookup").start()
+        threading.Thread(target=resolve, daemon=True, name="webhook-lookup").start()
         return await future
 
 

@@ -17,8 +17,8 @@ from toolgate_service.console.overview import (
     moment_of,
     round_up,
 )
+from toolgate_service.logs.counts import Counts, minute_of
 from toolgate_service.logs.models import DAY
-from toolgate_service.logs.stats import Counts, minute_of
 
 MOMENTS = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - bounds have no zone
 NUMBERS = st.integers(0, 10**9)

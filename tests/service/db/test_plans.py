@@ -22,8 +22,7 @@ ONE_ROW = {"alembic_version", "heartbeats"}
 WHOLE = {
     ("cli/context.py", "organizations"): "an operator's command: an organization by whatever name",
     ("console/auth_pages.py", "users"): "whichever row comes first",
-    ("logs/rollup.py", "organizations"): "once a round, one look into an index for each",
-    ("logs/rollup.py", "environments"): "once a round, one look into an index for each",
+    ("logs/counts.py", "environments"): "once a round, one look into an index for each",
     (
         "logs/partitions.py",
         "log_entries",
@@ -40,7 +39,7 @@ WHOLE = {
         "rate_windows",
     ): "a row for whoever asked within the hour; an index would cost every request",
     ("jobs/batches.py", "webhooks"): "an index that holds only what is deleted",
-    ("logs/retention.py", "organizations"): "once a round, one look into an index for each",
+    ("logs/repository.py", "organizations"): "once a round, one look into an index for each",
     ("webhooks/delivery_queue.py", "deliveries"): "the first row of an index that holds only what waits",
 }
 #: files and functions whose statements look in all organizations, along an index of their own
@@ -54,7 +53,7 @@ AT_LARGE = {
     "db/postgres.py": "sessions of the server, none of its rows",
     "jobs/batches.py": "what is kept no longer",
     "approvals/jobs.py": "what runs out",
-    "logs/retention.py": "all organizations, so many at once",
+    "logs/repository.py tenants_with_old_rows": "all organizations, so many at once",
     "webhooks/delivery_queue.py": "what is due",
 }
 #: the lists that grow without end are read in order
@@ -102,7 +101,7 @@ UNHEARD = {
     "logs/partitions.py _attach_default",
     "slack/service.py _load_caller",
     "slack/repository.py count_wrong_code",
-    "logs/retention.py _prune_tenant",
+    "logs/service.py _prune_entries_of",
     "webhooks/delivery_queue.py _record_success",
 }
 #: about a database as a whole: an operator's, and what a start says of another version's schema

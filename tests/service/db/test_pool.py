@@ -16,7 +16,7 @@ from toolgate_service.auth_store.postgres import AUTHENTICATE_MANY, AUTHENTICATE
 from toolgate_service.core.errors import StorageFault
 from toolgate_service.db.postgres import PostgresDatabase
 from toolgate_service.db.postgres_connection import Connector, PostgresPool
-from toolgate_service.logs.store_postgres import KNOWN
+from toolgate_service.logs.store_postgres import BATCH_STATE
 
 pytestmark = pytest.mark.postgresql_only("an SQLite gateway reads its own file")
 
@@ -58,7 +58,7 @@ async def pid_of(connections: PostgresPool) -> int:
 
 @pytest.mark.parametrize(
     "statement",
-    [AUTHENTICATE_ONE, AUTHENTICATE_MANY, CONTEXT, KNOWN],
+    [AUTHENTICATE_ONE, AUTHENTICATE_MANY, CONTEXT, BATCH_STATE],
     ids=["one", "many", "context", "entries"],
 )
 async def test_a_plan_made_for_empty_tables_enters_by_whole_keys(two: PostgresPool, statement: str) -> None:

@@ -15,9 +15,9 @@ from toolgate_service.core.errors import StorageFault
 from toolgate_service.core.plans import BUILT_IN
 from toolgate_service.db.database import Database, now, open_database
 from toolgate_service.jobs.batches import delete_where
-from toolgate_service.logs.entries import entry_bytes
 from toolgate_service.logs.models import IdempotencyKey, LogEntry
-from toolgate_service.logs.retention import prune_test_entries
+from toolgate_service.logs.schemas import entry_bytes
+from toolgate_service.logs.service import prune_test_entries
 from toolgate_service.maintenance import prune
 
 TEST = {"environment": "test"}

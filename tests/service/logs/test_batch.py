@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 from support.entries import new_entry
 
 from toolgate_service.core.plans import UNLIMITED
-from toolgate_service.logs.batch import Batch, Known, Tenant
-from toolgate_service.logs.entries import Refused, Replayed, Stored
+from toolgate_service.logs.schemas import Refused, Replayed, Stored
+from toolgate_service.logs.writer import Batch, BatchState, Tenant
 
 NOW = datetime(2026, 11, 30, 23, 59, 59, 999_999, tzinfo=UTC)
 ACME: Tenant = ("acme", "production")
@@ -18,7 +18,9 @@ ENTRY = new_entry()
 def batch(used: int = 0, **answers: tuple[bytes, str]) -> Batch:
     """A batch about which the database says so much."""
     known = {(ACME, key): answer for key, answer in answers.items()}
-    return Batch(Known(NOW, frozenset({(ACME, "bot"), (("acme", "test"), "bot")}), {ACME: used}, {}, known))
+    return Batch(
+        BatchState(NOW, frozenset({(ACME, "bot"), (("acme", "test"), "bot")}), {ACME: used}, {}, known)
+    )
 
 
 def kinds(outcomes: list[Stored | Replayed | Refused]) -> list[object]:
@@ -29,7 +31,7 @@ def test_the_month_fills_within_a_batch() -> None:
     """Of five entries, two fit into what is left of the month; exactly those are written and counted."""
     full = batch(used=1)
     assert kinds(full.decide([ENTRY] * 5)) == [Stored, Stored, 403, 403, 403]
-    assert (len(full.entries), full.known.used[ACME], full.month) == (2, 3, "2026-11")
+    assert (len(full.entries), full.state.used[ACME], full.month) == (2, 3, "2026-11")
 
 
 def test_an_unknown_agent_fails_alone() -> None:
@@ -96,5 +98,5 @@ def test_a_capped_log_takes_what_fits() -> None:
     fat = replace(ENTRY, max_log_bytes=2_000, context='{"x":"' + "x" * 600 + '"}')
     thin = replace(ENTRY, max_log_bytes=2_000)
     assert kinds(capped.decide([fat, fat, thin, thin])) == [Stored, 403, Stored, 403]
-    assert capped.grown == {ACME: fat.size + thin.size}
-    assert capped.known.held == capped.grown
+    assert capped.added_bytes == {ACME: fat.size + thin.size}
+    assert capped.state.log_bytes == capped.added_bytes

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.entries import new_entry
 
-from toolgate_service.logs.entries import Stored
+from toolgate_service.logs.counts import count_rows, minute_of
 from toolgate_service.logs.models import ACTION, AGENT, ALL, HOUR, MINUTE, STATUSES
-from toolgate_service.logs.stats import count_rows, minute_of
+from toolgate_service.logs.schemas import Stored
 
 MIDNIGHT = datetime(2026, 12, 1, tzinfo=UTC)
 

@@ -9,9 +9,9 @@ from support.entries import new_entry
 
 from toolgate_service.core import strict_json
 from toolgate_service.core.plans import UNLIMITED, crosses
-from toolgate_service.logs.batch import Batch, Known, Tenant
-from toolgate_service.logs.entries import NewEntry
 from toolgate_service.logs.events import Events, agents_in_events, build_events, tenants_with_events
+from toolgate_service.logs.schemas import NewEntry
+from toolgate_service.logs.writer import Batch, BatchState, Tenant
 
 NOW = datetime(2026, 11, 30, tzinfo=UTC)
 ACME: Tenant = ("acme", "production")
@@ -21,23 +21,23 @@ ENTRY = new_entry(
     max_logs_per_month=10,
     context='{"n":1.50000000000000000001}',
     address_seen="192.0.2.1",
-    tells=True,
+    has_webhooks=True,
 )
 ALL = '["log.created","usage.warning"]'
 
 
-def decided(*entries: NewEntry, used: int = 0, listening: tuple[Tenant, ...] = (ACME,)) -> Batch:
+def decided(*entries: NewEntry, used: int = 0, streaming: tuple[Tenant, ...] = (ACME,)) -> Batch:
     """A batch of entries, in the order in which they came."""
     agents = frozenset({(ACME, "bot"), (RIVAL, "bot")})
-    batch = Batch(Known(NOW, agents, {ACME: used}, {}, {}, frozenset(listening)))
+    batch = Batch(BatchState(NOW, agents, {ACME: used}, {}, {}, frozenset(streaming)))
     batch.decide(entries)
     return batch
 
 
 def test_where_nobody_listens_nothing_is_newsworthy() -> None:
     """No further question is asked of the database."""
-    assert tenants_with_events(decided(ENTRY, listening=())) == []
-    assert tenants_with_events(decided(replace(ENTRY, tells=False))) == []
+    assert tenants_with_events(decided(ENTRY, streaming=())) == []
+    assert tenants_with_events(decided(replace(ENTRY, has_webhooks=False))) == []
     assert tenants_with_events(decided(replace(ENTRY, agent_id="nobody"))) == []
 
 
@@ -73,7 +73,7 @@ def test_each_threshold_is_told_once_however_the_entries_are_batched(
     count = used
     for size in [split] * (many // split) + [many % split]:
         batch = decided(*[ENTRY] * size, used=count)
-        count = batch.known.used[ACME]
+        count = batch.state.used[ACME]
         told.append(build_events(batch, {ACME: [("w", None)]}, {"bot": "Bot"}))
     warnings = [event for news in told for event in news.events]
     reached = [threshold for threshold in (8, 10) if used < threshold <= count]

@@ -15,9 +15,9 @@ from toolgate_service.core.errors import ApiError, FieldErrors
 from toolgate_service.db.database import Database
 from toolgate_service.db.pagination import Position
 from toolgate_service.logs import repository
-from toolgate_service.logs import search as text_search
+from toolgate_service.logs import service as text_search
 from toolgate_service.logs.repository import Filters, LogPage, get_entry, list_around, list_page
-from toolgate_service.logs.search import TextMatcher, search
+from toolgate_service.logs.service import TextMatcher, search
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 COUNT = 60

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolgate_service.core.strict_json import canonical, dumps
-from toolgate_service.logs.search import TextMatcher
+from toolgate_service.logs.service import TextMatcher
 
 #: what is written down otherwise than it reads, what folds, what composes, and what means something elsewhere
 ODD = 'aAeE1nt0"\\/\n\t\x1b%_*.,:{}[]éÉ\u0301\u0338ßẞ\u017fK\u0130\u0131ςΣ\u202e😀'

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate_service.logs.export import json_cell, text_cell
+from toolgate_service.logs.schemas import json_cell, text_cell
 
 FORMULA = re.compile(r"[\s\"\x00-\x1f\u200b\u200e\ufeff]*[=+\-@\uff1d\uff0b\uff0d\uff20]")
 PIECES = st.text(alphabet=list("=+-@\uff1d\uff0b\uff0d\uff20;,|\t\r\n \"'a\\\ufeff\u200b\u2028"), max_size=12)

@@ -10,8 +10,7 @@ from support.gateway import LiveGateway, Owner
 from support.tables import execute
 
 from toolgate_service.db.database import open_database
-from toolgate_service.logs.models import ACTION, AGENT, DAY, HOUR
-from toolgate_service.logs.stats import (
+from toolgate_service.logs.counts import (
     SAMPLED_DAYS,
     TOP_COUNT,
     Counts,
@@ -20,6 +19,7 @@ from toolgate_service.logs.stats import (
     minute_of,
     top_n,
 )
+from toolgate_service.logs.models import ACTION, AGENT, DAY, HOUR
 
 DAYS = 2 * SAMPLED_DAYS + 5
 

@@ -14,8 +14,8 @@ from support.upkeep import ago_text
 
 from toolgate_service.core.plans import BUILT_IN
 from toolgate_service.logs import partitions
-from toolgate_service.logs.entries import entry_bytes
-from toolgate_service.logs.retention import TEST_DAYS, kept_days
+from toolgate_service.logs.schemas import entry_bytes
+from toolgate_service.logs.service import TEST_DAYS, retention_days
 from toolgate_service.maintenance import prune
 
 pytestmark = pytest.mark.postgresql_only("SQLite keeps the log in one table")
@@ -107,7 +107,7 @@ def test_whoever_came_to_keep_more_meanwhile_keeps_it(months: str) -> None:
                 connection,
                 over,
                 datetime.now(UTC),
-                lambda plan, since, before: kept_days(BUILT_IN, plan, since, before, datetime.now(UTC)),
+                lambda plan, since, before: retention_days(BUILT_IN, plan, since, before, datetime.now(UTC)),
                 TEST_DAYS,
             )
 

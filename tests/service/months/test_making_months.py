@@ -18,7 +18,7 @@ from toolgate_service.core.errors import StorageFault
 from toolgate_service.db.postgres import PostgresDatabase
 from toolgate_service.logs import partitions
 from toolgate_service.logs.partitions import Partition, exclusive_access, make_months, missing_periods
-from toolgate_service.logs.retention import make_months as make_in_upkeep
+from toolgate_service.logs.service import make_months as make_in_upkeep
 
 pytestmark = pytest.mark.postgresql_only("SQLite keeps the log in one table")
 

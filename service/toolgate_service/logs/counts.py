@@ -1,18 +1,25 @@
-"""Counts of log entries by time, agent, action and outcome: which rows an entry increments, and queries."""
+"""Counts of log entries by time, agent, action and outcome.
 
-from collections import Counter
+Each entry increments three counts. Maintenance rolls up the counts of an environment from minutes into hours, and those
+of agents and actions from hours into days. At any time, each entry is counted in exactly one row per subject
+(environment, agent, action), so sums over `log_counts` and `day_counts` together are correct.
+"""
+
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from sqlalchemy import bindparam, text, union_all
+from sqlalchemy import Insert, bindparam, delete, text, union_all
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.sql.elements import TextClause
 from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.db.models import Id
-from toolgate_service.logs.entries import NewEntry, Stored
+from toolgate_service.db.database import Database, now
+from toolgate_service.db.models import Id, Table
+from toolgate_service.jobs.batches import in_batches
 from toolgate_service.logs.models import (
     ACTION,
     AGENT,
@@ -25,6 +32,8 @@ from toolgate_service.logs.models import (
     DayCount,
     LogCount,
 )
+from toolgate_service.logs.schemas import NewEntry, Stored
+from toolgate_service.organizations.models import Environment
 
 #: columns of the primary key of the table `log_counts`
 KEY = ("organization_id", "environment", "subject", "span", "starts", "name")
@@ -285,3 +294,132 @@ async def _count_names(
     rows = (hours if hours_only else union_all(hours, days)).subquery()
     query = select(rows.c.name, *(func.sum(rows.c[name]) for name in Counts._fields)).group_by(rows.c.name)
     return [TopEntry(name, Counts(*map(int, counts))) for name, *counts in (await session.exec(query)).all()]
+
+
+#: subject and span (in minutes) of the rows that are rolled up
+_FINE = ((ALL, MINUTE), (AGENT, HOUR), (ACTION, HOUR))
+
+_COUNTS = tuple(COUNTED.values())
+_DELETE = delete(LogCount).where(
+    *(col(getattr(LogCount, column)) == bindparam(f"its_{column}") for column in KEY)
+)
+
+
+async def roll_up(database: Database, batch: int) -> int:
+    """Roll up all counts from before the previous hour, and return the number of rows that were rolled up.
+
+    Each transaction rolls up at most `batch` rows.
+    """
+    total = 0
+    for subject, span in _FINE:
+        for organization_id, environment in await _environments_with_old(database, subject, span):
+
+            async def work(
+                session: AsyncSession,
+                of: tuple[str, str, str, int] = (organization_id, environment, subject, span),
+            ) -> int:
+                return await _roll_up_batch(session, batch, *of)
+
+            total += await in_batches(database, batch, work)
+    return total
+
+
+async def count_request(
+    session: AsyncSession, environment: tuple[str, str], agent_id: str, action: str, created_at: datetime
+) -> None:
+    """Increment the counts of approval requests, in the transaction that creates a request.
+
+    `environment` consists of the organization's id and the environment's name.
+    """
+    connection = await session.connection()
+    rows = request_count_rows(environment, agent_id, action, created_at)
+    await connection.execute(_upsert(LogCount, connection.dialect.name), rows)
+
+
+def _roll_up_before(minute: int) -> int:
+    """Return the first minute of the previous hour; only counts from before this minute are rolled up.
+
+    `minute` is the current time in minutes since the epoch.
+    """
+    return minute - minute % HOUR - HOUR
+
+
+async def _environments_with_old(database: Database, subject: str, span: int) -> Sequence[tuple[str, str]]:
+    oldest = (
+        select(LogCount.starts)
+        .where(
+            LogCount.organization_id == Environment.organization_id,
+            LogCount.environment == Environment.name,
+            LogCount.subject == subject,
+            LogCount.span == span,
+        )
+        .order_by(col(LogCount.starts))
+        .limit(1)
+        .correlate(Environment)
+    )
+    async with database.reading() as session:
+        query = select(Environment.organization_id, Environment.name).where(
+            oldest.scalar_subquery() < _roll_up_before(minute_of(now(session)))
+        )
+        return (await session.exec(query)).all()
+
+
+async def _roll_up_batch(
+    session: AsyncSession, batch: int, organization_id: str, environment: str, subject: str, span: int
+) -> int:
+    chosen = (
+        select(LogCount)
+        .where(
+            LogCount.organization_id == organization_id,
+            LogCount.environment == environment,
+            LogCount.subject == subject,
+            LogCount.span == span,
+            LogCount.starts < _roll_up_before(minute_of(now(session))),
+        )
+        .order_by(col(LogCount.starts), col(LogCount.name))
+        .limit(batch)
+        # Rows are locked, and rows locked by another gateway are skipped: if two gateways rolled up the same row, it
+        # would count twice.
+        .with_for_update(skip_locked=True)
+    )
+    rows = (await session.exec(chosen)).all()
+    if rows:
+        connection = await session.connection()
+        await connection.execute(
+            _DELETE, [{f"its_{column}": getattr(row, column) for column in KEY} for row in rows]
+        )
+        table = LogCount if subject == ALL else DayCount
+        await connection.execute(_upsert(table, connection.dialect.name), _sums(rows))
+    return len(rows)
+
+
+def _upsert(table: type[LogCount | DayCount], dialect: str) -> Insert:
+    """Return an insert statement that adds the counts to those of the existing row, if there is one."""
+    declared = Table.metadata.tables[str(table.__tablename__)]
+    insert = sqlite.insert(declared) if dialect == "sqlite" else postgresql.insert(declared)
+    key = declared.primary_key.columns.keys()
+    sums = {
+        column.name: column + insert.excluded[column.name]
+        for column in declared.columns
+        if column.name not in key
+    }
+    return insert.on_conflict_do_update(index_elements=key, set_=sums)
+
+
+def _sums(rows: Sequence[LogCount]) -> list[dict[str, object]]:
+    """Sum the counts of `rows` by hour or day, and return the sums as rows to insert, sorted by key."""
+    sums: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0] * len(_COUNTS))
+    first = rows[0]
+    width = HOUR if first.subject == ALL else DAY
+    for row in rows:
+        total = sums[row.starts // width, row.name]
+        for position, column in enumerate(_COUNTS):
+            total[position] += getattr(row, column)
+    tenant: dict[str, object] = {"organization_id": first.organization_id, "environment": first.environment}
+    return [
+        tenant
+        | {"subject": first.subject, "name": name}
+        | dict(zip(_COUNTS, counts, strict=True))
+        | ({"span": HOUR, "starts": at * HOUR} if width == HOUR else {"day": at, "total": sum(counts)})
+        for (at, name), counts in sorted(sums.items())
+    ]
