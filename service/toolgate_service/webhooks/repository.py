@@ -4,7 +4,7 @@ import base64
 import os
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import ColumnElement, exists
 from sqlmodel import col, delete, func, select, update
@@ -104,23 +104,6 @@ MAX_FORMER = 4
 def new_secret() -> str:
     """Return a new random signing secret."""
     return PREFIX + base64.b64encode(os.urandom(SECRET_BYTES)).decode()
-
-
-def signed_headers(event_id: str, moment: datetime, body: str, secrets: Sequence[str]) -> dict[str, str]:
-    """Return the headers of one delivery attempt as defined by Standard Webhooks, with one signature per secret.
-
-    After a rotation, `secrets` also contains the former secret, so that receivers have time to install the new one.
-    """
-    # The library is imported here, because it imports an HTTP client, which takes a tenth of the gateway's start time.
-    from standardwebhooks import Webhook as Signer
-
-    whole = moment.astimezone(UTC).replace(microsecond=0)
-    signatures = [Signer(secret).sign(event_id, whole, body) for secret in secrets]
-    return {
-        "webhook-id": event_id,
-        "webhook-timestamp": str(int(whole.timestamp())),
-        "webhook-signature": " ".join(signatures),
-    }
 
 
 def add_secret(session: AsyncSession, vault: Vault, webhook: Webhook) -> str:

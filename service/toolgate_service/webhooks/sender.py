@@ -1,9 +1,12 @@
-"""HTTP client for webhooks. It sends a request once, with a deadline, and without redirects and proxies."""
+"""HTTP client for webhooks, and signatures of deliveries.
+
+The client sends a request once, with a deadline, and without redirects and proxies.
+"""
 
 import asyncio
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -68,6 +71,23 @@ class SendResult:
         if self.delivered:
             return "delivered"
         return "unreachable" if self.code is None else "refused"
+
+
+def signed_headers(event_id: str, moment: datetime, body: str, secrets: Sequence[str]) -> dict[str, str]:
+    """Return the headers of one delivery attempt as defined by Standard Webhooks, with one signature per secret.
+
+    After a rotation, `secrets` also contains the former secret, so that receivers have time to install the new one.
+    """
+    # The library is imported here, because it imports an HTTP client, which takes a tenth of the gateway's start time.
+    from standardwebhooks import Webhook as Signer
+
+    whole = moment.astimezone(UTC).replace(microsecond=0)
+    signatures = [Signer(secret).sign(event_id, whole, body) for secret in secrets]
+    return {
+        "webhook-id": event_id,
+        "webhook-timestamp": str(int(whole.timestamp())),
+        "webhook-signature": " ".join(signatures),
+    }
 
 
 class Sender:

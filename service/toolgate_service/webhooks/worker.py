@@ -24,8 +24,7 @@ from toolgate_service.webhooks.delivery_queue import (
     record_results,
     release_deliveries,
 )
-from toolgate_service.webhooks.repository import signed_headers
-from toolgate_service.webhooks.sender import Sender, SendResult
+from toolgate_service.webhooks.sender import Sender, SendResult, signed_headers
 
 logger = logging.getLogger("toolgate.gateway")
 
