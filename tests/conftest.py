@@ -15,11 +15,9 @@ from support.frameworks import results
 from support.gateway import LiveGateway, Owner
 from support.once import certificates_read_once, compiled_once
 
-# No test judges by the time it took: generating the first example loads tables, which a busy machine does slowly.
-settings.register_profile(
-    "toolgate", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("toolgate")
+# Without a deadline: generating the first example loads tables, which takes long on a busy machine.
+settings.register_profile("full", deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("reduced", settings.get_profile("full"), max_examples=25)
 
 __all__ = [
     "certificates_read_once",
@@ -41,6 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # What a script starts in the background hands on to all commands here that they are not to hear a Ctrl-C.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    settings.load_profile("reduced" if "not slow" in config.option.markexpr else "full")
     results.begin(config)
 
 

@@ -92,6 +92,7 @@ def test_the_demo_does_real_work_and_leaves_the_facts_behind(kept):
     }
 
 
+@pytest.mark.slow
 def test_setting_up_shows_progress(told):
     """Each step is a line of its own before the players are introduced, to a pipe as well."""
     setting_up, _, playing = told.partition("gateway      http://")
@@ -117,6 +118,7 @@ def test_without_its_extra_the_demo_starts_nothing(tmp_path):
     assert "starting a gateway" not in run.stdout
 
 
+@pytest.mark.slow
 def test_amounts_are_shown_against_the_maximum(told):
     """Each decision about a refund names the amount and the permission's maximum; other calls what they are about."""
     lines = re.findall(r"^  (allowed|blocked|held) +(\S+) +(.*)$", told, re.MULTILINE)
@@ -129,6 +131,7 @@ def test_amounts_are_shown_against_the_maximum(told):
     ]
 
 
+@pytest.mark.slow
 def test_the_commands_to_try_next_can_be_started(told):
     """Each line under "Try next" is a command of this installation, with options that it has."""
     _, _, after = told.partition("Try next")

@@ -18,12 +18,9 @@ def pasted(terminal: Terminal, words: str) -> str:
     return line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("verb", "says"),
-    [
-        ("approve", "Deleted customers-2019.csv."),
-        pytest.param("deny", "Not needed.", marks=pytest.mark.slow),
-    ],
+    ("verb", "says"), [("approve", "Deleted customers-2019.csv."), ("deny", "Not needed.")]
 )
 def test_a_person_decides_in_a_second_terminal(tmp_path: Path, verb: str, says: str) -> None:
     """The commands are pasted as they stand, the password typed; the first terminal goes on either way, and ends well."""

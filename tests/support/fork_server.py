@@ -124,8 +124,11 @@ def _take(*streams: int) -> None:
 
 
 def _become(asked: dict[str, Any]) -> None:
-    # A session of its own: without a terminal nobody is asked for a password there.
+    # In a session without a terminal, commands do not ask for a password.
     os.setsid()
+    if os.isatty(0):
+        # The first terminal that the leader of a session opens becomes its controlling terminal.
+        os.close(os.open(os.ttyname(0), os.O_RDWR))
     os.chdir(asked["folder"])
     if asked["umask"] >= 0:
         os.umask(asked["umask"])

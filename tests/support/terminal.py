@@ -1,4 +1,4 @@
-"""A command at a real terminal: a pseudo-terminal of its own, typed into as a person does."""
+"""Commands at a pseudo-terminal."""
 
 import errno
 import os
@@ -12,37 +12,35 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from support.forking import FORK_SERVER, Forked
 from support.waiting import until
 
 
 class Terminal:
-    """A command whose terminal we are, in a `with` block; at its end it is killed if it has not ended.
+    """Command at a pseudo-terminal, in a `with` block; the command is killed if it has not ended by then.
 
     Attributes:
-        shown: what the terminal has shown so far.
+        shown: Output since the last `wait_for`.
+        process: The command: a fork of the fork server, or a new process if `program` is given.
     """
+
+    process: Forked | subprocess.Popen[bytes]
 
     def __init__(
         self,
         *arguments: str,
         env: Mapping[str, str],
         columns: int = 100,
-        program: Sequence[str] = (sys.executable, "-m", "toolgate"),
+        program: Sequence[str] | None = None,
     ) -> None:
         ours, theirs = pty.openpty()
         self._ours = ours
         self.shown = ""
-        # A session of its own, whose controlling terminal the first terminal that it opens becomes.
-        script = "import os, sys; os.close(os.open(os.ttyname(0), os.O_RDWR)); os.execvp(sys.argv[1], sys.argv[1:])"
-        command = [sys.executable, "-c", script, *program, *arguments]
-        self.process = subprocess.Popen(
-            command,
-            env={**env, "COLUMNS": str(columns), "TERM": "xterm-256color"},
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            start_new_session=True,
-        )
+        env = {**env, "COLUMNS": str(columns), "TERM": "xterm-256color"}
+        if program is None:
+            self.process = FORK_SERVER.speak(*arguments, env=env, streams=(theirs, theirs, theirs))
+        else:
+            self.process = _start([*program, *arguments], env, theirs)
         os.close(theirs)
 
     def wait_for(self, text: str, *, seconds: float = 60) -> str:
@@ -101,3 +99,16 @@ class Terminal:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(timeout=30)
         os.close(self._ours)
+
+
+def _start(command: Sequence[str], env: Mapping[str, str], terminal: int) -> subprocess.Popen[bytes]:
+    # The first terminal that the leader of a new session opens becomes its controlling terminal.
+    script = "import os, sys; os.close(os.open(os.ttyname(0), os.O_RDWR)); os.execvp(sys.argv[1], sys.argv[1:])"
+    return subprocess.Popen(
+        [sys.executable, "-c", script, *command],
+        env=env,
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        start_new_session=True,
+    )
