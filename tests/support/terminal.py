@@ -103,7 +103,9 @@ class Terminal:
 
 def _start(command: Sequence[str], env: Mapping[str, str], terminal: int) -> subprocess.Popen[bytes]:
     # The first terminal that the leader of a new session opens becomes its controlling terminal.
-    script = "import os, sys; os.close(os.open(os.ttyname(0), os.O_RDWR)); os.execvp(sys.argv[1], sys.argv[1:])"
+    script = (
+        "import os, sys; os.close(os.open(os.ttyname(0), os.O_RDWR)); os.execvp(sys.argv[1], sys.argv[1:])"
+    )
     return subprocess.Popen(
         [sys.executable, "-c", script, *command],
         env=env,

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
+from support.browser import chromium
 from support.console import Reader
 from support.gateway import LiveGateway, Owner
 from support.team import Colleague
@@ -35,3 +37,12 @@ def refunder(acme: Owner) -> str:
     agent = acme.agent("refund-bot")
     acme.permit(agent, "stripe.refund", requires_approval=True, max_amount=500)
     return agent
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium, shared by a module's tests."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium())
+        yield browser
+        browser.close()

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
-from support.browser import chromium, faults, overflows
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+from support.browser import faults, overflows
 from support.gateway import PASSWORD, Owner
 from support.team import Colleague, invite
 
@@ -17,15 +17,6 @@ LOOKS = [
 ]
 #: text that breaks the page unless it is escaped
 REASON = "<b>late</b>\u202egpj"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """Chromium, started once."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium())
-        yield browser
-        browser.close()
 
 
 @pytest.fixture
