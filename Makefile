@@ -31,7 +31,7 @@ REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pe
 
 WORKERS ?= 4
 
-.PHONY: help demo test reduced test-full test-oldest test-oldest-own test-coding-agents behaviours fuzz faults check lint format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
+.PHONY: help demo test test-fast reduced test-full test-oldest test-oldest-own test-coding-agents behaviours fuzz faults check lint format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -60,6 +60,18 @@ PLUGINS_APART := $(BEHAVIOUR) tests/integrations/test_late_denials.py tests/inte
 test: lint       ## everything that protects users, on both databases, with reduced counts
 	@$(APART) true >/dev/null 2>&1 & apart=$$!; $(RUN) mypy & types=$$!; \
 	  $(MAKE) --no-print-directory reduced; ended=$$?; wait $$apart; wait $$types && exit $$ended
+
+# Rules that run in the process of the tests: a gateway, a command or a browser takes longer to start than all of these.
+FAST := tests/guard/_capture tests/guard/running tests/guard/testing/test_fake.py \
+	$(filter-out $(addprefix tests/guard/,test_copying.py test_files.py test_lightness.py test_logging.py \
+	  test_process_state.py test_spans.py),$(wildcard tests/guard/test_*.py)) \
+	$(addprefix tests/service/,approvals/test_denials.py checks/test_decide.py contract/test_unchanged.py \
+	  core/test_batching.py core/test_canonical_json.py core/test_settings.py core/test_strict_json.py \
+	  grants/test_covers.py logs/test_search.py logs/test_spreadsheets.py organizations/test_ip_allowlist.py \
+	  plans/test_plan_file.py slack/test_signature.py webhooks/test_secrets.py webhooks/test_ssrf.py webhooks/test_urls.py)
+
+test-fast: $(UV) ## rules without processes, for each change while working: less than a minute
+	@$(RUN) pytest -q -n 2 -m "not slow" $(FAST)
 
 reduced:
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" tests --ignore=$(PLUGINS)
