@@ -83,6 +83,7 @@ def again(unpacked: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_whoever_builds_them_gets_the_same_bytes(dist: Path, again: Path) -> None:
     """From the checkout or from the sdist, now or later: the same wheel and the same sdist."""
     assert digests(dist) == digests(again)

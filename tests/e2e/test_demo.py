@@ -276,6 +276,7 @@ def test_a_model_named_by_the_user_is_not_replaced():
     assert len(run.stderr.splitlines()) == 1, run.stderr
 
 
+@pytest.mark.slow
 def test_the_shops_agent_runs_by_hand(tmp_path, live_gateway, owner: Owner):
     """The example's README: with four variables set, the agent runs against any gateway."""
     shutil.copytree(ROOT / "examples" / "shop" / "files", tmp_path / "files")

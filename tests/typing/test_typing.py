@@ -56,7 +56,9 @@ def reported(checker: Callable[..., dict[str, set[int]]]) -> dict[str, set[int]]
     return checker(HERE / "accepted.py", HERE / "rejected.py")
 
 
-CHECKERS = pytest.mark.parametrize("checker", [mypy, pyright], ids=lambda checker: checker.__name__)
+CHECKERS = pytest.mark.parametrize(
+    "checker", [mypy, pytest.param(pyright, marks=pytest.mark.slow)], ids=lambda checker: checker.__name__
+)
 
 
 @CHECKERS
