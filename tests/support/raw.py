@@ -43,8 +43,8 @@ class Raw:
     def send(self, *parts: bytes) -> Self:
         """Write; a gateway that has hung up already is none of the writer's business."""
         try:
-            for part in parts:
-                self.socket.sendall(part)
+            # In one segment, so that a short body arrives with its head.
+            self.socket.sendall(b"".join(parts))
         except OSError:
             pass
         return self

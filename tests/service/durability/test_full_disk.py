@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.databases import database_file
 from support.disks import fill, mounted
 from support.gateway import LiveGateway, Owner
 from support.wire import Wire
@@ -59,6 +60,7 @@ def test_a_full_disk_refuses_and_recovers(small_disk: Path) -> None:
 
 def test_a_start_on_a_full_disk_is_one_clear_line(small_disk: Path) -> None:
     """On a full disk `toolgate serve` says in one line that the database cannot be used, and ends with 1."""
+    database_file(small_disk).touch()
     fill(small_disk / "ballast")
     gateway = LiveGateway(small_disk)
     with pytest.raises(AssertionError, match="did not start"):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from support.before import GatewayBefore, Versions, unpacked
-from support.databases import CHOICE, empty_database
+from support.databases import CHOICE, database_file, empty_database
 from support.gateway import LiveGateway
 
 
@@ -20,6 +20,9 @@ def not_started(code: Path, folder: Path) -> Versions:
     env = {"TOOLGATE_MANAGEMENT_REQUESTS_PER_MINUTE": "1000000"}
     if CHOICE.server is not None:
         env["TOOLGATE_DATABASE_URL"] = empty_database(folder)
+    else:
+        # An empty file is a database without a schema; without a file, one with the newest schema would be copied.
+        database_file(folder).touch(mode=0o600)
     return Versions(GatewayBefore(code, folder, env=env), LiveGateway(folder, env=env))
 
 
