@@ -125,7 +125,10 @@ class Call:
         return WriteIntent(self._entry("pending", {"outcome": "unknown"}, None), self.fail_open)
 
     def entry(self, status: LogStatus, facts: dict[str, Json], intent: Intent | None = None) -> WriteEntry:
-        """Return an effect (request for I/O) that logs the call; its entry replaces `intent`, if one is given."""
+        """Return an effect (request for I/O) that writes the log entry of the call.
+
+        If `intent` is given, the new entry replaces it: it is the entry that was stored before the tool ran.
+        """
         reason = facts.get("reason") if status in ("denied", "pending") else None
         log_event(
             "record", self.action, self.who.agent_id, status, reason=reason, approval_id=self.approval_id

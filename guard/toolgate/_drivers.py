@@ -249,7 +249,7 @@ def ensure_authorized(effect: object) -> None:
     """Raise an error unless `effect`, the result of `drive` or `adrive`, is `RunTool`, which allows the tool to run.
 
     Raises:
-        GatewayProtocolError: The rules of the call ended without allowing the tool to run.
+        GatewayProtocolError: The flow of the call ended without allowing the tool to run.
     """
     if not isinstance(effect, RunTool):
         raise GatewayProtocolError(f"the call was not authorized: its flow ended with {effect!r}")

@@ -155,10 +155,13 @@ def guarded_call(call: Call) -> Flow:
 
 
 def authorized_call(arguments: Arguments | None) -> Flow:
-    """Return the flow of a call without a check and log entry, because the enclosing action block has both.
+    """Return the flow of a call that the check of the enclosing action block has allowed.
+
+    The flow sends no check and writes no log entry, because the action block does both.
 
     Args:
-        arguments: The arguments, to compare them with the earlier copy; None if no other code can change them.
+        arguments: The arguments of the call. The flow compares them with their last copy, which was equal to the
+            context of the block's check. None if no other code can change them.
 
     Raises:
         ConfigurationError: An argument has changed since the copy was made.

@@ -102,14 +102,16 @@ class Guard(GatewayRequests):
         Use it for notebooks, tests and agents on one machine. It is not a security boundary, because all code in this
         process can approve requests. It needs the extra `service`: `pip install 'toolgate[service]'`.
 
+        The agent gets exactly the permissions in `allow` and `require_approval`. If the database contains other
+        permissions of the agent, they are deleted.
+
             guard = Guard.embedded(":memory:", agent="demo", allow=["mail.read"], require_approval=["mail.send"])
 
         Args:
             path: The database file, created if it is missing. The data of `":memory:"` is lost at `close`.
             agent: Name of the agent. If the file contains an agent with this name, that agent is used.
             allow: Actions that are allowed: names, or names with limits, like `{"stripe.refund": {"max_amount": 100}}`.
-            require_approval: Actions that a person must approve, in the same form. The permissions of all other actions
-                are deleted from the database.
+            require_approval: Actions that a person must approve, in the same form.
             timeout: Deadline of one request in seconds, as for `Guard`.
             hold: Deprecated name of `require_approval`.
 

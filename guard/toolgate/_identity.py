@@ -225,6 +225,7 @@ def identify_call(explicit: str | None, *fallbacks: str | None) -> Identity:
     """Return the agent, the run and the call id of a call that begins.
 
     Only the first call that begins inside a `tool_call` block gets the call id of the block.
+    `explicit` and `fallbacks` are agent ids, as in `identify`.
     """
     who = identify(explicit, *fallbacks)
     current = _tool_call.get()

@@ -167,7 +167,7 @@ class EmbeddedGateway(InProcessGateway):
             raise _ended() from error
 
     def _call_api(self, method: str, target: str, body: dict[str, Any] | None = None) -> Any:
-        """Send a request of the approver to the management API, and return the JSON of the response."""
+        """Send a request to the management API as the approver, and return the JSON of the response."""
         self._ensure_open()
         try:
             future = self._service.decide(method, target, None if body is None else dumps(body).encode())

@@ -37,8 +37,8 @@ class GuardError(Exception):
     """Base class of all errors of the SDK. If a guarded call raises one, its tool did not run."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # The default implementation passes positional arguments to the class, but these classes accept keyword
-        # arguments.
+        # With the default `__reduce__`, unpickling calls the class with positional arguments only, but most of these
+        # classes require keyword arguments.
         return _rebuild, (type(self), self.args, dict(self.__dict__))
 
 

@@ -155,7 +155,8 @@ def _check_url(url: str | None) -> Finding:
     try:
         settings = load_settings(url, _ANY_KEY, _ANY_ID, 1)
     except ConfigurationError as error:
-        # An error that mentions TOOLGATE_HTTP is not about the address; `_check_other_settings` reports such an error.
+        # Only errors about the gateway's address are reported here. An error that mentions TOOLGATE_HTTP is about that
+        # variable, and `_check_other_settings` reports it.
         return (
             Finding("url", "ok", url) if "TOOLGATE_HTTP" in str(error) else finding_from_error("url", error)
         )

@@ -80,11 +80,11 @@ class _Termination:
         sys.exit(0)
 
     def unless_received(self, announce: Callable[[str], object]) -> Callable[[str], None]:
-        """Return a function that the gateway calls with a line for the user when it has started.
+        """Return a function that calls `announce`, unless SIGTERM arrived during the start of the gateway.
 
-        Usually the function passes the line to `announce`. If SIGTERM arrived during the start but did not end the
-        process, the function raises SIGTERM again, which stops the gateway. This happens if the handler ran inside a
-        finalizer, because Python ignores exceptions in finalizers, such as the handler's `SystemExit`.
+        The gateway calls the function with a line for the user as soon as it has started. SIGTERM normally ends the
+        process, because the signal handler raises `SystemExit`. If the handler runs inside a finalizer, Python ignores
+        the exception, and the start continues. In this case the function raises SIGTERM again, which stops the gateway.
         """
 
         def on_started(line: str) -> None:

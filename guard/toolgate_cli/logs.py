@@ -38,9 +38,9 @@ from toolgate_cli.log_entries import (
 from toolgate_cli.options import Environment, EnvironmentOption, JsonLines, PollInterval
 from toolgate_cli.output import Column, fail, print_json, print_note, print_table
 
-#: Each poll reads the entries of this time span before the newest known entry again. The gateway sets the time of an
-#: entry before it commits the transaction, so an entry can become visible after a newer entry. No transaction of the
-#: gateway takes longer than this time span.
+#: Each poll starts this long before the newest known entry, so it reads some entries again. This is necessary because
+#: the gateway sets the time of an entry before it commits the transaction, so an entry can become visible after a newer
+#: entry. No transaction of the gateway takes longer than this time span.
 OVERLAP: Final = timedelta(seconds=35)
 
 #: maximum number of entries that the first poll reads; entries within `OVERLAP` are always read

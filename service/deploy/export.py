@@ -43,7 +43,8 @@ def bill_of_materials() -> dict[str, Any]:
     bill: dict[str, Any] = json.loads(_exported("cyclonedx1.5", _RUNTIME))
     bill["metadata"]["component"]["type"] = "application"
     for one in bill["dependencies"]:
-        # Our extras stand on one another.
+        # Some extras of the package include another extra of it, so the package is listed as its own dependency. This
+        # entry is removed.
         one["dependsOn"] = [ref for ref in one.get("dependsOn", []) if ref != one["ref"]]
     del bill["metadata"]["timestamp"], bill["serialNumber"]
     epoch = os.environ.get("SOURCE_DATE_EPOCH")

@@ -234,7 +234,8 @@ class SmtpMailer:
             start_tls=False,
         )
         try:
-            # The client's own timeout applies to each response. A slow server could exceed every limit in total.
+            # The client's own timeout applies to each response separately, so a slow server could delay the whole
+            # delivery without limit.
             async with asyncio.timeout(TOTAL_SECONDS):
                 await client.connect()
                 await self._start_tls(client)

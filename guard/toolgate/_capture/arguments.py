@@ -436,7 +436,10 @@ def _moment(old: Any, made: Any) -> Any:
 
 
 def _native(value: Json) -> Any:
-    """Return JSON with each `Decimal` and `float` converted to `int`, or else to `float`, if it loses no digits."""
+    """Return the JSON with each `Decimal` and `float` converted to `int` if that is exact, or else to `float`.
+
+    A `Decimal` that neither type represents exactly stays unchanged.
+    """
     if isinstance(value, list):
         return [_native(item) for item in value]
     if isinstance(value, dict):

@@ -88,7 +88,10 @@ class Rules:
 
     @cached_property
     def names(self) -> SecretRule:
-        """Rule that finds secrets; created on first use, because importing its module compiles many patterns."""
+        """Rule that finds secrets by the names and the form of values.
+
+        It is created on first use, because importing its module compiles many patterns.
+        """
         from toolgate._capture.redaction import SecretRule
 
         return SecretRule(self.redact, self._patterns)
@@ -285,7 +288,11 @@ class _Computed:
         return value
 
     def wrong(self, value: object, cure: str) -> ConfigurationError:
-        """Return the error for a result of a wrong type; the message contains the type, but not the value."""
+        """Return the error for a function of the user that returned `value`, which has a wrong type.
+
+        The message contains the type of the value, but not the value. It ends with "return" and `cure`, the description
+        of a correct result.
+        """
         return ConfigurationError(f"{self._label} returned {type(value).__name__!r}; return {cure}")
 
 

@@ -214,8 +214,8 @@ def _reporting(path: Path) -> Iterator[None]:
 #: `parked`: entry that the gateway has rejected permanently
 State: TypeAlias = Literal["running", "waiting", "orphan", "left", "parked"]
 
-#: maps a state in an outbox file to two names: one for while the process that created the file runs, and one for after
-#: that process has ended
+#: Maps a state stored in an outbox file to a pair of values of `State`. The first value applies while the process that
+#: created the file is running, the second after that process has ended.
 _STATES: Final[dict[int, tuple[State, State]]] = {
     INTENT: ("running", "orphan"),
     READY: ("waiting", "left"),

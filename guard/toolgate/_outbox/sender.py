@@ -236,7 +236,7 @@ class Sender:
         delivery = self._to_gateway((), self._timeout)
         if delivery.fault is not None:
             self._failures += 1
-            # The failure is not logged, because it does not delay any entry of this process.
+            # The failure is not logged: only entries of processes that have ended wait for the organization's id.
             self._pace.failed(delivery.pause, lasting=delivery.lasting)
         return delivery.fault is None
 

@@ -41,8 +41,8 @@ def resolve_agents(
     """
     login = StoredLogin.load()
     has_login = login is not None and (url is None or login.url.rstrip("/") == url.rstrip("/"))
-    # Finding the id for a name requires a login, so TOOLGATE_AGENT_ID is not read here without a login. If its value
-    # is a name instead of an id, the hook reports the error when it starts.
+    # TOOLGATE_AGENT_ID may contain a name, and finding its id requires a login. Without a login, the variable is not
+    # read here. The hook reads it when it starts, and then reports an error if the value is not an id.
     own = agent or (os.environ.get("TOOLGATE_AGENT_ID") if has_login else None)
     pairs = [pair.partition("=") for pair in subagents]
     names = [name for name in (own, *(pair[2] for pair in pairs)) if name and not is_id(name.lower())]

@@ -86,7 +86,7 @@ class LoginAttempt:
 
     @classmethod
     def of(cls, vault: Vault, address: str | None, email: str) -> "LoginAttempt":
-        """Return the login attempt for a client address and an e-mail. Its subjects are hashed."""
+        """Return the login attempt for a client address and an e-mail. It contains only hashes of both."""
 
         def subject(kind: str, text: str) -> str:
             return f"{kind}:{hmac.digest(vault.login_key, text.encode(), 'sha256').hex()}"
@@ -104,7 +104,7 @@ class LoginAttempt:
         return (self.address, self.email)
 
     def backoffs(self) -> Mapping[str, Backoff]:
-        """Return the backoff of each subject."""
+        """Return the backoff of each subject: of the pair, the client address and the e-mail."""
         return {self.pair: PAIR, self.address: ADDRESS, self.email: EMAIL}
 
 

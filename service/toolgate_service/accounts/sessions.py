@@ -173,8 +173,8 @@ async def ensure_session_valid(session: AsyncSession, caller: Caller, *, reads: 
     """Check that the caller's session is still valid, in a transaction that holds the organization's lock.
 
     After the request was authenticated, another request may have removed, demoted or logged out the caller, or may have
-    deactivated the organization. If `reads` is set, the transaction changes nothing, and an inactive organization is
-    allowed.
+    deactivated the organization. Set `reads` if the transaction changes no data except the audit log; the organization
+    may then be inactive.
 
     Raises:
         ApiError: 401 if the session is no longer valid; 403 if the organization was deactivated.
@@ -202,8 +202,8 @@ async def transaction_as(
 ) -> AsyncIterator[AsyncSession]:
     """Open a write transaction that holds the lock of the caller's organization.
 
-    If `reads` is set, the transaction only displays data and records this in the audit log. The organization may then
-    be inactive.
+    Set `reads` if the transaction only reads data and records this in the audit log; the organization may then be
+    inactive.
 
     Raises:
         ApiError: 401 or 403, as in `ensure_session_valid`.

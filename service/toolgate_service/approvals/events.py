@@ -18,7 +18,8 @@ async def emit_approval_event(session: AsyncSession, change: str, *approvals: Ap
     if not approvals:
         return
 
-    # Passed as a function, because serialization takes three queries and is only needed if a webhook subscribes.
+    # `emit_lazy` receives a function, because the serialization takes three queries and is only necessary if a webhook
+    # subscribes to the event.
     async def serialize() -> Sequence[dict[str, Any]]:
         return [view.model_dump() for view in await serialize_approvals(session, approvals)]
 

@@ -118,7 +118,7 @@ async def propose(
 
 
 async def end_proposal(session: AsyncSession, approval: Approval) -> None:
-    """Revoke the grant that was proposed with a request, if the grant is still not active when the request ends."""
+    """Revoke the grant that was proposed with a request that is no longer pending, unless the grant is active."""
     query = select(Grant).where(
         Grant.organization_id == approval.organization_id,
         Grant.environment == approval.environment,

@@ -15,7 +15,8 @@ from toolgate_service.jobs.batches import in_batches
 
 #: function that updates the given approval requests; all belong to one organization and environment
 Change: TypeAlias = Callable[[AsyncSession, Sequence[Approval]], Awaitable[None]]
-#: function that returns the SQL condition for the requests to update at the time of the session's transaction
+#: Function that returns the SQL condition for the requests to update. The condition compares times of the requests with
+#: the time of the session's transaction.
 Due: TypeAlias = Callable[[AsyncSession], ColumnElement[bool]]
 
 #: states `pending` and `approved` as SQL literals; SQLite does not use the partial index for a bound parameter

@@ -75,7 +75,7 @@ class LongPoll:
     async def wait(
         self, approval_id: str, seconds: int, is_disconnected: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Wait as `wait_for_change` does. During the wait, approvers see that a call waits for the request."""
+        """Wait as `wait_for_change` does. Meanwhile, approvers see that a tool call is waiting for their decision."""
         until = await self._store_wait(approval_id, seconds)
         if until is None:
             await self.wait_for_change(approval_id, seconds, is_disconnected)

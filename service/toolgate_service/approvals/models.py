@@ -78,25 +78,25 @@ class Approval(Table, table=True):
             sqlite_where=text("status = 'pending'"),
             postgresql_where=text("status = 'pending'"),
         ),
-        # For the search for requests that match a check.
+        # Index for the search for requests that match a check.
         Index(None, "organization_id", "environment", "agent_id", "action", "digest"),
         Index(None, "organization_id", "environment", "created_at", "id"),
-        # For recent denials of an action, and for calls that consumed an approval.
+        # Indexes for recent denials of an action, and for calls that consumed an approval.
         _of_status("ix_approvals_denied", DENIED, "decided_at"),
         _of_status("ix_approvals_consumed", CONSUMED, "call_id"),
         _of_status("ix_approvals_consumed_by", CONSUMED, "consumed_call_id"),
-        # For lists filtered by status or by agent.
+        # Indexes for lists filtered by status or by agent.
         Index("ix_approvals_by_status", "organization_id", "environment", "status", "created_at", "id"),
         Index("ix_approvals_by_agent", "organization_id", "environment", "agent_id", "created_at", "id"),
-        # For the statistics of waiting times.
+        # Index for the statistics of waiting times.
         index_where(
             "ix_approvals_decided",
             "decided_by IS NOT NULL",
             *("organization_id", "environment", "decided_at", "created_at"),
         ),
-        # For the requests that a grant approved: they are cancelled when the grant is revoked.
+        # Index for the requests that a grant approved: they are cancelled when the grant is revoked.
         index_where("ix_approvals_by_grant", "grant_id IS NOT NULL", "grant_id"),
-        # For the jobs that expire requests and send reminders, across all organizations.
+        # Indexes for the jobs that expire requests and send reminders, across all organizations.
         index_where("ix_approvals_running_out", "status IN ('pending', 'approved')", "expires_at"),
         index_where("ix_approvals_reminding", "status = 'pending'", "remind_at"),
     )

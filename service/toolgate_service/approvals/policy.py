@@ -36,7 +36,7 @@ from toolgate_service.db.database import now
 from toolgate_service.grants.models import ACTIVE, Grant, GrantVote
 from toolgate_service.permissions.models import Permission, find_amount_violation, loosening_users
 
-#: name of the JSON member that the SDK puts into the object that replaces a redacted value
+#: The SDK replaces a redacted value by a JSON object. The member with this name contains the keyed digest of the value.
 DIGEST_MEMBER = "$digest"
 _DENIALS = (
     select(Approval.action, Approval.decided_at)

@@ -38,29 +38,29 @@ class Step(StrEnum):
     AMOUNT_VALID = "amount read"
     AMOUNT_WITHIN = "amount within"
     APPROVAL = "approval"
-    #: tests whether the check is a retry of an allowed check with the same Idempotency-Key
+    #: step that tests whether the check is a retry of an allowed check with the same Idempotency-Key
     RETRY = "attempt"
-    #: tests whether the approval request with the check's `approval_id` matches the check
+    #: step that tests whether the approval request with the check's `approval_id` matches the check
     APPROVAL_ID = "named"
-    #: tests whether the call with this `call_id` has consumed an approval before
+    #: step that tests whether the call with this `call_id` has consumed an approval before
     CALL_ID = "call"
-    #: tests whether an approved request exists that the check can consume
+    #: step that tests whether an approved request exists that the check can consume
     APPROVED = "approved"
-    #: tests whether an approver has edited the arguments of this call
+    #: step that tests whether an approver has edited the arguments of this call
     EDITED = "changed"
-    #: tests whether the approval request with the check's `approval_id` is still pending or approved
+    #: step that tests whether the approval request with the check's `approval_id` is still pending or approved
     OPEN = "open"
-    #: tests whether an approver has recently rejected the same call
+    #: step that tests whether an approver has recently rejected the same call
     DENIED = "denied"
-    #: tests whether a denial block is active for the action
+    #: step that tests whether a denial block is active for the action
     DENIAL_BLOCK = "denials"
-    #: tests whether a temporary approval covers the call
+    #: step that tests whether a temporary approval covers the call
     GRANT = "allowed"
-    #: tests whether an approval request for the same call is already pending
+    #: step that tests whether an approval request for the same call is already pending
     PENDING = "waiting"
-    #: tests whether the agent has fewer pending approval requests than the limit
+    #: step that tests whether the agent has fewer pending approval requests than the limit
     PENDING_LIMIT = "room"
-    #: creates a new approval request
+    #: step that creates a new approval request
     NEW_REQUEST = "asked"
 
 

@@ -66,7 +66,8 @@ _MATCHING_LOCKED = _MATCHING.with_for_update()
 #: Queries for consumed requests of a call: one by the `call_id` that created the request, one by the `call_id` that
 #: consumed it. They are separate, because each uses its own index.
 _CONSUMED_CALLS = tuple(
-    # The context is not compared: a call may run only once, whatever its arguments.
+    # The context (the arguments of the call) is not compared, because a call may run only once, even if a later check
+    # with the same `call_id` contains other arguments.
     select(Approval.id).where(
         *_OF_RUN,
         call_id == bindparam("call_id"),

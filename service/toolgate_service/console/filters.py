@@ -1,8 +1,8 @@
 """Template filters that format untrusted text, JSON, actions, times, numbers and the arguments of calls.
 
 Text from agents may contain invisible, right-to-left or combining characters that make it look like other text. The
-filters show such a character as its code point, such as U+202E. Of a call's arguments, amounts and recipients come first,
-and truncated values are marked.
+filters show such a character as its code point, such as U+202E. They show the arguments of a call with amounts and
+recipients first, and mark truncated values.
 """
 
 import json
@@ -122,8 +122,8 @@ def _runs(text: str) -> Iterator[tuple[str, bool]]:
             marks = 0
             yield run, False
             continue
-        # The count starts at the maximum, so that a combining mark at the beginning is escaped: it would combine with
-        # the character that precedes the text on the page.
+        # `marks` counts consecutive combining marks. It starts at the maximum, so that a combining mark at the start of
+        # the text is escaped. Otherwise the mark would combine with the character before the text on the page.
         marks = marks + 1 if unicodedata.category(run) in _MARKS else 0
         bad = marks > _MAX_MARKS or is_invisible(run)
         marks = _MAX_MARKS if bad else marks

@@ -1,4 +1,4 @@
-"""Settings pages of webhooks and of Slack, which receives events through webhooks of a kind of its own."""
+"""Settings pages of webhooks and of Slack. Slack receives events through webhooks of the kind `slack`."""
 
 from collections.abc import Sequence
 from dataclasses import replace

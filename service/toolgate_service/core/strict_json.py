@@ -267,7 +267,10 @@ def _decimal(text: str) -> Decimal:
 
 
 class _Numbers:
-    """Parser for the numbers of one JSON text. It limits how many digits they gain when written without exponents."""
+    """Parser for the numbers of one JSON text.
+
+    It limits how many digits all numbers together gain when they are written without exponents, as 1e3 becomes 1000.
+    """
 
     def __init__(self) -> None:
         self._left = MAX_GROWTH

@@ -150,6 +150,6 @@ class Readiness:
 def skew(session: AsyncSession) -> float:
     """Return the absolute difference in seconds between the clocks of the database and of this machine.
 
-    Call it at the start of a session, which is when the database's clock was read.
+    Call it directly after the session was opened, because the session read the database's clock at that moment.
     """
     return abs((now(session) - utcnow()).total_seconds())

@@ -21,8 +21,8 @@ from sqlmodel import Field
 from toolgate_service.core.errors import StorageError
 from toolgate_service.db.models import Table
 
-#: Name of an attribute of migrations that remove a table or column. Its value is the first revision whose gateways no
-#: longer use the removed object.
+#: Name of an attribute of migrations that remove a table or column. Its value is the first revision at which gateways
+#: no longer use that table or column.
 CONTRACTS = "CONTRACTS"
 
 _READ = text("SELECT revision FROM schema_floor")

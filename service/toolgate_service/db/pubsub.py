@@ -141,7 +141,7 @@ class Listener:
         """Connect and receive notifications until the connection is lost.
 
         Raises:
-            OSError: The connection was lost, or the listener's own notification did not arrive in time.
+            OSError: The connection was lost, or the listener did not receive its own keepalive notification in time.
         """
         from toolgate_service.db.postgres_connection import COMMIT_FROM_MEMORY
 

@@ -43,12 +43,13 @@ CountRow: TypeAlias = tuple[str, str, str, int, int, str, int, int, int, int]
 
 #: number of agents or actions in a ranking
 TOP_COUNT = 10
-#: number of agents or actions, those with the most entries, that each sampled day or hour contributes to the candidates
-#: for a ranking
+#: Number of candidates for a ranking that each sampled day or hour contributes: the agents or actions with the most
+#: entries on that day or in that hour.
 CANDIDATES = 20
 #: maximum number of days that are searched for candidates for a ranking; they are spread evenly over the time range
 SAMPLED_DAYS = 31
-#: number of newest hours that are searched for candidates for a ranking; earlier hours are usually rolled up into days
+#: Number of newest hours that are searched for candidates for a ranking. Earlier hours need no search, because
+#: maintenance has usually rolled them up into days.
 SAMPLED_HOURS = 2
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

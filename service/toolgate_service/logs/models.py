@@ -139,7 +139,7 @@ class DayCount(Table, table=True):
     __table_args__ = (
         in_environment(),
         one_of("subject", (AGENT, ACTION)),
-        # For the search for the agents and actions with the most entries on a day.
+        # Index for the search for the agents and actions with the most entries on a day.
         Index("ix_day_counts_most", "organization_id", "environment", "subject", "day", "total"),
         # A table without rowid is faster to read, but updates take 2.5 times as long. This table is read often and
         # written only by maintenance. `log_counts` is written with every log entry and therefore has rowids.

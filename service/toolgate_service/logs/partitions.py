@@ -81,7 +81,7 @@ _NO_TIMEOUT = "SET LOCAL statement_timeout = 0"
 _VALIDATE_BOUNDS = f"ALTER TABLE {DEFAULT} VALIDATE CONSTRAINT log_entries_bounds"
 _DROP_BOUNDS = f"ALTER TABLE {DEFAULT} DROP CONSTRAINT IF EXISTS log_entries_bounds"
 # The query returns few rows, about one per plan. Of organizations with the same plan and the same previous retention,
-# the one with the latest change keeps its entries longest, so the maximum suffices.
+# the one with the latest change of plan keeps its entries longest. Therefore only the latest time is selected.
 _RETENTIONS = """
 SELECT plan, max(plan_changed_at), retention_days_before FROM organizations GROUP BY plan, retention_days_before
 """
@@ -175,7 +175,8 @@ def missing_periods(partitions: Sequence[Partition], moment: datetime) -> Sequen
     current = month_start(moment)
     months = [(month_start(moment, later), month_start(moment, later + 1)) for later in range(MONTHS_AHEAD)]
     needed = [(begins, ends) for begins, ends in months if last is None or begins >= last]
-    # One partition suffices for the gap. It has no entries: otherwise `_attach_default` would have closed the gap.
+    # One partition covers the whole gap. No stored entry belongs to it: for such entries, `_attach_default` would
+    # already have created a partition, and there would be no gap.
     return needed if last is None or last >= current else [(last, current), *needed]
 
 
@@ -324,7 +325,8 @@ async def _attach_default(connection: "Connection") -> str:
             await connection.execute(_VALIDATE_BOUNDS, timeout=READ_SECONDS)
         await _exchange_default(connection, name, begins, ends)
     except BaseException:
-        # The bounds are removed again: otherwise `DEFAULT` would reject all entries after the upper bound.
+        # The constraint with the bounds is removed, because with it `DEFAULT` would reject all entries after the upper
+        # bound.
         with suppress(*DRIVER_FAULTS):
             async with _short_lock_waits(connection):
                 await connection.execute(_DROP_BOUNDS)
@@ -389,7 +391,7 @@ async def _expired(
     """Return the partitions that can be dropped: the oldest ones, up to the first partition that must be kept."""
     days = longest(test, *(retention_days(*row) for row in await connection.fetch(_RETENTIONS)))
     ended = takewhile(
-        # The newest partition is never dropped, because the next months continue from its end.
+        # The newest partition is never dropped, because the next new partition starts where it ends.
         lambda partition: partition.ends <= moment - timedelta(days=test),
         (await list_partitions(connection))[:-1],
     )

@@ -411,7 +411,7 @@ async def tenants_with_old_rows(
 async def tenants_with_old_counts(
     database: Database, environment: str, before: datetime
 ) -> Sequence[RetentionTerms]:
-    """Return the organizations that have counts of log entries from before `before` in an environment."""
+    """Return the organizations that have counts of log entries older than `before` in an environment."""
     # Only counts of hours are searched, which costs one index entry per organization. An organization with counts of
     # days always has counts of hours too.
     oldest = (

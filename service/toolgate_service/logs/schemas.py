@@ -48,8 +48,8 @@ class LogEntryView(BaseModel):
     run_id: str | None
 
 
-#: fixed number of bytes added to the length of an entry's texts (action and context) when the size of the log of a test
-#: environment is calculated
+#: Number of bytes that each log entry counts in addition to the length of its texts (action and context). It is used to
+#: calculate the size of the log of a test environment.
 ROW_BYTES = 500
 
 

@@ -246,7 +246,7 @@ async def make_months(database: Database) -> None:
     moment, trusted = await steady_from(database)
     if trusted > moment:
         return
-    # Imported late, because the driver is only installed for PostgreSQL.
+    # The module is imported here, because it needs the driver, which is only installed for PostgreSQL.
     from toolgate_service.db.postgres import PostgresDatabase
     from toolgate_service.logs import partitions
 

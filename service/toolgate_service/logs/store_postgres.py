@@ -378,7 +378,8 @@ class PostgresLogStore:
         """Commit entries as `_commit_batch` does. If a row is locked, roll back and return None for every outcome.
 
         For example, a check that creates an approval request locks the rows of its organization's counts, and keeps
-        them locked if its gateway freezes. The error does not identify the organization, so all entries move to lanes.
+        them locked if its gateway freezes. The error does not identify the organization, so the caller then commits
+        all entries again in lanes: separate queues, one for each organization and environment.
         """
         try:
             return await _commit_batch(connection, entries)

@@ -54,9 +54,9 @@ class RedisRateLimiter:
     """Counts each request atomically in Redis.
 
     While Redis is unavailable, the fallback counts the requests. The two counts are not added together: in a minute in
-    which Redis becomes unavailable or available again, up to twice the limit may be allowed. If Redis lost its counts
-    in a restart, it has also lost its scripts. The limiter detects the missing script and uses Redis from the next
-    minute on.
+    which Redis becomes unavailable or available again, up to twice the limit may be allowed. If a restart of Redis
+    deletes the counts, it also deletes the limiter's script. The limiter recognizes the loss by the missing script. It
+    then uses the fallback until the next minute begins.
 
     Args:
         url: URL of the Redis server, ``redis://…`` or ``rediss://…``.

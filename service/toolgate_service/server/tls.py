@@ -38,11 +38,12 @@ class Certificates:
         self.context.sni_callback = self._use_newest
 
     def reload_if_changed(self) -> None:
-        """Read the files again if they have changed; keep the former certificate if they cannot be used, and log why."""
+        """Read the files again if they have changed. On failure, keep the old certificate and log the error."""
         versions = self._file_versions()
         if versions == self._versions:
             return
-        # Before reading: an error is logged once. A key that is written after its certificate changes the versions again.
+        # The versions are stored before the files are read, so that files that cannot be used are logged only once. If
+        # the key is written after the certificate, the versions change again, and the next call reads the files again.
         self._versions = versions
         try:
             self._newest = self._load()

@@ -29,8 +29,9 @@ from toolgate_service.db.models import TEST
 from toolgate_service.slack.schemas import APPROVE, DENY
 from toolgate_service.webhooks.events import resource_name
 
-#: Characters that are escaped in values: the bar, because it begins a line; the backquote, because it can end a code
-#: block; and repeated spaces, because a value could fill up the line with them and imitate the next line.
+#: Characters that are escaped in values, so that a value cannot imitate other parts of the message: the bar, with which
+#: each line of a context begins; the backquote, which can end a code block; and each space after another space, because
+#: many spaces move the text that follows them to where Slack shows the next line.
 _RESERVED = re.compile("[`│]|(?<= ) +")
 
 
@@ -53,7 +54,7 @@ def _escape(char: str) -> str:
     return f"\\x{ord(char):02x}" if char.isascii() else f"\\u{ord(char):04x}"
 
 
-#: limits of an abridged context: characters of a string, and members of a list or an object
+#: limits of a shortened context: maximum characters of a string, and maximum members of a list or an object
 MAX_TEXT = 500
 MAX_MEMBERS = 30
 
@@ -66,7 +67,7 @@ _MAX_NAME = 60
 _MAX_NAME_COLUMN = 22
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,59}")
 _DIGEST = re.compile(r"[a-z0-9-]{1,20}:[0-9a-f]{8,128}")
-# One escape sequence or one character: lines are wrapped only between two such pieces.
+# Matches one escape sequence or one character. Lines are wrapped only between two such pieces.
 _PIECE = re.compile(r"\\(?:U[0-9a-f]{8}|u[0-9a-f]{4}|x[0-9a-f]{2}|.)|.", re.DOTALL)
 
 
@@ -209,8 +210,8 @@ def _button(action_id: str, text: str, style: str, value: str) -> dict[str, Any]
 
 #: maximum number of characters in a section of a message; Slack allows 3000
 MAX_SECTION = 2900
-#: maximum number of characters of a context in a message; Slack allows more, but sends the message back with each
-#: button press, with up to 16 bytes per character
+#: Maximum number of characters of a context in a message. Slack allows more, but with each button press it sends the
+#: message back to the gateway, with up to 16 bytes per character.
 MAX_CONTEXT = 10_000
 _MAX_NAMES = 10
 
@@ -312,7 +313,8 @@ def _quorum(approval: Mapping[str, Any]) -> str:
 
 def _full_lines(context: Mapping[str, Any]) -> Sequence[str] | None:
     """Return all lines of a context; None if the context is too long for a message."""
-    # If the JSON is too long, the lines are too: they are never much shorter than the JSON.
+    # The length of the JSON is compared first: if it is too long, the lines are too long as well, because they are
+    # never much shorter than the JSON.
     if len(strict_json.dumps(dict(context))) > MAX_CONTEXT:
         return None
     lines, left = [], MAX_CONTEXT

@@ -90,10 +90,10 @@ _LOOKALIKES = str.maketrans("OIL", "011")
 async def find_code(
     session: AsyncSession, organization_id: str, secrets_of_app: Collection[str], code: str
 ) -> tuple[SlackLinkCode, User] | None:
-    """Return the row of a code link code, and its member.
+    """Return the row of a link code, and the member who created the code.
 
-    The code may have been used before. None if the code is wrong, has expired or belongs to another Slack app. None too
-    if the member was removed, or if the `version` of the member's account changed after the code was created.
+    The result also includes a code that was used before. Return None if the code is wrong, has expired or belongs to
+    another Slack app, if the member was removed, or if the member's `version` changed after the code was created.
     """
     plain = code.strip().upper().replace("-", "").translate(_LOOKALIKES)
     if len(plain) != CODE_LENGTH or not set(plain) <= set(CODE_ALPHABET):
@@ -150,7 +150,10 @@ def _recent_failures(session: AsyncSession, row: LoginFailures) -> int:
 async def find_link_of_slack_user(
     session: AsyncSession, organization_id: str, secrets_of_app: Collection[str], slack_user: SlackUser
 ) -> SlackLink | None:
-    """Return the link of a Slack user in the Slack app with these signing secrets, or None."""
+    """Return the link between a Slack user and a member, or None.
+
+    `secrets_of_app` contains the ids of the signing secrets of the Slack app in which the Slack user acts.
+    """
     query = select(SlackLink).where(
         SlackLink.organization_id == organization_id,
         col(SlackLink.secret_id).in_(secrets_of_app),
@@ -163,7 +166,10 @@ async def find_link_of_slack_user(
 async def find_link_of_member(
     session: AsyncSession, user: User, secrets_of_app: Collection[str]
 ) -> SlackLink | None:
-    """Return the link of a member in the Slack app with these signing secrets, or None."""
+    """Return the link between a member and a Slack user of one Slack app, or None.
+
+    `secrets_of_app` contains the ids of the signing secrets of the Slack app.
+    """
     query = select(SlackLink).where(
         SlackLink.organization_id == user.organization_id,
         SlackLink.user_id == user.id,

@@ -218,7 +218,7 @@ class SignedRequest:
     def is_signed_with(self, secret: str, moment: datetime) -> bool:
         """Return whether the signature matches and its timestamp is within `WINDOW`; compare in constant time."""
         is_valid = hmac.compare_digest(sign(secret, self.seconds, self.body), self.signature)
-        # A timedelta, because a datetime cannot represent timestamps after the year 9999.
+        # The timestamp is converted to a timedelta, because a datetime cannot represent times after the year 9999.
         sent = timedelta(seconds=int(self.seconds or 0))
         return is_valid and abs(moment - datetime(1970, 1, 1, tzinfo=UTC) - sent) <= WINDOW
 

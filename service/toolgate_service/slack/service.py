@@ -139,7 +139,10 @@ async def delete_link(context: AppContext, caller: Caller, link_id: str) -> None
 async def _choose_app(
     session: AsyncSession, vault: Vault, organization_id: str, webhook_id: str | None
 ) -> SigningSecret:
-    """Return the signing secret of a Slack webhook, or without `webhook_id` that of the organization's only Slack app."""
+    """Return the signing secret of the Slack app of a webhook.
+
+    If `webhook_id` is None, return the signing secret of the organization's only Slack app.
+    """
     found = await signing_secrets(session, vault, organization_id)
     if not found:
         raise ApiError(

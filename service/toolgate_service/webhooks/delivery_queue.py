@@ -148,7 +148,8 @@ async def claim_deliveries(
     for webhook_id, organization_id, is_active in waiting:
         count = capacity.remaining_for(organization_id, webhook_id)
         if count > 0 and not is_active:
-            # One transaction disabled the webhook while another one stored an event for it.
+            # A disabled webhook has a pending delivery if one transaction disabled the webhook while another one stored
+            # an event for it. The delivery is ended here.
             await fail_pending(session, webhook_id, DISABLED)
         elif count > 0:
             found = await _claim_for_webhook(session, webhook_id, moment, count)
@@ -312,7 +313,7 @@ async def _record_success(
     moment = now(session)
     webhook.last_success_at = moment
     session.add(webhook)
-    # The status is updated whatever it is now, because the receiver has accepted the event.
+    # The status is updated even if the delivery was marked as failed before, because the receiver accepted the event.
     await session.exec(
         update(Delivery)
         .where(col(Delivery.id) == attempt.delivery_id)
@@ -345,8 +346,8 @@ async def _record_failure(
         return
     if result.gone:
         await _disable(session, webhook, GONE)
-    # If only one attempt was made, the webhook stays enabled: a user requested that retry of an old event, or the
-    # gateway was stopped for days.
+    # A single failed attempt does not disable the webhook. Only one attempt is made if a user retries an old event, or
+    # if the gateway was stopped for days.
     elif next_at is None and attempt.attempts > 0 and _has_no_success_since(webhook, attempt):
         await _disable(session, webhook, UNREACHABLE)
 

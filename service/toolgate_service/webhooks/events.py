@@ -53,7 +53,7 @@ OPT_IN_TYPES = frozenset({LOG_CREATED})
 DEFAULT_TYPES = tuple(kind for kind in EVENT_TYPES if kind not in OPT_IN_TYPES)
 #: event types of a Slack webhook that names none
 APPROVAL_TYPES = tuple(kind for kind in EVENT_TYPES if kind.startswith("approval."))
-#: sent by `POST /api/webhooks/{id}/test`; a webhook cannot subscribe to it
+#: type of the event that `POST /api/webhooks/{id}/test` sends; a webhook cannot subscribe to it
 TEST_EVENT = "webhook.test"
 
 #: Keys in the dictionary `info` of a database or a session. The values are the plans, the function that wakes this

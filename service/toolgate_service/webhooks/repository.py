@@ -243,7 +243,7 @@ async def prune_webhooks(database: Database, batch: int, moment: datetime) -> Co
             Delivery,
             col(Delivery.environment) == environment,
             col(Delivery.created_at) < moment - age,
-            # Pending deliveries are kept, whatever their age.
+            # Pending deliveries are kept, even if they are older.
             col(Delivery.status) != PENDING,
         )
         await remove(

@@ -42,7 +42,7 @@ class AddressClass(Enum):
     PUBLIC = "public"
     #: address of this machine or of a private network: allowed if the operator configures it
     PRIVATE = "private"
-    #: never allowed
+    #: special-purpose address, or address of a cloud provider's metadata service: never allowed
     FORBIDDEN = "forbidden"
 
 
@@ -86,15 +86,15 @@ _LOW_32 = 0xFFFF_FFFF
 
 
 class AddressForbidden(Exception):
-    """Error: webhooks may not connect to the host. The webhook's owner sees the message, which contains no address."""
+    """Error for a host with a forbidden address. The webhook's owner sees the message, which contains no address."""
 
 
 class NameNotResolved(Exception):
-    """Error: the host name has no address. The webhook's owner sees the message."""
+    """Error for a host name whose addresses cannot be determined. The webhook's owner sees the message."""
 
 
 class ResponseTooLong(Exception):
-    """Error: the response is longer than `MAX_RESPONSE` bytes. The webhook's owner sees the message."""
+    """Error for a response that is longer than `MAX_RESPONSE` bytes. The webhook's owner sees the message."""
 
 
 def classify(address: Address) -> AddressClass:
@@ -336,7 +336,7 @@ _VISIBLE = re.compile(r"[!-~]*")
 
 
 class InvalidUrl(ValueError):
-    """Error: the URL is not allowed for webhooks. The message contains the reason and the fix."""
+    """Error for a URL that is not allowed for webhooks. The message contains the reason and the fix."""
 
 
 def canonical_url(text: str, *, allow_private: bool) -> str:
