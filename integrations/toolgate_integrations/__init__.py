@@ -1,4 +1,4 @@
-"""Plugins that put Toolgate between an agent framework and its tools.
+"""Plugins that guard the tool calls of agent frameworks.
 
-They translate only: what may happen is decided by the gateway, and asked for by `toolgate`.
+A plugin only translates between a framework and the `toolgate` SDK: the SDK sends the checks, and the gateway decides.
 """

@@ -1,7 +1,7 @@
 """Arguments of a tool call as the tool's function receives them: with defaults, aliases and conversions applied.
 
-The gateway is asked about the received values. A framework that validates by itself is given arguments of which this
-module has verified that they are received as exactly those values.
+The gateway checks these received values. If the framework itself validates arguments before it calls the function,
+this module computes arguments for the framework, and verifies that validation turns them into exactly these values.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ __all__ = [
 
 
 class InvalidArgumentsError(Exception):
-    """The tool's own validation refuses a call's arguments; its error is the cause."""
+    """The tool's own validation rejects a call's arguments; `__cause__` is the validation error."""
 
 
 class ArgumentSchema(Protocol):
     """Converts between what a model sends and what a tool's function receives."""
 
     def received(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Validate as the framework does; raises the framework's own error."""
+        """Return the values that the function receives; raise the framework's own error if they are invalid."""
         ...
 
     def sent(self, received: Mapping[str, Any]) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Received:
     """Arguments of one call, validated once.
 
     Attributes:
-        values: Values by the names of the function's parameters; the gateway is asked about these.
+        values: Values by the names of the function's parameters; the check contains them.
     """
 
     def __init__(self, values: dict[str, Any], sent: dict[str, Any], schema: ArgumentSchema) -> None:
@@ -70,17 +70,17 @@ class Received:
         self._schema = schema
 
     def to_send(self, approved: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the framework is given, so that the function receives exactly what was approved.
+        """Return arguments for the framework with which the function receives exactly the approved values.
 
         Args:
-            approved: The values the gateway decided about, with an approver's edit in them.
+            approved: The approved values, including an approver's edits.
 
         Raises:
-            ConfigurationError: The tool's validation makes other values of them.
+            ConfigurationError: The tool's validation converts the approved values to different ones.
         """
         edited = not same_arguments(approved, self.values)
         sent = self._schema.sent(approved) if edited else self._sent
-        # Again at the run: what a default factory returns may depend on the time.
+        # Verified again right before the run, because the result of a default factory may depend on the time.
         if not _is_received_as(self._schema, sent, approved):
             what = "the approver's edit" if edited else "the arguments"
             raise ConfigurationError(
@@ -98,8 +98,8 @@ def receive(sent: Mapping[str, Any], schema: ArgumentSchema) -> Received:
         schema: The tool's schema.
 
     Raises:
-        ConfigurationError: Each validation of these arguments gives other values.
-        InvalidArgumentsError: The tool's validation refuses them.
+        ConfigurationError: Validating the same arguments again returns different values.
+        InvalidArgumentsError: The tool's validation rejects the arguments.
     """
     raw = json_copy(sent)
     try:
@@ -119,7 +119,7 @@ def receive(sent: Mapping[str, Any], schema: ArgumentSchema) -> Received:
 
 
 def receive_or_keep(sent: Mapping[str, Any], schema: ArgumentSchema) -> Received:
-    """Validate like `receive`, but return arguments that the tool's validation refuses unchanged."""
+    """Validate like `receive`, but return arguments unchanged if the tool's validation rejects them."""
     try:
         return receive(sent, schema)
     except InvalidArgumentsError:
@@ -128,9 +128,10 @@ def receive_or_keep(sent: Mapping[str, Any], schema: ArgumentSchema) -> Received
 
 
 class ReceivedCalls:
-    """Received arguments of the newest calls, so that a call is validated once however often a plugin asks.
+    """Received arguments of the newest calls, so that each call is validated only once.
 
-    A default factory may return another value each time; the decision would be about another one than the run.
+    A default factory may return a different value each time. If a call were validated again for the run, the tool
+    could receive other values than the gateway decided about.
     """
 
     def __init__(self) -> None:
@@ -145,13 +146,13 @@ class ReceivedCalls:
         run_id: str | None,
         call_id: str | None,
     ) -> Received:
-        """Return the received arguments of a call; as `receive`.
+        """Validate a call's arguments like `receive`, or return the result of the first validation of the same call.
 
         Args:
             name: The tool's name.
             sent: The model's arguments.
             schema: The tool's schema.
-            run_id: The framework's id of the run; without one, or without a `call_id`, nothing is kept.
+            run_id: The framework's id of the run. If it or `call_id` is None, the result is not stored.
             call_id: The framework's id of the call.
         """
         if run_id is None or call_id is None:
@@ -172,7 +173,7 @@ class ReceivedCalls:
 
 @dataclass(frozen=True, slots=True)
 class RawSchema:
-    """Schema of a tool whose function receives the model's JSON as it is."""
+    """Schema of a tool whose function receives the model's JSON unchanged."""
 
     def received(self, sent: dict[str, Any]) -> dict[str, Any]:
         """Return the same arguments."""
@@ -185,7 +186,7 @@ class RawSchema:
 
 @dataclass(frozen=True, slots=True)
 class JsonSchema:
-    """JSON schema of a tool that runs elsewhere: its defaults are filled in."""
+    """JSON schema of a tool that does not run in this process, such as a remote tool; its defaults are filled in."""
 
     schema: Mapping[str, Any] | None
 
@@ -200,7 +201,10 @@ class JsonSchema:
 
 @dataclass(frozen=True, slots=True)
 class SignatureSchema:
-    """Schema of a function that is called with the model's JSON by name, without validation."""
+    """Schema of a function that receives the model's JSON as keyword arguments, without validation.
+
+    `without` contains parameters whose defaults are not filled in.
+    """
 
     function: Any
     without: Collection[str] = ()
@@ -221,7 +225,7 @@ class ModelSchema:
     Attributes:
         model: The model's class.
         function: Function whose parameters have the names of the fields; its defaults are filled in.
-        without: Names that are not the model's to choose: contexts, injected values.
+        without: Parameters that the framework fills in, such as contexts; they are omitted.
     """
 
     model: Any
@@ -237,23 +241,23 @@ class ModelSchema:
         return with_signature_defaults(values, self.function, self.without)
 
     def sent(self, received: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values as JSON, by the names the model is validated with."""
+        """Return the values as JSON, by the names that the Pydantic model reads (its aliases)."""
         return encoded(self.model, received)
 
 
 @dataclass(frozen=True, slots=True)
 class CustomSchema:
-    """Schema of a framework that validates in its own way."""
+    """Schema made of two functions, for a framework whose validation none of the other schemas describes."""
 
     receive: Callable[[dict[str, Any]], dict[str, Any]] = field(repr=False)
     encode: Callable[[Mapping[str, Any]], dict[str, Any]] = field(default=dict, repr=False)
 
     def received(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Validate as the framework does."""
+        """Return the result of `receive`."""
         return self.receive(sent)
 
     def sent(self, received: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the framework is to be given."""
+        """Return the result of `encode`."""
         return self.encode(received)
 
 
@@ -271,7 +275,7 @@ class AnnotatedSchema:
     _adapters: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def received(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Return the converted arguments with the defaults of the others."""
+        """Return the converted arguments, and the defaults of the missing ones."""
         found = dict(sent)
         for name, alias, hint in self._parameters():
             if alias in sent:
@@ -281,7 +285,7 @@ class AnnotatedSchema:
         return with_signature_defaults(found, self.function, self.without)
 
     def sent(self, received: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values as JSON by the names that the framework takes."""
+        """Return the values as JSON, by the names that the framework reads (aliases)."""
         from pydantic_core import to_jsonable_python
 
         aliases = {name: alias for name, alias, _ in self._parameters()}
@@ -295,21 +299,21 @@ class AnnotatedSchema:
 
         if name not in self._adapters:
             with warnings.catch_warnings():
-                # An alias in the annotation has been applied already.
+                # Pydantic warns about an alias in the annotation; `received` has already applied it.
                 warnings.simplefilter("ignore")
                 try:
                     self._adapters[name] = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
                 except PydanticUserError:
-                    # A model has a configuration of its own.
+                    # Pydantic rejects a configuration for types that have their own, such as models.
                     self._adapters[name] = TypeAdapter(hint)
         return self._adapters[name]
 
     def _parameters(self) -> list[tuple[str, str, Any]]:
-        """Each parameter's name, the name it is sent by, and its annotation."""
+        """Return the name, the alias (or else the name) and the annotation of each annotated parameter."""
         try:
             parameters = inspect.signature(self.function).parameters.values()
             hints = get_type_hints(_annotated(self.function), include_extras=True)
-        except Exception:  # noqa: BLE001 - annotations may be any expression: then nothing is converted
+        except Exception:  # noqa: BLE001 - evaluating an annotation may raise anything: nothing is converted then
             return []
         found: list[tuple[str, str, Any]] = []
         for each in parameters:
@@ -335,7 +339,7 @@ def with_signature_defaults(
 
     Args:
         values: Arguments by name.
-        function: The function; None, or one without a signature, adds nothing.
+        function: The function; if it is None or has no signature, no defaults are added.
         without: Parameters whose defaults are left out.
     """
     found = dict(values)
@@ -361,7 +365,7 @@ def with_signature_defaults(
 def probe_of(function: Any) -> Any:
     """Return a function with the same parameters that returns its arguments by name and runs nothing.
 
-    A framework that validates a function's calls by its signature validates those of the probe alike.
+    A framework that validates calls by a function's signature validates calls of the probe in the same way.
     """
     signature = inspect.signature(function)
     extra = next((each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD), None)
@@ -374,17 +378,17 @@ def probe_of(function: Any) -> Any:
         more: dict[str, Any] = {} if extra is None else found.pop(extra)
         return {**found, **more}
 
-    # Read by what asks whether the function is a coroutine function, or guarded.
+    # `functools.wraps` sets it. Frameworks and `is_guarded` follow it, and would treat the probe as the function.
     del probe.__wrapped__
     with suppress(Exception):
-        # Annotations may be any expression; those that cannot be read are left to the framework.
+        # Evaluating an annotation may raise anything; the framework then reads the original annotations.
         probe.__annotations__ = get_type_hints(function, include_extras=True)
     probe.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect.signature
     return probe
 
 
 def encoded(model: Any, received: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as JSON by the names that a pydantic model is validated with."""
+    """Return values as JSON, by the names that a Pydantic model reads (its aliases)."""
     from pydantic import AliasChoices, AliasPath
     from pydantic_core import to_jsonable_python
 
@@ -403,13 +407,16 @@ def encoded(model: Any, received: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _candidates(raw: dict[str, Any], values: dict[str, Any], schema: ArgumentSchema) -> list[dict[str, Any]]:
-    """Return the arguments that may be sent: the model's own with the defaults, all values, or the model's own."""
+    """Return the arguments to try for the framework, best first.
+
+    They are the model's arguments completed with the received values, all received values, or the model's arguments.
+    """
     try:
         explicit = schema.sent(values)
-    except Exception:  # noqa: BLE001 - values that JSON cannot hold; then the model's own are tried
+    except Exception:  # noqa: BLE001 - JSON cannot represent the values: only the model's arguments are tried
         return [raw]
     if isinstance(schema, JsonSchema | SignatureSchema):
-        # Nothing else fills in the same defaults for certain.
+        # The tool might fill in other defaults than these schemas, so all values are sent explicitly.
         return [explicit]
     return [{**explicit, **raw}, explicit, raw]
 
@@ -417,12 +424,15 @@ def _candidates(raw: dict[str, Any], values: dict[str, Any], schema: ArgumentSch
 def _is_received_as(schema: ArgumentSchema, sent: dict[str, Any], values: Mapping[str, Any]) -> bool:
     try:
         return same_arguments(schema.received(json_copy(sent)), values)
-    except Exception:  # noqa: BLE001 - arguments that the tool would refuse are not sent
+    except Exception:  # noqa: BLE001 - the tool would reject these arguments, so they are not sent
         return False
 
 
 def json_copy(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy the containers of JSON; other objects are the framework's own, such as an injected context."""
+    """Return a copy of arguments, with copies of nested dicts and lists.
+
+    Other objects, such as a context that the framework injects, are not copied.
+    """
     return {name: _copy(value) for name, value in arguments.items()}
 
 
@@ -435,7 +445,7 @@ def _copy(value: Any) -> Any:
 
 
 def _default(value: Any) -> Any:
-    # Some frameworks take pydantic's description of a parameter as its default.
+    # With some frameworks, the default of a parameter is Pydantic's `FieldInfo`, which contains the actual default.
     if type(value).__name__ == "FieldInfo":
         return value.get_default(call_default_factory=True)
     return copy.deepcopy(value) if type(value) in {dict, list, set} else value

@@ -1,4 +1,7 @@
-"""The class `Bridge`, whose operations are written once as generators that the functions of `_drivers` run."""
+"""The class `Bridge`, which checks a framework's tool calls.
+
+Each operation is written once, as a generator. The functions of `_drivers` run it synchronously or asynchronously.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +42,14 @@ Pauses: TypeAlias = tuple[type[BaseException], ...]
 
 logger = logging.getLogger("toolgate")
 
-# A message may contain details of one response: the set of messages that were logged stays small.
+# Limit of the set of logged messages: messages may contain details of single responses, so the set could grow forever.
 _MAX_REPORTED: Final = 100
 
 
 class Bridge:
-    """Carries out a framework's tool calls as guarded actions. Copies of a bridge are the same object.
+    """Runs a framework's tool calls as guarded actions.
+
+    Frameworks copy agents and tools, so `copy.deepcopy` of a bridge returns the same bridge.
 
     Args:
         guard: The guard; None for the guard that is configured by the environment.
@@ -101,9 +106,10 @@ class Bridge:
 
     @property
     def names_calls(self) -> bool:
-        """True if calls are sent with their ids.
+        """True if checks contain the framework's call ids.
 
-        A model that repeats a pending call uses a new id, and an approval of a call with an id covers no other id.
+        An approval of a call with an id covers only that id. Ids are therefore omitted if the model has to repeat a
+        pending call, which it does under a new id.
         """
         return self.on_hold == "pause" or (self.on_hold == "wait" and self._hold_timeout is None)
 
@@ -115,7 +121,7 @@ class Bridge:
                 wraps a guarded function that hides or derives arguments.
         """
         if not is_guarded(call.function) and hides_or_derives(call.function):
-            # Checked as an ordinary tool, the call would show hidden arguments and lack its derived amount.
+            # A check of the wrapper would send arguments that @guarded hides, and lack the amount that it derives.
             raise ConfigurationError(
                 f"the tool {call.name!r} wraps a guarded function that hides or derives arguments, and a wrapper is asked "
                 "about by itself; put @guarded around the wrapper, or give the tool the guarded function"
@@ -125,7 +131,7 @@ class Bridge:
     def verify_tools(self, tools: Iterable[str], *, is_complete: bool = True) -> None:
         """Raise `ConfigurationError` if a key of `tool_actions` is a misspelt tool of the agent.
 
-        With `is_complete` there are no other tools, and a key without a tool is a warning.
+        With `is_complete`, `tools` contains all tools of the agent, and a key that names none of them is a warning.
         """
         self._names.verify(tools, is_complete=is_complete)
 
@@ -138,10 +144,10 @@ class Bridge:
         schema: ArgumentSchema | None = None,
         **more: Any,
     ) -> ToolCall:
-        """Return the call of a tool, as the gateway is to check it.
+        """Return a tool call in the form in which the gateway checks it.
 
-        The call id is omitted where the model would repeat the call under another id. `schema` is the schema by which
-        the framework validates the arguments, and `more` contains further attributes of `ToolCall`.
+        The call id is omitted unless `names_calls` is true. `schema` is the schema by which the framework validates
+        the arguments, and `more` contains further attributes of `ToolCall`.
         """
         more.setdefault("agent", self.agent)
         if schema is not None:
@@ -166,14 +172,19 @@ class Bridge:
         return self._identity(call, pauses, is_named=is_named)
 
     def block(self, call: ToolCall, context: Mapping[str, Any], *, waits: bool = False) -> Action:
-        """Return the action block of a call that checks the values in `context`; with `waits` it always waits."""
+        """Return an action block that checks a call with the values in `context`.
+
+        With `waits`, the block waits for the approver whatever `on_hold` is.
+        """
         on_hold: Any = {"on_hold": "raise"}
         if waits or self.on_hold == "wait":
             on_hold = {"on_hold": "wait", "hold_timeout": self._hold_timeout}
         return self.guard.action(self.action_of(call), context, edits=True, **on_hold)
 
     def begin(self, call: ToolCall, pauses: Pauses = (), *, waits: bool = False) -> Begun:
-        """Check a call, and return when it may run. A function that is itself guarded is checked when it runs.
+        """Check a call, and return once it may run.
+
+        A function that is itself guarded is not checked here: it checks the call when it runs.
 
         Raises:
             GuardError: The tool must not run.
@@ -211,7 +222,7 @@ class Bridge:
         *,
         waits: bool = False,
     ) -> T:
-        """Asynchronous form of `run`; with `waits` it waits for the approver in any case."""
+        """Asynchronous form of `run`; with `waits` it waits for the approver whatever `on_hold` is."""
         begun = await self.abegin(call, pauses, waits=waits)
         return await begun.arun(lambda: tool(dict(begun.arguments)), failed)
 
@@ -220,10 +231,10 @@ class Bridge:
         return await adrive(self.preview_steps(call))
 
     def find_pending(self, call: ToolCall) -> ApprovalPending | None:
-        """Return the pending approval of a call that requires one; the approval request is created if there is none.
+        """Return the pending approval of a call, or None if the call is already decided; the tool does not run.
 
-        The tool does not run. The result is None for a function that is itself guarded. If no gateway responds, raise
-        `GatewayUnavailable`.
+        If the call requires an approval and has no approval request yet, the request is created. The result is also
+        None for a function that is itself guarded. If no gateway responds, raise `GatewayUnavailable`.
         """
         return drive(self.find_pending_steps(call))
 
@@ -234,9 +245,10 @@ class Bridge:
     def reject(self, call: ToolCall, why: str, approval_id: str | None = None, *, final: bool = True) -> None:
         """Cancel the approval request of a call that a user rejected in the framework, and log the rejection.
 
-        An approval that was already given is cancelled too. The call does not run in either case, so errors other than
-        setup errors are logged. The request of a function that is itself guarded is found if this bridge ran it. With
-        `final`, the call stays denied under its id, also if an earlier state of its run is resumed.
+        An approval that was already given is cancelled too. The call does not run even if the cancellation fails, so
+        errors other than setup errors are only logged. The request of a function that is itself guarded is cancelled
+        if this bridge ran the function. With `final`, the call stays denied under its id, even if an earlier state of
+        its run is resumed.
 
         Raises:
             ConfigurationError: A setting is missing or wrong, or the gateway rejects the API key.
@@ -284,7 +296,7 @@ class Bridge:
 
         @contextmanager
         def inside() -> Iterator[None]:
-            # The decision also covers the guarded function that the tool's function wraps.
+            # The guarded function that the tool's function wraps is not checked again: this decision covers it.
             with self._identity(call, pauses), block.proof() if wraps else nullcontext():
                 yield
 
@@ -320,8 +332,8 @@ class Bridge:
                     approval_id=decision.approval_id,
                     reason=decision.reason,
                 )
-            # With on_hold="raise" the SDK checks a call with an id once more, which would consume an approval that was
-            # given in between.
+            # A function is passed instead of on_hold="raise": with "raise", the SDK checks a call with an id a second
+            # time, which would consume an approval that was given in the meantime.
             block = self.guard.action(
                 self.action_of(call), call.arguments, on_hold=_raise_pending, edits=True
             )
@@ -334,7 +346,7 @@ class Bridge:
         except GatewayUnavailable:
             raise
         except GuardError:
-            # The call is decided: its own check returns the decision.
+            # The call is decided: the check before it runs will return the same decision.
             return None
         return None
 
@@ -361,7 +373,7 @@ class Bridge:
                     logger.warning(
                         "the request of a rejected call of %r was not cancelled: %s", action, error
                     )
-                # Without the approval id, a second rejection is the same log entry.
+                # The log entry has no approval id, so that a repeated rejection does not create a second entry.
                 self.guard.record(action, "denied", arguments, call_id=call_id, reason=why)
         except SETUP_ERRORS:
             raise
@@ -392,7 +404,7 @@ class Bridge:
 
 
 class _NotRunError(Exception):
-    """The call was allowed where only its approval request was wanted."""
+    """Ends a call that was allowed although `find_pending` only looked for its approval request."""
 
 
 def _raise_pending(pending: ApprovalPending) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Operations that are written once for synchronous and asynchronous frameworks, and the calls that they begin.
+"""Functions that run operations synchronously or asynchronously, and the tool calls that operations begin.
 
 An operation is a generator that yields requests for I/O (`Request`). `drive` performs the requests on the calling thread,
 `adrive` in the calling task.
@@ -70,11 +70,11 @@ def invoke(tool: Callable[[], Any]) -> Steps[Any]:
 
 
 class Begun:
-    """A call that is allowed to run; its outcome is logged once, by `run`, `arun` or `not_run`.
+    """A call that is allowed to run; `run`, `arun`, `steps` or `not_run` logs its outcome once.
 
     Attributes:
         arguments: The approved arguments.
-        asks_itself: Whether its function is itself guarded, so that the function checks and logs the call.
+        asks_itself: True if the call's function is itself guarded, and checks and logs the call itself.
     """
 
     def __init__(
@@ -92,8 +92,9 @@ class Begun:
         """Run the tool, in any thread, and log its outcome.
 
         Args:
-            tool: Runs the tool.
-            failed: Returns the error message in a result, if the framework returns errors instead of raising them.
+            tool: Function that runs the tool.
+            failed: Function that returns the error message in a result, for frameworks that return errors instead of
+                raising them; None if the result is not an error.
         """
         try:
             with self._inside(), self._block:
@@ -123,13 +124,16 @@ class Begun:
             return result
 
     def not_run(self, error: Exception) -> None:
-        """Log that the framework has not run the tool, with the reason; `error` is not raised."""
+        """Log that the framework has not run the tool, with `error` as the reason; `error` is not raised."""
         with suppress(Exception), self._block:
             raise error
 
 
 class HeldCalls:
-    """Approval requests that guarded functions created themselves, by the framework's ids of the newest calls."""
+    """Ids of the approval requests that guarded functions created themselves, by the framework's run and call ids.
+
+    Only the newest calls are kept.
+    """
 
     def __init__(self) -> None:
         self._held: OrderedDict[tuple[str | None, str], str] = OrderedDict()
@@ -150,13 +154,16 @@ class HeldCalls:
             raise
 
     def forget(self, call: ToolCall) -> str | None:
-        """Remove and return the approval request of a call, or None."""
+        """Remove and return the approval id of a call, or None."""
         with self._lock:
             return None if call.call_id is None else self._held.pop((call.run_id, call.call_id), None)
 
 
 class _FailedError(Exception):
-    """Error message in a result: logged as a failure, and the result is still returned to the framework."""
+    """Error message that was found in a tool's result.
+
+    It is raised to log the call as failed; the result is still returned to the framework.
+    """
 
     def __init__(self, why: str, result: Any) -> None:
         super().__init__(why)
@@ -173,8 +180,11 @@ def _checked(result: T, failed: Callable[[T], str | None]) -> T:
 def leave(
     block: Any, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
 ) -> None:
-    """Leave an action block that was entered in either way: each way of leaving does nothing for the other."""
+    """Leave an action block that was entered synchronously or asynchronously.
+
+    The exit that does not match the entry has no effect, so both can be called.
+    """
     block.__exit__(kind, error, trace)
     with suppress(StopIteration):
-        # The end of a block awaits nothing, so it also works without an event loop.
+        # `__aexit__` awaits nothing, so it can be run without an event loop.
         block.__aexit__(kind, error, trace).send(None)

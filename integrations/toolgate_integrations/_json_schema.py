@@ -15,16 +15,16 @@ _DEEPEST: Final = 64
 def with_defaults(
     value: dict[str, Any], schema: Mapping[str, Any], root: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the object with the defaults of the properties that it lacks.
+    """Return the object with the schema's defaults for missing properties.
 
-    Nested objects and the items of arrays are filled in too; `$ref` is followed inside the schema, and `allOf` is
-    applied. Of `anyOf` and `oneOf` only a single object schema, beside null, is applied: otherwise which one the tool
-    chooses is not known.
+    Nested objects and the items of arrays are filled in too. `$ref` is followed inside the document, and `allOf` is
+    applied. `anyOf` and `oneOf` are applied only if they have a single choice besides null; with more choices it is
+    unknown which one the tool applies.
 
     Args:
         value: The object; it is not changed.
         schema: The schema of the object.
-        root: The document that references are looked up in; None is the schema itself.
+        root: The document that `$ref` refers to; None for the schema itself.
     """
     filled = _filled(value, schema, schema if root is None else root, 0)
     return filled if isinstance(filled, dict) else value
@@ -77,7 +77,7 @@ def _default(schema: object, root: Mapping[str, Any], depth: int) -> tuple[bool,
 
 
 def _applied(schema: Mapping[str, Any]) -> list[Any]:
-    """The schemas that certainly apply beside this one."""
+    """Return the nested schemas that always apply too: those of `allOf`, and an only choice besides null."""
     found = list(schema["allOf"]) if isinstance(schema.get("allOf"), list) else []
     for name in ("anyOf", "oneOf"):
         choices = schema.get(name)
@@ -103,7 +103,7 @@ def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
     return found
 
 
-# Deeper is no description of arguments; a `$ref` that refers to itself ends here too.
+# Limit of nesting. Schemas of arguments are never that deep; the limit also ends a `$ref` that refers to itself.
 _MOST_LEVELS: Final = 64
 _MOST_VALUES: Final = 10_000
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
@@ -118,14 +118,14 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 class SchemaDefaultError(ValueError):
-    """A schema's defaults cannot be filled in; the message says where and why."""
+    """A schema's defaults cannot be filled in; the message contains the location and the reason."""
 
 
 def complete_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a deep copy of `arguments` where absent members have the defaults of `schema`.
+    """Return a deep copy of `arguments` with the defaults of `schema` for absent members.
 
-    Defaults are taken from `properties`, at any depth, through `$ref`, `allOf` and the items of arrays. Alternatives
-    (`anyOf`, `oneOf`, `if`) are followed where the value's type leaves one of them.
+    Defaults are taken from `properties`, at any depth, through `$ref`, `allOf` and the items of arrays. `anyOf` and
+    `oneOf` are followed if exactly one of their choices can apply to the value.
 
     Raises:
         SchemaDefaultError: A default is invalid, two defaults of one member differ, or a `$ref` cannot be resolved.
@@ -168,7 +168,7 @@ class _Filler:
                 self.fill(others, value[name], _within(path, name), level + 1)
 
     def _add(self, schema: object, value: dict[str, Any], path: str, level: int) -> None:
-        """Add the defaults of absent members; the same member may be described in several places."""
+        """Add the defaults of absent members; several parts of the schema may have a default for the same member."""
         added: dict[str, Any] = {}
         for each in self._applying(schema, value, path, level):
             for name, inner in _mapping(each, "properties", path).items():
@@ -186,7 +186,7 @@ class _Filler:
             raise SchemaDefaultError(f"the input schema is nested too deep at {path!r}")
         if not isinstance(schema, dict):
             return
-        # The one that stands nearest wins, as for a description beside `$ref`.
+        # A default next to `$ref` or `allOf` takes precedence over the defaults in the schemas that they refer to.
         if "default" in schema:
             self._check(schema, schema["default"], path, level)
             yield schema["default"]
@@ -197,7 +197,7 @@ class _Filler:
             yield from self._defaults(each, path, level + 1)
 
     def _check(self, schema: object, default: Any, path: str, level: int) -> None:
-        """Refuse a default that its own schema does not allow."""
+        """Raise `SchemaDefaultError` if a default does not match its own schema."""
         for each in self._applying(schema, default, path, level):
             if "type" in each and not _is_of(each["type"], default, path):
                 raise SchemaDefaultError(
@@ -235,7 +235,7 @@ class _Filler:
                 yield from self._applying(fitting[0], value, path, level + 1)
 
     def _allows(self, schema: object, value: Any, path: str, level: int) -> bool:
-        """Return whether a choice may apply to a value, by types, constants and required members."""
+        """Return whether a choice may apply to a value, judged by types, constants and required members."""
         if not isinstance(schema, dict):
             return schema is not False
         if level > _MOST_LEVELS:
@@ -323,7 +323,7 @@ def _exact(value: Any) -> str:
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004 - as much as a message needs
+    return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004 - the start of a value is enough for a message
 
 
 def _within(path: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""A call of a tool, the action it is asked for under, and ids as the gateway takes them."""
+"""Tool calls of a framework, their actions, and ids in the form that the gateway accepts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["ToolActions", "ToolCall", "ToolNames", "function_of", "normalize_id"
 
 logger = logging.getLogger("toolgate")
 
-#: actions by tool name, or a function that is given the name; None, or no entry, leaves the default
+#: Actions by tool name, or a function of the tool name. A missing entry or None means the default action.
 ToolActions: TypeAlias = Mapping[str, str] | Callable[[str], str | None]
 
 
@@ -29,15 +29,14 @@ class ToolCall:
 
     Attributes:
         name: The tool's name.
-        arguments: What its function receives, by name; the gateway is asked about these.
-        call_id: The framework's name of this call; the same when it is carried out again.
-        run_id: The framework's name of what the call is part of, the same after a pause.
+        arguments: Arguments that the tool's function receives, by name; the check contains them.
+        call_id: The framework's id of this call; the same if the framework executes the call again.
+        run_id: The framework's id of the run or session that makes the call; the same after a pause.
         agent: The framework agent's name.
-        function: The Python function of the tool, if it is defined in this process.
-        server: The name under which the tool's server is configured here, if the tool is a remote one; empty
-            if nobody named it.
-        own_name: The tool's name on its server, where the framework shows it by another.
-        received: The validated arguments; None where the tool receives `arguments` as they are.
+        function: The Python function of the tool; None if the tool is not defined in this process.
+        server: Configured name of the remote tool's server; empty if the server has no name, None for a local tool.
+        own_name: The tool's name on its server; None if the framework shows the tool under the same name.
+        received: The validated arguments; None if the tool receives `arguments` unchanged.
     """
 
     name: str
@@ -51,22 +50,22 @@ class ToolCall:
     received: Received | None = field(default=None, compare=False, repr=False)
 
     def to_send(self, approved: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the framework is given, so that the tool receives exactly what was approved.
+        """Return arguments for the framework with which the tool receives exactly the approved values.
 
         Raises:
-            ConfigurationError: The tool's validation makes other values of it.
+            ConfigurationError: The tool's validation converts the approved values to different ones.
         """
         return dict(approved) if self.received is None else self.received.to_send(approved)
 
 
 class ToolNames:
-    """Actions of tools, and the tools that have the default actions.
+    """Mapping of tools to actions; it also detects two tools that would have the same default action.
 
     Args:
-        tool_actions: Actions of tools by their names, in place of the default.
+        tool_actions: Actions by tool name, instead of the default actions.
 
     Raises:
-        ConfigurationError: They are neither a mapping nor a function.
+        ConfigurationError: `tool_actions` is neither a mapping nor a function.
     """
 
     def __init__(self, tool_actions: ToolActions | None = None) -> None:
@@ -78,20 +77,20 @@ class ToolNames:
         self._dotted: dict[str, _Tool] = {}
         self._others: OrderedDict[str, _Tool] = OrderedDict()
         self._lock = threading.Lock()
-        #: keys of `tool_actions` that a warning has named
+        #: Keys of `tool_actions` that a warning was logged for.
         self._warned: set[str] = set()
 
     def verify(self, tools: Iterable[str], *, is_complete: bool = True) -> None:
-        """Compare the keys of `tool_actions` with the names of the tools there are.
+        """Compare the keys of `tool_actions` with the names of an agent's tools.
 
-        A key that names none of them is a warning, once: the mapping may serve several agents.
+        A key that names none of the tools is only a warning, logged once, because several agents may share the mapping.
 
         Args:
-            tools: The names.
-            is_complete: Whether there are no others; otherwise there is no warning.
+            tools: Names of the tools.
+            is_complete: True if the agent has no other tools; otherwise no warning is logged.
 
         Raises:
-            ConfigurationError: A key is misspelt: it is close to the name of a tool that has no key of its own.
+            ConfigurationError: A key is misspelt: it is similar to the name of a tool that has no key.
         """
         known = sorted(set(tools))
         for key in self._keys() - set(known):
@@ -111,7 +110,7 @@ class ToolNames:
         """Return the action of a call: that of its guarded function, that in `tool_actions`, or the default.
 
         Raises:
-            ConfigurationError: Two tools have the same default action, or the server has a name it may not have.
+            ConfigurationError: Two tools have the same default action, or the server's name is empty or reserved.
         """
         return guarded_action(call.function) or self._named(call.name) or self._default(call)
 
@@ -153,14 +152,15 @@ class ToolNames:
         return action
 
     def _first(self, action: str, tool: _Tool, *, dotted: bool) -> _Tool:
-        """Return the first tool with this action, and remember it."""
+        """Return the first tool that had this default action; if there is none, remember and return this tool."""
         with self._lock:
             first = self._dotted.get(action) or self._others.get(action)
             if first is not None:
                 if action in self._others:
                     self._others.move_to_end(action)
                 return first
-            # Whoever names a function so has written it; the others' names a model may make up, without end.
+            # Dotted names come from functions in the program, so their number is limited. A model may invent any
+            # number of other names, so only the newest of these are kept.
             (self._dotted if dotted else self._others)[action] = tool
             if len(self._others) > _MOST:
                 self._others.popitem(last=False)
@@ -168,16 +168,19 @@ class ToolNames:
 
 
 def function_of(*functions: object) -> object:
-    """Return the Python function of a tool that may have several, or None.
+    """Return the Python function of a tool that may have several (a synchronous and an asynchronous one), or None.
 
-    One that is not guarded itself, if there is one: that one may be the one that is run.
+    A function that is not itself guarded is preferred: the framework may run that one, so the call must be checked.
     """
     found = [each for each in functions if each is not None]
     return next((each for each in found if not is_guarded(each)), found[0] if found else None)
 
 
 def normalize_id(name: str | None) -> str | None:
-    """A framework's id as the gateway takes it: one that is too long or odd is a digest of itself."""
+    """Return a framework's id in the form that the gateway accepts.
+
+    An id that is too long or contains unprintable characters is replaced by its SHA-256 digest.
+    """
     if not name or not name.strip():
         return None
     if len(name) <= _LONGEST and name.isprintable():
@@ -186,7 +189,7 @@ def normalize_id(name: str | None) -> str | None:
 
 
 def _closest(name: str, names: Iterable[str]) -> str | None:
-    """Return the name that is close to a misspelt one, or None."""
+    """Return the one of `names` that is most similar to `name`, or None if none is similar enough."""
     plain = {_plain(each): each for each in sorted(names)}
     found = get_close_matches(_plain(name), plain, n=1, cutoff=_CLOSE if len(name) > _SHORT else _CLOSE_SHORT)
     return plain[found[0]] if found else None
@@ -207,22 +210,24 @@ def _server(call: ToolCall) -> str:
 
 
 def _visible(name: str) -> str:
-    """A name as part of an action identifier; no two names become the same one."""
+    """Return a name in the form that an action identifier may contain; different names stay different."""
     found = quote(name, safe=_KEPT)
     if len(found) <= _LONGEST // 2:
         return found
     return f"{found[:40]}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-#: A tool's server, and its own name there.
+#: Name of a tool's server (None for a local tool), and the tool's name on it.
 _Tool: TypeAlias = tuple[str | None, str]
-# How alike a misspelt name is, of 1: one wrong letter of a short name weighs more. And how many tools an error lists.
+# Minimum similarity (0 to 1) of a misspelt name. It is lower for short names, where one wrong letter has more weight.
 _CLOSE: Final = 0.8
 _CLOSE_SHORT: Final = 0.65
 _SHORT: Final = 5
+# Maximum number of tools that an error message lists.
 _LISTED: Final = 20
-# Far more than any agent has tools.
+# Maximum number of remembered tools; agents have far fewer.
 _MOST: Final = 4096
 _LONGEST: Final = 255
-# Every visible character but the one that escapes, and the one that marks what was cut.
+# Characters that are not escaped: all visible ASCII characters except "%", which begins an escape, and "~", which
+# separates the digest of a name that was cut.
 _KEPT: Final = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}"

@@ -1,4 +1,4 @@
-"""Options that all plugins have in common, and their validation."""
+"""Common options of all plugins, and their validation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 T = TypeVar("T")
 OnHold: TypeAlias = Literal["pause", "wait", "raise", "notify_model"]
-#: reactions of frameworks that cannot pause a run
+#: Values of `on_hold` for frameworks that cannot pause a run.
 OnHoldWithoutPause: TypeAlias = Literal["wait", "raise", "notify_model"]
 
 # Names of these reactions before 0.1.1; accepted until 0.2.
@@ -68,10 +68,10 @@ def valid_on_hold(on_hold: object, *, can_pause: bool = False) -> OnHold:
 
 
 def text_or_none(value: object, name: str) -> str | None:
-    """Return `value` if it is a text or None.
+    """Return `value` if it is a string or None.
 
     Raises:
-        ConfigurationError: It is something else; the message contains `name`.
+        ConfigurationError: It has another type; the message contains `name`.
     """
     if value is not None and not isinstance(value, str):
         raise ConfigurationError(f"{name} is {value!r}; pass text, or leave it out")
@@ -82,7 +82,7 @@ def valid_rejections(rejected: object, waiting: Iterable[str]) -> dict[str, str]
     """Return the reasons of rejected calls by call id.
 
     Raises:
-        ConfigurationError: It is not a mapping of ids to texts, or contains a call that is not in `waiting`.
+        ConfigurationError: `rejected` is not a mapping of ids to texts, or contains a call that is not in `waiting`.
     """
     if rejected is None:
         return {}

@@ -14,7 +14,10 @@ __all__ = ["KNOWN", "Found", "State", "normal", "order", "series", "survey"]
 
 
 def order(text: str) -> tuple[int, tuple[int, ...], bool]:
-    """Return the sort key of a version: pre-releases come before their release, post-releases do not come after it."""
+    """Return the sort key of a version.
+
+    A pre-release sorts before its release; a post-release is equal to its release.
+    """
     found = _VERSION.match(text)
     if found is None:
         return (0, (), False)
@@ -52,7 +55,7 @@ _VERSION: Final = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _AGENTS: Final = "its agents run tools"
-#: distributions, and what of them runs tools; a plugin's own stand in `INTEGRATIONS`
+#: Distributions that run tools and have no plugin, with a description of the part that runs tools.
 UNGUARDED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (
@@ -82,12 +85,12 @@ UNGUARDED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A distribution that a plugin needs, and its versions; the page of supported versions says the same.
+    """A distribution that a plugin needs. The documentation's list of supported versions must agree with it.
 
     Attributes:
-        distribution: Its name.
-        minimum: The oldest version with the hook.
-        tested: The newest that `make test` runs with.
+        distribution: Name of the distribution.
+        minimum: Oldest version that has the hook that the plugin uses.
+        tested: Newest version that `make test` runs with.
     """
 
     distribution: str
@@ -100,12 +103,12 @@ class Integration:
     """A framework with a plugin.
 
     Attributes:
-        identifier: The plugin's module, and the extra that installs the framework.
-        distribution: The framework's package.
-        minimum: The oldest version with the hook.
-        tested: The newest version that `make test` runs with.
-        beside: What else of the framework the plugin needs, and runs tools too.
-        slim: A distribution that has the framework's code without its name.
+        identifier: Name of the plugin's module; with hyphens, also of the extra that installs the framework.
+        distribution: Name of the framework's distribution.
+        minimum: Oldest version that has the hook that the plugin uses.
+        tested: Newest version that `make test` runs with.
+        beside: Further distributions of the framework that the plugin needs and that also run tools.
+        slim: Name of a smaller distribution that contains the framework's code, but that the plugin does not accept.
     """
 
     identifier: str
@@ -117,12 +120,12 @@ class Integration:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """All that the plugin needs."""
+        """All distributions that the plugin needs."""
         return (Part(self.distribution, self.minimum, self.tested), *self.beside)
 
     @property
     def cure(self) -> str:
-        """The command that installs it."""
+        """The command that installs the framework in a supported version."""
         return f"pip install 'toolgate[{self.identifier.replace('_', '-')}]'"
 
 
@@ -164,10 +167,10 @@ class MissingFrameworkError(ConfigurationError, ImportError):
 
 
 def require(identifier: str) -> None:
-    """Look whether the framework of a plugin is there, before anything of it is imported.
+    """Verify that the framework of a plugin is installed; a plugin calls this before it imports the framework.
 
     Raises:
-        MissingFrameworkError: It is not, or too old; one line, with the command that installs it.
+        MissingFrameworkError: The framework is missing or too old; the message contains the command that installs it.
     """
     wanted = INTEGRATIONS[identifier]
     try:
@@ -181,12 +184,7 @@ def require(identifier: str) -> None:
 
 
 def is_at_least(identifier: str, minimum: str) -> bool:
-    """Return whether the installed framework of a plugin has at least this version.
-
-    Args:
-        identifier: The plugin's.
-        minimum: The version.
-    """
+    """Return whether the installed framework of the plugin with this identifier has at least version `minimum`."""
     return order(version(INTEGRATIONS[identifier].distribution)) >= order(minimum)
 
 
@@ -200,11 +198,11 @@ State: TypeAlias = Literal[
     # Installed because a framework with a plugin needs it.
     "dependency",
     "unknown",
-    # Of a coding agent, which has hooks in place of a plugin.
+    # The next two are states of coding agents, which call a hook command instead of using a plugin.
     "no hooks",
     "switched off",
 ]
-#: distributions that bring a framework and more, by the name of the framework's own
+#: Distributions that contain a framework and additional packages, mapped to the framework's own distribution.
 _WHOLE: Final[Mapping[str, str]] = {
     "agent-framework": "agent-framework-core",
     "llama-index": "llama-index-core",
@@ -216,18 +214,19 @@ _EXTRA: Final = re.compile(r"extra\s*==\s*[\"']([^\"']+)[\"']")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A distribution that runs tools, as it is installed.
+    """An installed distribution that runs tools.
 
     Attributes:
         framework: The distribution's name.
-        version: Its version; None if it does not say.
-        state: Whether a plugin can guard it: `covered`, or `untested` for a newer version of the series that was
-            tested, or `dependency`; else what stands in the way.
-        says: That in a line.
-        cure: What to do, where something is to be done.
-        plugin: The module of the plugin, if there is one.
-        oldest: The oldest version that it takes.
-        tested: The newest it was tested with.
+        version: Installed version; None if the metadata contains none.
+        state: `covered` if a plugin supports the version, `untested` if the version is newer than the tested one but
+            of the same series, `dependency` if a guarded framework needs the distribution. Any other value is the
+            reason why no plugin guards it.
+        says: Description of the state, in one line.
+        cure: Fix, such as a command; None if nothing has to be done.
+        plugin: Module of the plugin; None if there is none.
+        oldest: Oldest version that the plugin supports.
+        tested: Newest version that the plugin was tested with.
     """
 
     framework: str
@@ -241,18 +240,15 @@ class Found:
 
     @property
     def guarded(self) -> bool:
-        """Whether the plugin can be put into its agents."""
+        """True if no distribution has to be installed or changed before a plugin can guard its agents."""
         return self.state in {"covered", "untested", "dependency"}
 
 
 def survey(path: Sequence[str] | None = None) -> list[Found]:
-    """Look which of the known frameworks are installed.
+    """Return the installed distributions that run tools, sorted by name.
 
     Args:
-        path: Folders to look into, the first that has one wins; None is `sys.path`.
-
-    Returns:
-        What was found, by name.
+        path: Folders to search for distributions; the first folder that contains one wins. None is `sys.path`.
     """
     here = {name: version for name in sorted(KNOWN) for version in _installed(name, path)}
     found = [one for integration in INTEGRATIONS.values() for one in _of(integration, here)]
@@ -261,14 +257,15 @@ def survey(path: Sequence[str] | None = None) -> list[Found]:
 
 
 def normal(name: str) -> str:
-    """A distribution's name as all who mean it write it (PEP 503)."""
+    """Return the normalized name of a distribution (PEP 503)."""
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
 def _with_dependencies(found: list[Found], path: Sequence[str] | None) -> list[Found]:
-    """Return `found`, where what only a guarded framework needs is no reason to warn.
+    """Return `found`, with the state `dependency` for unguarded distributions that a guarded framework needs.
 
-    `google-adk` needs `google-genai`, and `crewai` an old `mcp`: their agents run tools through their own plugins' hooks.
+    For example, `google-adk` needs `google-genai`, and `crewai` needs an old `mcp`. The agents of these frameworks run
+    tools through the hooks that their plugins guard, so a warning about the dependency would be wrong.
     """
     needed: dict[str, str] = {}
     for one in found:
@@ -287,7 +284,7 @@ def _dependency(one: Found, framework: str) -> Found:
 
 
 def _needed_by(framework: str, path: Sequence[str] | None) -> set[str]:
-    """Return the names of the distributions that a framework needs, directly or not."""
+    """Return the names of the distributions that a framework needs, directly or indirectly."""
     whole = next((name for name, slim in _WHOLE.items() if slim == framework), None)
     left: list[tuple[str, frozenset[str]]] = [(framework, frozenset())]
     if whole is not None:
@@ -303,7 +300,10 @@ def _needed_by(framework: str, path: Sequence[str] | None) -> set[str]:
 def _requirements(
     name: str, extras: frozenset[str], path: Sequence[str] | None
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield what a distribution with these extras requires; other conditions are taken to hold."""
+    """Yield the requirements of a distribution with these extras: name and extras of each.
+
+    Other conditions of a requirement, such as the Python version, are ignored.
+    """
     found = (
         Distribution.discover(name=name) if path is None else Distribution.discover(name=name, path=[*path])
     )
@@ -326,7 +326,7 @@ def _installed(name: str, path: Sequence[str] | None) -> Iterator[str | None]:
     for distribution in looked:
         try:
             yield distribution.version or None
-        except Exception:  # noqa: BLE001 - whatever is wrong with others' metadata: that it is here must not be missed
+        except Exception:  # noqa: BLE001 - a distribution with broken metadata is installed too, and must be listed
             yield None
         return
 
@@ -348,7 +348,7 @@ def _of(integration: Integration, here: Mapping[str, str | None]) -> Iterator[Fo
 def _judged(
     part: Part, version: str | None, missing: list[str], install: str
 ) -> tuple[State, str, str | None]:
-    """Return whether the plugin supports this version, a description, and the fix."""
+    """Return the state of an installed version, its description, and the fix."""
     if version is None:
         return "unknown", "its metadata says no version", f"pip install --force-reinstall {part.distribution}"
     if missing:
@@ -370,7 +370,7 @@ def _without_plugin(name: str, version: str | None, runs: str) -> Found:
     return Found(name, version, "no plugin", f"{runs}, and no plugin guards them", cure)
 
 
-#: every distribution that is looked for
+#: Names of all distributions that `survey` looks for.
 KNOWN: Final = frozenset(
     {
         *(part.distribution for one in INTEGRATIONS.values() for part in one.parts),

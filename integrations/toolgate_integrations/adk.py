@@ -53,30 +53,29 @@ from pydantic_core import to_jsonable_python
 
 __all__ = ["GuardPlugin"]
 
-#: the framework's name of the calls by which it asks its user
+#: Function name of the framework's confirmation requests to its user.
 CONFIRMATION: Final = "adk_request_confirmation"
 
 
 class StoppedError(Exception):
-    """The tool asks its user for something, and is called again with the answer."""
+    """The tool requests input from its user; the framework calls it again with the response."""
 
 
-#: what a call stops by only to be made again
+#: Exceptions that end a call which the framework will execute again; they are not logged as failures.
 PAUSES = (StoppedError, ApprovalPending)
-# The call of a tool inside which others are made. An agent that a tool runs has a session that is thrown away: it
-# cannot pause.
+# The outermost tool call that is running. An agent that a tool runs has a temporary session, so it cannot pause.
 _outer: ContextVar[ToolCall | None] = ContextVar("toolgate_adk_outer", default=None)
 
 
 @dataclass(slots=True)
 class Open:
-    """A call that was let through, and has not ended.
+    """A call that is allowed to run, and has not ended.
 
     Attributes:
-        context: The framework's context, the same in all callbacks of a call.
+        context: The framework's context, the same object in all callbacks of a call.
         call: The call.
-        begun: What records it; None for a function that asks and records by itself.
-        around: What holds while it runs.
+        begun: The checked call, which logs the outcome; None if the tool's function is itself guarded.
+        around: Context managers that stay open while the call runs.
     """
 
     context: ToolContext
@@ -87,12 +86,12 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Request for confirmation in a session.
+    """Confirmation request in a session.
 
     Attributes:
         author: The agent that makes the call.
         request: The framework's request.
-        approval_id: The gateway's; None if the framework asks by itself.
+        approval_id: Id of the approval request; None if the confirmation request is not from this plugin.
     """
 
     author: str
@@ -101,17 +100,17 @@ class Asked:
 
 
 def outer() -> ToolCall | None:
-    """Return the tool call inside which the current code runs, or None."""
+    """Return the outermost tool call inside which the current code runs, or None."""
     return _outer.get()
 
 
 def inside(call: ToolCall) -> AbstractContextManager[None]:
-    """Note that a tool runs inside the block."""
+    """Make `outer` return this call inside the block, unless the call runs inside another one."""
     return set_context(_outer, _outer.get() or call)
 
 
 def asked_for(events: Sequence[Event], wanted: str | None) -> Asked | None:
-    """Return the newest confirmation request in a session with this id, or for the call with this id."""
+    """Return the newest confirmation request in `events` that has the id `wanted` or confirms the call with that id."""
     for event in reversed(events):
         for request in event.get_function_calls():
             original = (request.args or {}).get("originalFunctionCall")
@@ -132,7 +131,7 @@ def confirms(part: types.Part) -> str | None:
         return None
     said: Any = answer.response
     if set(said) == {"response"}:
-        # As the framework's own client writes it.
+        # The framework's own client sends the confirmation as a JSON string.
         try:
             said = json.loads(said["response"])
         except (TypeError, ValueError):
@@ -141,14 +140,14 @@ def confirms(part: types.Part) -> str | None:
 
 
 def stopped(context: ToolContext) -> bool:
-    """Return whether a tool that has returned only requests input from its user."""
+    """Return whether a tool returned only to request a confirmation or credentials from its user."""
     name = context.function_call_id
     asked = (context.actions.requested_tool_confirmations, context.actions.requested_auth_configs)
     return any(name in each for each in asked)
 
 
 def failure(result: object) -> str | None:
-    """Return the error message in a tool's result, by the framework's convention or that of MCP."""
+    """Return the error message in a tool's result, by the convention of the framework or of MCP, or None."""
     if not isinstance(result, Mapping):
         return None
     if result.get("isError") is True:
@@ -169,13 +168,13 @@ def schema_of(tool: BaseTool) -> ArgumentSchema:
 
     def receive(sent: dict[str, Any]) -> dict[str, Any]:
         validate = getattr(tool, "_preprocess_args_with_validation", None)
-        # Some versions have no method that also returns errors.
-        found, errors = (tool._preprocess_args(sent), []) if validate is None else validate(sent)  # noqa: SLF001 - the one place where it converts
+        # Some versions of the framework have only a method that returns no errors.
+        found, errors = (tool._preprocess_args(sent), []) if validate is None else validate(sent)  # noqa: SLF001
         if errors:
             raise ValueError("\n".join(errors))
         parameters = inspect.signature(tool.func).parameters
         if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-            # It leaves out what the function does not take.
+            # The framework omits arguments that the function has no parameter for.
             found = {name: value for name, value in found.items() if name in parameters}
         found = {name: value for name, value in found.items() if name not in own}
         return with_signature_defaults(found, tool.func, own)
@@ -187,7 +186,7 @@ def served_by(tool: BaseTool) -> tuple[str | None, str | None]:
     """Return the name of a remote tool's server, and the tool's own name there.
 
     Returns:
-        The server is None for a tool of this process, and empty for a server without a prefix.
+        The server is None for a tool of this process, and empty for a server whose tools have no name prefix.
     """
     if not any(each.__module__.startswith("google.adk.tools.mcp_tool.") for each in type(tool).__mro__):
         return None, None
@@ -239,20 +238,20 @@ class GuardPlugin(BasePlugin):
             hold_timeout=hold_timeout,
             can_pause=True,
         )
-        # By the identity of the framework's context, which is kept with it.
+        # By the id() of the framework's context. The value also contains the context, so that the id is not reused.
         self._open: dict[int, Open] = {}
         self._undecided: dict[str, list[Asked]] = {}
 
     async def before_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
     ) -> dict[str, Any] | None:
-        """Ask; what is refused is told to the model in the tool's place."""
+        """Check a call; if it must not run, return the reason to the model as the tool's result."""
         try:
             call = self._call(tool, tool_args, tool_context)
         except InvalidArgumentsError as error:
             return {"error": f"Invoking `{tool.name}()` failed: {error.__cause__}"}
         answered = tool_context.tool_confirmation
-        # The framework itself runs a tool whose user said no, if the tool is not declared to be confirmed.
+        # The framework runs a tool although its user rejected the call, unless the tool requires confirmation itself.
         if answered is not None and answered.confirmed is not True:
             return await self._rejected(call, tool_context)
         if answered is not None and (ended := await self._expired(call, tool_context)) is not None:
@@ -271,7 +270,7 @@ class GuardPlugin(BasePlugin):
         except ApprovalPending as pending:
             if answered is None:
                 return self._told(tool_context, pending)
-            # Of a call that was confirmed, the framework takes no second request: the model has to call again.
+            # The framework accepts no second confirmation request for a confirmed call, so the model has to call again.
             await self._bridge.areject(call, _ENDED, pending.approval_id, final=False)
             return {"error": _ENDED}
         except GuardError as error:
@@ -288,7 +287,7 @@ class GuardPlugin(BasePlugin):
     async def after_tool_callback(
         self, *, tool_context: ToolContext, result: dict[str, Any], **_: Any
     ) -> dict[str, Any] | None:
-        """Record what came of a tool that ran; the framework tells of those that were refused, too."""
+        """Log the outcome of a tool that ran; the framework also calls this for denied calls, which are ignored."""
         opened = self._closed(tool_context)
         if opened is not None and opened.begun is not None:
             if stopped(tool_context):
@@ -300,7 +299,7 @@ class GuardPlugin(BasePlugin):
     async def on_tool_error_callback(
         self, *, tool_context: ToolContext, error: BaseException, **_: Any
     ) -> dict[str, Any] | None:
-        """Record a tool that raised; what a function that is guarded itself was refused is told to the model."""
+        """Log the failure of a tool that raised; if its function is itself guarded, show its refusal to the model."""
         opened = self._closed(tool_context)
         if opened is not None and opened.begun is not None:
             opened.begun.not_run(recordable(error))
@@ -311,7 +310,7 @@ class GuardPlugin(BasePlugin):
     async def on_user_message_callback(
         self, *, invocation_context: InvocationContext, user_message: types.Content
     ) -> types.Content | None:
-        """Take out what confirms calls that are undecided at the gateway: their requests stay open."""
+        """Remove a user's confirmations of calls whose approval is pending, so that their requests stay open."""
         undecided: list[Asked] = []
         left: list[types.Part] = []
         for part in user_message.parts or ():
@@ -327,7 +326,7 @@ class GuardPlugin(BasePlugin):
         return None
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> types.Content | None:
-        """End a run at once that would go on with undecided calls only, with their requests."""
+        """End a run at once with its confirmation requests, if all calls to resume are still pending."""
         undecided = self._undecided.get(invocation_context.invocation_id)
         if undecided is None:
             return None
@@ -336,7 +335,10 @@ class GuardPlugin(BasePlugin):
         )
 
     async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event | None:
-        """Let such a request be the one of the agent that made it: it is answered as the first was."""
+        """Make the agent of the pending calls the author of the event that `before_run_callback` caused.
+
+        The user can then respond to the repeated confirmation requests like to the first ones.
+        """
         undecided = self._undecided.pop(invocation_context.invocation_id, None)
         if undecided is None:
             return None
@@ -344,7 +346,7 @@ class GuardPlugin(BasePlugin):
         return event.model_copy(update={"author": undecided[0].author, "long_running_tool_ids": ids})
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
-        """Say what is missing where other plugins hid the ends of calls."""
+        """Log a warning for each call whose end was not seen because another plugin handled the callback first."""
         for opened in list(self._open.values()):
             if opened.context.invocation_id == invocation_context.invocation_id:
                 self._closed(opened.context)
@@ -359,7 +361,7 @@ class GuardPlugin(BasePlugin):
         try:
             newest = await self._bridge.guard.aapproval(asked.approval_id, newest=True)
         except (GatewayUnavailable, GatewayProtocolError):
-            # Nobody can say: nothing runs, and the request is not used up.
+            # The state is unknown. Treated as pending, the call does not run and its request stays open.
             return True
         except GuardError:
             return False
@@ -373,7 +375,7 @@ class GuardPlugin(BasePlugin):
         try:
             newest = await self._bridge.guard.aapproval(asked.approval_id, newest=True)
         except GuardError:
-            # The check says what is wrong.
+            # The check that follows raises the same error.
             return None
         if newest.status != "expired":
             return None
@@ -384,19 +386,25 @@ class GuardPlugin(BasePlugin):
         return {"error": self._bridge.refusal(expired)}
 
     async def _rejected(self, call: ToolCall, context: ToolContext) -> dict[str, Any]:
-        """Take a no; whose request it is, the session says, and not the answer."""
+        """Cancel the approval request of a call that the user rejected, and return the model's message.
+
+        The approval id is read from the session, because the user's message could contain any id.
+        """
         asked = asked_for(context.session.events, context.function_call_id)
         await self._bridge.areject(call, _WHY, None if asked is None else asked.approval_id)
         return {"error": _REJECTED}
 
     def _told(self, context: ToolContext, error: GuardError) -> dict[str, Any]:
-        """Return the model's message about a refused call; a pending one ends the run with a confirmation request."""
+        """Return the model's message about a call that did not run.
+
+        If the call is pending and the run can pause, the run ends with a confirmation request.
+        """
         if isinstance(error, SETUP_ERRORS):
             self._bridge.report(error)
         pauses = isinstance(error, ApprovalPending) and self._pauses(context)
         if isinstance(error, ApprovalPending) and pauses:
             context.request_confirmation(hint=error.reason, payload=describe_pending(error))
-            # Or else the model is asked again at once.
+            # Otherwise the framework calls the model again at once.
             context.actions.skip_summarization = True
         return {"error": self._bridge.refusal(error, paused=pauses)}
 
@@ -407,13 +415,16 @@ class GuardPlugin(BasePlugin):
     def _closed(self, context: ToolContext) -> Open | None:
         opened = self._open.pop(id(context), None)
         if opened is not None:
-            # What held in another task ended with it.
+            # A context variable cannot be reset from another task; in its own task, the value ended with the task.
             with suppress(ValueError):
                 opened.around.close()
         return opened
 
     def _broken(self, context: ToolContext, task: asyncio.Task[Any]) -> None:
-        """Record a call that ended without a callback: one behind the guard raised, or the tool what is no Exception."""
+        """Log a call that ended without a callback.
+
+        A later plugin's callback raised, or the tool raised a `BaseException` that is not an `Exception`.
+        """
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         opened = None if error is None else self._closed(context)
         if error is not None and opened is not None and opened.begun is not None:
@@ -423,7 +434,8 @@ class GuardPlugin(BasePlugin):
         server, own_name = served_by(tool)
         function = getattr(tool, "func", None)
         around = outer()
-        # A model that was told asks again by another id: bound to this one, its approval would be of no use to it.
+        # A model that reads that a call is pending repeats it under a new id. An approval that is bound to the first id
+        # would not cover the repeated call, so the id is only sent if the model does not repeat calls.
         waits = self._bridge.on_hold == "wait" and self._bridge.names_calls and not is_guarded(function)
         run_id = context.session.id if around is None else around.run_id
         call_id = context.function_call_id

@@ -41,12 +41,12 @@ from pydantic_core import to_jsonable_python
 
 __all__ = ["GuardMiddleware", "GuardSetupError", "MisplacedGuardError"]
 
-#: under which the runtime arguments of a run's tools have the run; the hook takes it out before the tool
+#: Key of the `Run` in the runtime arguments of a run's tools; the guard removes it before a tool runs.
 RUN: Final = "toolgate_run"
-# In the session's state: the calls that wait, by the id of the framework's request.
+# Key in the session's state: the pending calls, by the id of the framework's approval request.
 _HELD: Final = "toolgate_held"
 _WHY: Final = "rejected where the run is gone on with"
-# The run whose tool is running. An agent that a tool runs cannot pause: its caller makes an error of it.
+# The run whose tool is running. An agent that a tool runs cannot pause: the caller treats a pause as an error.
 _outer: ContextVar[Run | None] = ContextVar("toolgate_agent_framework_outer", default=None)
 
 
@@ -56,10 +56,11 @@ class Run:
 
     Attributes:
         agent: The agent.
-        session_id: The session it is part of; of an agent that is a tool, its caller's: its own is made anew each time.
-        pauses: Whether a call of it can be gone on with: its caller gave a session, and is no tool.
-        tools: Those of the agent, and of this run only.
-        paused: The requests it has paused for.
+        session_id: Id of the session. An agent that runs as a tool has the session of its caller, because its own
+            session is temporary.
+        pauses: True if the run can pause and be resumed: it has a session, and does not run inside a tool.
+        tools: Tools of the agent, and tools that were passed to this run only.
+        paused: Ids of the approval requests that the run has paused for.
     """
 
     agent: object
@@ -75,40 +76,40 @@ class Run:
 
 
 class RunMiddleware(AgentMiddleware):
-    """Tells the guard of calls which run they belong to, and takes the rejections a run is gone on with.
+    """Middleware that passes the current run to the guard of tool calls, and cancels the requests of rejected calls.
 
     Args:
-        bridge: Takes them to the gateway.
+        bridge: The bridge that cancels the requests.
     """
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
 
     async def process(self, context: AgentContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        """Go on with the run."""
+        """Add the run to the tools' runtime arguments, cancel the requests of rejected calls, and run the agent."""
         given, outer, session = context.function_invocation_kwargs, _outer.get(), context.session
         callers = given.get("session")
         if outer is None and isinstance(callers, AgentSession):
-            # The framework gives a tool its caller's: so this agent is one, of a caller that is not guarded.
+            # The framework passes the caller's session to tools, so this agent runs as a tool of an unguarded agent.
             session = callers
         pauses = session is not None and session is context.session and outer is None
         session_id = None if session is None else session.session_id
         run = Run(context.agent, session_id if outer is None else outer.session_id, pauses, _tools(context))
         former = given.get(RUN)
         if isinstance(former, Run):
-            # Middleware in front runs the agent once more.
+            # An outer middleware runs the agent a second time.
             run.paused.update(former.paused)
         given[RUN] = run
         if context.session is not None:
             for message in context.messages:
                 for content in message.contents:
-                    # Anything but a plain True is a no to the framework.
+                    # The framework treats any value except True as a rejection.
                     if content.type == "function_approval_response" and content.approved is not True:
                         await self._rejected(content, run, context.session)
         await call_next()
 
     async def _rejected(self, answer: Content, run: Run, session: AgentSession) -> None:
-        """Cancel the request of a rejected call; only the request that the session contains is looked up."""
+        """Cancel the approval request of a rejected call; a response without a request in the session is ignored."""
         held = forget(session, answer.id)
         if held is None:
             return
@@ -127,14 +128,14 @@ class RunMiddleware(AgentMiddleware):
 
 
 def running(run: Run | None) -> AbstractContextManager[None]:
-    """Note that a tool of a run is running; agents that it runs cannot pause."""
+    """Mark that a tool of the run is running inside the block; agents that the tool runs cannot pause."""
     return set_context(_outer, run or _outer.get())
 
 
 def remember(
     session: AgentSession, request_id: str, call: ToolCall, approval_id: str, arguments: Mapping[str, Any]
 ) -> None:
-    """Keep in the session what a call that waits would be rejected as."""
+    """Store a pending call in the session, so that its request can be cancelled if the user rejects the call."""
     session.state.setdefault(_HELD, {})[request_id] = {
         "name": call.name,
         "arguments": dict(arguments),
@@ -145,7 +146,7 @@ def remember(
 
 
 def forget(session: AgentSession | None, request_id: str | None) -> dict[str, Any] | None:
-    """Take out of the session what is kept of a call, if anything is."""
+    """Remove the stored pending call from the session and return it, or None if there is none."""
     held = None if session is None else session.state.get(_HELD)
     found = held.pop(request_id, None) if isinstance(held, dict) else None
     return found if isinstance(found, dict) else None
@@ -155,7 +156,7 @@ def served_by(tool: FunctionTool, run: Run | None) -> tuple[str | None, str | No
     """Return the name of a remote tool's server, and the tool's own name there.
 
     Returns:
-        The server is None for a tool of this process, and empty for one that the run does not know.
+        The server is None for a tool of this process, and empty if no server of the run has the tool.
     """
     own_name = (tool.additional_properties or {}).get("_mcp_remote_name")
     if not isinstance(own_name, str):
@@ -178,24 +179,27 @@ def _tools(context: AgentContext) -> tuple[object, ...]:
 
 
 class AskedBehindError(Exception):
-    """Something behind the guard asks for approval in the framework: the tool has not run, and comes again."""
+    """An inner middleware or the tool requested approval from the framework's user.
+
+    The tool has not run; the framework executes the call again after the response.
+    """
 
 
-#: what a call stops by only to be made again
+#: Exceptions that end a call which the framework will execute again; they are not logged as failures.
 PAUSES = (AskedBehindError, ApprovalPending, UserInputRequiredException)
 
 
 class Behind:
-    """Runs what is behind the guard with the arguments that were approved.
+    """Function that runs the inner middleware and the tool with the approved arguments.
 
     Args:
         context: The framework's context of the call.
-        run: The run it is part of, if that is known.
-        arguments: What the gateway is asked about.
-        call_next: Runs it.
+        run: The run of the call; None if it is unknown.
+        arguments: The arguments that the gateway checks.
+        call_next: Function that runs the inner middleware and the tool.
 
     Attributes:
-        ended: By what it ended the run, if it did.
+        ended: Exception by which a middleware ended the run, or None.
     """
 
     def __init__(
@@ -209,21 +213,21 @@ class Behind:
         self.ended: MiddlewareTermination | None = None
 
     async def __call__(self, approved: dict[str, Any]) -> None:
-        """Run it.
+        """Run the inner middleware and the tool.
 
         Raises:
-            AskedBehindError: It asked for approval instead.
+            AskedBehindError: They requested approval from the framework's user instead of running the tool.
         """
         context = self._context
         if any(value is not self._arguments.get(name) for name, value in approved.items()):
-            # The framework would ask once more for what was changed after its own request.
+            # Otherwise the framework would request approval again, because the arguments changed after its request.
             context.metadata.pop("_approved_function_arguments", None)
             context.arguments = approved
         try:
             with running(self._run):
                 await self._call_next()
         except MiddlewareTermination as termination:
-            # It ends the run, and is no failure of the tool.
+            # This exception ends the run, but is not a failure of the tool.
             self.ended = termination
         if isinstance(context.result, Content) and context.result.type == "function_approval_request":
             raise AskedBehindError
@@ -236,20 +240,21 @@ def request_id(context: FunctionInvocationContext) -> str:
 
 
 def arguments_of(context: FunctionInvocationContext) -> dict[str, Any]:
-    """Return the arguments that the tool would receive, or the model's own if they are not valid."""
+    """Return the arguments that the tool would receive, or the model's arguments if they are invalid."""
     given = context.arguments
     return dict(given) if isinstance(given, Mapping) else given.model_dump(exclude_unset=True)
 
 
 def kept(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Arguments as a session keeps them; None for those whose call cannot pause.
+    """Return arguments in the form in which a session stores them, or None if a call with them cannot pause.
 
-    These are what no session can keep, and what the framework takes no approval for: gone on with, it would end the run.
+    A call cannot pause if its arguments cannot be converted to JSON, or contain types for which the framework accepts
+    no approval: resuming such a call would end the run.
     """
     try:
         found: dict[str, Any] = to_jsonable_python(dict(arguments))
         return found if _takes_approval(dict(arguments)) else None
-    except Exception:  # noqa: BLE001 - a value of any class may raise anything while it is written down
+    except Exception:  # noqa: BLE001 - converting an object of any class may raise anything
         return None
 
 
@@ -261,21 +266,21 @@ def _takes_approval(value: Any) -> bool:
     return value is None or isinstance(value, str | bytes | int | float) or type(value) in _IMMUTABLE
 
 
-# Besides JSON's own, those that the framework knows to stay what they are: of an Enum or a Path it does not.
+# Types besides those of JSON that the framework treats as immutable, and so accepts approvals for (not Enum or Path).
 _IMMUTABLE: Final = frozenset({date, datetime, time, timedelta, Decimal, UUID})
 
 
 class MisplacedGuardError(ConfigurationError, MiddlewareFailure):
-    """The guard does not receive runs, which it needs: nothing ran, and the run ends."""
+    """The guard of tool calls needs the current run, but its run middleware is missing; the run ends."""
 
     def __init__(self, message: str) -> None:
         MiddlewareFailure.__init__(self, message)
 
 
 class GuardSetupError(ConfigurationError, MiddlewareFailure):
-    """A call was not carried out because of the settings or the API key: the run ends, and `__cause__` says why.
+    """A call was not carried out because of the settings or the API key. The run ends; `__cause__` is the setup error.
 
-    Of the exceptions of a middleware, the framework makes text for the model, but not of this kind.
+    The framework converts other exceptions of a middleware to text for the model, but raises a `MiddlewareFailure`.
     """
 
     def __init__(self, message: str) -> None:
@@ -283,7 +288,9 @@ class GuardSetupError(ConfigurationError, MiddlewareFailure):
 
 
 class GuardMiddleware(FunctionMiddleware):
-    """Guards every tool call of an agent; given to it with a star, as it is two middlewares.
+    """Guards every tool call of an agent.
+
+    Pass it with a star, as in `middleware=[*GuardMiddleware()]`: it consists of two middlewares.
 
     Args:
         guard: The guard; None for the guard that is configured by the environment.
@@ -321,24 +328,24 @@ class GuardMiddleware(FunctionMiddleware):
         self._runs = RunMiddleware(self._bridge)
 
     def __iter__(self) -> Iterator[AgentMiddleware | FunctionMiddleware]:
-        """Yield what is told of runs, and what guards their calls: an agent is given both."""
+        """Yield the middleware for runs and the middleware for tool calls; an agent needs both."""
         yield self._runs
         yield self
 
     async def process(
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
     ) -> None:
-        """Ask, let the tool run, record; what is refused is told to the model.
+        """Check a call, run the tool, and log the outcome; if the call must not run, show the reason to the model.
 
         Raises:
-            MisplacedGuardError: Runs are not told of, and would have to be.
+            MisplacedGuardError: The run middleware is missing, and the settings need it.
         """
         run = self._told_run(context)
         try:
             await self._asked(context, run, call_next)
         finally:
             if run is not None:
-                # Middleware in front may make the call once more.
+                # An outer middleware may execute the call again.
                 context.kwargs[RUN] = run
 
     async def _asked(
@@ -346,12 +353,13 @@ class GuardMiddleware(FunctionMiddleware):
     ) -> None:
         arguments = arguments_of(context)
         args = kept(arguments) if run is not None and run.pauses and self._on_hold == "pause" else None
-        # What the framework leaves out has the default of the function.
+        # The function's defaults apply to arguments that the framework omits.
         own = getattr(context.function, "_context_parameter_name", None)
         told = with_signature_defaults(arguments, context.function.func, () if own is None else (own,))
         call = self._call(context, run, told, pauses=args is not None)
         behind = Behind(context, run, told, call_next)
-        # Answered within its own run, by a rule: pausing again would go on for ever.
+        # True if a rule of the framework responded to the approval request within the same run. Pausing again would
+        # repeat that forever, so the call waits for the approver instead.
         again = run is not None and request_id(context) in run.paused
         try:
             await self._bridge.arun(call, behind, pauses=PAUSES, waits=again)
@@ -374,7 +382,7 @@ class GuardMiddleware(FunctionMiddleware):
             raise behind.ended
 
     def _told_run(self, context: FunctionInvocationContext) -> Run | None:
-        # Out of the runtime arguments: an MCP server may ask for any of them by its name.
+        # Removed from the runtime arguments, because an MCP server may request any of them by name.
         run = context.kwargs.pop(RUN, None)
         if run is None and self._needs_runs:
             raise MisplacedGuardError(
@@ -393,7 +401,8 @@ class GuardMiddleware(FunctionMiddleware):
     ) -> ToolCall:
         server, own_name = served_by(context.function, run)
         function = context.function.func
-        # A model that was told asks again by another id: bound to this one, its approval would be of no use to it.
+        # A model that reads that a call is pending repeats it under a new id. An approval that is bound to the first id
+        # would not cover the repeated call, so the id is only sent if the model does not repeat calls.
         waits = self._on_hold == "wait" and self._bridge.names_calls and not is_guarded(function)
         session_id = None if run is None else run.session_id
         return ToolCall(

@@ -1,4 +1,4 @@
-"""Agno: `agent = guard_agent(Agent(…))`, and `resume(agent, run)` where held calls pause the run."""
+"""Agno: `agent = guard_agent(Agent(…))`, and `resume(agent, run)` if pending calls pause the run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from agno.tools.function import Function, FunctionCall
 
 __all__ = ["GuardedAgent", "aresume", "guard_agent", "resume"]
 
-#: in a resumed run: the stable ids of its calls, by the framework's ids
+#: In a resumed run: the ids that the gateway knows its calls by, by the framework's ids, which may repeat.
 NAMES: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("toolgate_agno_names", default=None)
 
 
@@ -49,9 +49,9 @@ class _Begun:
     """A call that the framework is about to execute. The framework does not pass it to hooks."""
 
     call: FunctionCall
-    #: the call whose hook runs the agent that makes this call
+    #: The call that a surrounding hook was executing when this call began, such as one whose hook runs an agent.
     outer: _Begun | None
-    #: whether the guard's hook was reached
+    #: True once the guard's hook of the call has been called.
     ran: bool = False
 
     @property
@@ -89,7 +89,7 @@ class _Hook:
 
     def __call__(self, function_call: Callable[..., Any]) -> Any:
         called = self._called()
-        names, context = NAMES.get(), called.function._run_context  # noqa: SLF001 - hooks are given the same
+        names, context = NAMES.get(), called.function._run_context  # noqa: SLF001 - hooks receive the same object
         received = receive_or_keep(called.arguments or {}, schema_of(self._bridge, called.function.name))
         call = ToolCall(
             called.function.name,
@@ -97,7 +97,7 @@ class _Hook:
             received=received,
             call_id=None if names is None else names.get(called.call_id or ""),
             run_id=None if context is None else context.session_id,
-            agent=getattr(called.function._agent, "name", None),  # noqa: SLF001 - likewise
+            agent=getattr(called.function._agent, "name", None),  # noqa: SLF001 - hooks receive the same object
             function=self._function,
         )
         steps = self._guarded(call, called, function_call)
@@ -111,7 +111,7 @@ class _Hook:
             return (yield from begun.steps(tool))
         except ApprovalPending as pending:
             if call.call_id is None or called.arguments is not asked:
-                # With other arguments the tool has begun, and the approval is for another call inside it.
+                # If the arguments were replaced, the tool has begun, and the approval is for another call inside it.
                 raise self._refused(called, pending) from pending
             # Too late to pause: the framework pauses before hooks run, and may not execute the call again.
             yield from self._bridge.reject_steps(call, _TOO_LATE, pending.approval_id, final=False)
@@ -127,22 +127,22 @@ class _Hook:
         """
         begun = _BEGUN.get()
         if begun is not None and begun.hook is not self and begun.ran:
-            # Another hook ran an agent, whose calls are over.
+            # The newest call has ended (another hook ran an agent that made it): the current call is its outer one.
             begun = begun.outer
         if begun is None or begun.hook is not self:
             raise RetryAgentRun(_UNSEEN)
         if begun.ran and begun.outer is not None and begun.outer.hook is self:
-            # Of two calls of the same tool, one within the other, it may be either.
+            # With two nested calls of the same tool, the current call may be either of them.
             raise RetryAgentRun(_UNSEEN)
         begun.ran = True
         return begun.call
 
     def _refused(self, called: FunctionCall, error: GuardError) -> Exception:
-        """Return the exception that shows a refusal to the model, or ends a run whose error the agent then raises."""
+        """Return an exception that shows a refusal to the model, or ends the run so that the agent raises the error."""
         if not isinstance(error, self._bridge.fatal):
             # The framework prints any other exception with its traceback.
             return RetryAgentRun(refusal_text(error))
-        context = called.function._run_context  # noqa: SLF001 - hooks are given the same
+        context = called.function._run_context  # noqa: SLF001 - hooks receive the same object
         if context is None:
             return error
         self._bridge.setup_errors[context.run_id] = error
@@ -150,7 +150,7 @@ class _Hook:
 
 
 class _GuardedFunction(Function):
-    """A tool whose last hook is always the guard's, because an agent's hooks replace those of a tool."""
+    """A tool whose last hook is always the guard's, even after an agent's hooks have replaced those of the tool."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "tool_hooks":
@@ -160,7 +160,7 @@ class _GuardedFunction(Function):
 
 
 def _before(hook: _Hook, own: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Return a `pre_hook` that notes the call, and then runs the tool's own `pre_hook`."""
+    """Return a `pre_hook` that stores the current call for the guard's hook, and runs the tool's own `pre_hook`."""
 
     def before(fc: FunctionCall, agent: Any, team: Any, run_context: Any) -> None:
         _begin(fc)
@@ -174,7 +174,7 @@ def _before(hook: _Hook, own: Callable[..., Any] | None) -> Callable[..., Any]:
 
     chosen: Any = abefore if inspect.iscoroutinefunction(own) else before
     chosen.toolgate_hook = hook
-    return chosen  # type: ignore[no-any-return]  # a function that bears its hook
+    return chosen  # type: ignore[no-any-return]  # a function with an additional attribute
 
 
 def guarded_tool(given: Any, bridge: AgnoBridge) -> Any:
@@ -182,9 +182,9 @@ def guarded_tool(given: Any, bridge: AgnoBridge) -> Any:
     if isinstance(given, Toolkit):
         return _guarded_toolkit(given, bridge)
     if isinstance(given, Function):
-        return _guarded(given._per_run_copy(), bridge, given.entrypoint)  # noqa: SLF001 - what a run takes
+        return _guarded(given._per_run_copy(), bridge, given.entrypoint)  # noqa: SLF001 - no public method
     if callable(given):
-        # By the decorator where `@approval` has left its mark: nothing else reads it.
+        # Only the `tool` decorator of the framework evaluates the mark of `@approval`.
         marked = hasattr(given, "_agno_approval_type")
         try:
             made = tool(given) if marked else Function.from_callable(given)
@@ -203,7 +203,7 @@ def schema_of(bridge: Bridge, name: str) -> ArgumentSchema:
 
 
 def _guarded_toolkit(toolkit: Toolkit, bridge: AgnoBridge) -> Toolkit:
-    """Return a copy for one run. Its functions are read late, because a server's are known once it is connected."""
+    """Return a copy for one run; functions are read late, because those of a server are unknown until it connects."""
     guarded = copy.copy(toolkit)
 
     def of(functions: Mapping[str, Function]) -> dict[str, Any]:
@@ -217,13 +217,13 @@ def _guarded_toolkit(toolkit: Toolkit, bridge: AgnoBridge) -> Toolkit:
 def _guarded(function: Function, bridge: AgnoBridge, original: object) -> Function:
     body: Any = original if callable(original) else None
     with _lock:
-        # By the name: a call that is looked at before the run goes on has no tool.
+        # By the tool's name, because `resume` looks up paused calls without their tools.
         _schemas.setdefault(bridge, {})[function.name] = AnnotatedSchema(body, _OWN)
     hooks = function.tool_hooks
     function.pre_hook = _before(_Hook(bridge, original), function.pre_hook)
     object.__setattr__(function, "__class__", _GuardedFunction)
     function.tool_hooks = hooks
-    # A call that pauses for input that only the framework's user can give is left as it is.
+    # A tool that pauses for input of the framework's user is not changed: it pauses without a confirmation.
     asks = function.external_execution or function.requires_user_input or function.name in _ASKING
     if bridge.on_hold == "pause" and not (asks or is_guarded(original)):
         if function.requires_confirmation:
@@ -240,12 +240,12 @@ def _wanted(own: Callable[..., Any], **offered: Any) -> dict[str, Any]:
 
 
 def _taken(called: FunctionCall, approved: dict[str, Any]) -> dict[str, Any]:
-    # The framework runs the tool with these, whatever a hook hands on.
+    # The framework runs the tool with the arguments of the call, and ignores those that a hook passes on.
     called.arguments = approved
     return approved
 
 
-# The framework fills these in by their names.
+# Parameters that the framework fills in by name.
 _OWN: Final = {"self", "agent", "team", "run_context", "session_state", "dependencies", "fc"} | {
     *("images", "videos", "audios", "files")
 }
@@ -269,7 +269,7 @@ class Waking:
     names: dict[str, str] = field(default_factory=dict)
 
     def settle(self) -> Steps[bool]:
-        """Operation that looks up each call that the run is paused for; the result is whether all are decided."""
+        """Operation that looks up the decision of each call that the run is paused for; True if all are decided."""
         for execution, call in self._calls():
             if self._rejected(execution):
                 yield from self.bridge.reject_steps(
@@ -279,12 +279,12 @@ class Waking:
             try:
                 self._note(execution, (yield from self.bridge.find_pending_steps(call)))
             except GatewayUnavailable:
-                # The call's own check shows this to the model.
+                # The run is resumed: the check of the call fails too, and its error is shown to the model.
                 self._note(execution, None)
         return self._decided()
 
     def named(self) -> AbstractContextManager[None]:
-        """Give the calls of the resumed run the ids under which they were checked."""
+        """Use the same call ids inside the block as in the checks of `settle`."""
         return set_context(NAMES, self.names)
 
     def _calls(self) -> Iterator[tuple[ToolExecution, ToolCall]]:
@@ -307,7 +307,7 @@ class Waking:
         return [each for each in self.run.tools or () if each.requires_confirmation and each.result is None]
 
     def _requirement(self, execution: ToolExecution) -> RunRequirement | None:
-        """Return the framework's requirement for a call. In a stored run, the requirement has a copy of the call."""
+        """Return the framework's requirement for a call; in a stored run, it contains a copy of the call."""
         for each in reversed(self.run.requirements or []):
             if each.tool_execution is not None and each.tool_execution.tool_call_id == execution.tool_call_id:
                 return each
@@ -345,7 +345,7 @@ class Waking:
             return True
         for each in calls:
             if each.confirmed:
-                # Allowed, and not executed yet: it is checked again.
+                # The call is allowed, but not executed yet: the next attempt to resume checks it again.
                 self._confirm(each, None)
         return False
 
@@ -362,7 +362,7 @@ class GuardedAgent(Agent):
     bridge: ClassVar[AgnoBridge]
 
     def get_tools(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Return the guarded tools of one run, also tools that were added later and those of the framework."""
+        """Return the guarded tools of one run, including tools that were added later and tools of the framework."""
         return [guarded_tool(tool, self.bridge) for tool in super().get_tools(*args, **kwargs)]
 
     async def aget_tools(self, *args: Any, **kwargs: Any) -> list[Any]:
@@ -370,7 +370,7 @@ class GuardedAgent(Agent):
         return [guarded_tool(tool, self.bridge) for tool in await super().aget_tools(*args, **kwargs)]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the agent; an error that must end the run is raised here, since the framework keeps a tool's errors."""
+        """Run the agent, and raise setup errors here, because the framework raises no errors of tools."""
         return self._ended(super().run(*args, **kwargs))
 
     def arun(self, *args: Any, **kwargs: Any) -> Any:
@@ -435,7 +435,7 @@ def guard_agent(
         hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
 
     Raises:
-        ConfigurationError: An argument is wrong, or a tool pauses by itself where held calls pause the run.
+        ConfigurationError: An argument is wrong, or `on_hold` is `pause` and a tool has `requires_confirmation`.
     """
     given: object = agent
     if not isinstance(given, Agent) or isinstance(given, GuardedAgent):
@@ -449,11 +449,11 @@ def guard_agent(
         can_pause=True,
     )
     for each in agent.tools if isinstance(agent.tools, (list, tuple)) else ():
-        # Said here: what is wrong in a run the framework only writes into its answer.
+        # Raises errors early: during a run, the framework would only show them to the model.
         guarded_tool(each, bridge)
     guarded = copy.copy(agent)
     if isinstance(agent.tools, list):
-        # Its own, so that what is added to it is not added to the agent that is not guarded.
+        # A separate list, so that tools added to the guarded agent are not added to the original.
         guarded.tools = list(agent.tools)
     kind = type(f"Guarded{type(agent).__name__}", (GuardedAgent, type(agent)), {"bridge": bridge})
     object.__setattr__(guarded, "__class__", kind)
@@ -461,14 +461,14 @@ def guard_agent(
 
 
 def resume(agent: Agent, run: RunOutput) -> RunOutput:
-    """Resume a paused run, and return it: ended, or paused by calls that require an approval.
+    """Resume a paused run, and return it when it has ended or is paused by calls that require an approval.
 
-    With `pause` every tool call pauses the run first. In the framework, `reject` of a requirement denies the call and
-    cancels its approval request; `confirm` has no effect. The `tool_execution.approval_id` of a requirement contains
-    the approval request.
+    With `pause` every tool call pauses the run first. Calling the framework's `reject` of a requirement denies the call
+    and cancels its approval request; `confirm` has no effect. `tool_execution.approval_id` of a requirement is the id
+    of the approval request.
 
     Args:
-        agent: The guarded agent, also in another process than the one that began the run.
+        agent: The guarded agent; it may be in another process than the one that began the run.
         run: The result of `agent.run`, `agent.get_run_output` or this function.
 
     Raises:

@@ -44,19 +44,21 @@ __all__ = ["GuardedWorkbench"]
 
 
 def workbench_of(tools: Workbench | Sequence[BaseTool[Any, Any] | Callable[..., Any]]) -> Workbench:
-    """A workbench whose functions know who acts; what was given is left as it is.
+    """Return a workbench whose synchronous functions run with the context variables of the call.
+
+    The context variables contain the acting agent and the run. `tools` is not changed.
 
     Args:
-        tools: A workbench, or what one is made of, as `AssistantAgent(tools=…)` takes it.
+        tools: A workbench, or a list of tools and functions like that of `AssistantAgent(tools=…)`.
 
     Raises:
-        ConfigurationError: It is neither.
+        ConfigurationError: `tools` is neither, or two tools have the same name.
     """
     if isinstance(tools, Workbench):
         if not isinstance(tools, StaticWorkbench):
             return tools
         own = copy.copy(tools)
-        own._tools = [_carrying(each) for each in tools._tools]  # noqa: SLF001 - their only name
+        own._tools = [_carrying(each) for each in tools._tools]  # noqa: SLF001 - there is no public attribute
         return own
     given: object = tools
     if not isinstance(given, Sequence) or isinstance(given, str):
@@ -97,13 +99,11 @@ def framework_call() -> Any:
 
 
 def when_left(then: Callable[[], object]) -> None:
-    """Have something done if the run that makes the current call is cancelled by its task.
+    """Call `then` if the task of the run that makes the current call is cancelled.
 
-    The framework leaves such calls under way, and tells nobody. What their run waits on, while they are carried out, is
-    its queue of their events, which only the framework's own call of a workbench knows.
-
-    Args:
-        then: What is done; nothing, if it is no agent's run that makes the call.
+    The framework does not cancel such calls. While they are carried out, their run waits for events on a queue, so the
+    cancellation is detected by the run's future in that queue. The queue is only accessible as a local variable of
+    the framework's coroutine. If the call is not made by an agent's run, `then` is never called.
     """
     call = framework_call()
     events = None if call is None else call.cr_frame.f_locals.get("stream")
@@ -116,7 +116,7 @@ def when_left(then: Callable[[], object]) -> None:
         if waits.cancelled():
             then()
         else:
-            # It was an event, and the run waits for the next one already.
+            # The run received an event, and already waits for the next one.
             watch()
 
     watch()
@@ -125,7 +125,7 @@ def when_left(then: Callable[[], object]) -> None:
 def _tool_of(workbench: Workbench, name: str) -> BaseTool[Any, Any] | None:
     if not isinstance(workbench, StaticWorkbench):
         return None
-    own = workbench._override_name_to_original.get(name, name)  # noqa: SLF001 - its only name
+    own = workbench._override_name_to_original.get(name, name)  # noqa: SLF001 - there is no public attribute
     return next((each for each in workbench._tools if each.name == own), None)  # noqa: SLF001 - likewise
 
 
@@ -138,7 +138,10 @@ def _tool(given: BaseTool[Any, Any] | Callable[..., Any]) -> BaseTool[Any, Any]:
 
 
 def _carrying(tool: BaseTool[Any, Any]) -> BaseTool[Any, Any]:
-    """A synchronous function's tool, such that its thread has the context of the call."""
+    """Return a copy of a synchronous function's tool whose thread has the context variables of the call.
+
+    Other tools are returned unchanged.
+    """
     function = getattr(tool, "_func", None)
     if not isinstance(tool, FunctionTool) or function is None or asyncio.iscoroutinefunction(function):
         return tool
@@ -146,9 +149,9 @@ def _carrying(tool: BaseTool[Any, Any]) -> BaseTool[Any, Any]:
     async def carried(**arguments: Any) -> Any:
         return await asyncio.to_thread(function, **arguments)
 
-    carried.toolgate_carries = function  # type: ignore[attr-defined]  # so that it is found again
+    carried.toolgate_carries = function  # type: ignore[attr-defined]  # read by function_of
     own = copy.copy(tool)
-    own._func = carried  # noqa: SLF001 - its only name
+    own._func = carried  # noqa: SLF001 - there is no public attribute
     return own
 
 
@@ -159,15 +162,15 @@ class GuardedWorkbench(Workbench):
     """Guards every tool call of a workbench.
 
     Args:
-        workbench: The workbench, or a list of tools and functions to make one of.
+        workbench: The workbench, or a list of tools and functions.
         guard: The guard; None for the guard that is configured by the environment.
         tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
         agents: Agent ids by the names of the agents.
-        agent: Name of the agent that has the workbench; None for the agent of the team whose turn it is.
+        agent: Name of the agent that has the workbench; None for the agent of the team that makes the call.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds to wait, after which the model reads that the call waits; None waits as long as it
-            takes.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
         agent_name: Deprecated name of `agent`.
 
     Raises:
@@ -199,9 +202,9 @@ class GuardedWorkbench(Workbench):
         if agent_name is not None:
             warn_renamed("agent_name", "agent")
         self._agent_name = agent_name if agent is None else agent
-        # Told that it waits, a model calls again: by another id, for which the approval would be of no use.
+        # False if the model has to repeat a pending call: it uses a new id, and an approval would only cover the old.
         self._names_calls = self._bridge.names_calls
-        # Ids of calls are a model client's own count sometimes, which begins anew in each process.
+        # Some model clients number their calls from the start in each process, so call ids alone are not unique.
         self._run_id = str(uuid4())
         self._called: OrderedDict[str, None] = OrderedDict()
         self._listed: list[ToolSchema] = []
@@ -211,8 +214,8 @@ class GuardedWorkbench(Workbench):
         """Return the tools for the model; during a call, at least the tools that were listed last.
 
         Raises:
-            ConfigurationError: A call was not carried out because of the settings or the API key: before the model is
-                called again, an exception still ends the run.
+            ConfigurationError: A call was not carried out because of the settings or the API key. The error is raised
+                here, before the model is called again, because an exception still ends the run at this point.
             GatewayProtocolError: As for `ConfigurationError`.
         """
         if self._setup_error is not None and framework_call() is None:
@@ -221,7 +224,8 @@ class GuardedWorkbench(Workbench):
         try:
             self._listed = await self._workbench.list_tools()
         except Exception as error:
-            # Raised there, it would have the run wait forever; the call says as well what is wrong.
+            # During a call, an exception would make the run wait forever, so it is only logged. The call itself fails
+            # with the same error.
             if framework_call() is None:
                 raise
             logger.warning("the tools of a workbench could not be listed", exc_info=error)
@@ -234,10 +238,12 @@ class GuardedWorkbench(Workbench):
         cancellation_token: CancellationToken | None = None,
         call_id: str | None = None,
     ) -> ToolResult:
-        """Ask, let the tool run, record; whatever happens is a result, for a run whose tool raises never ends.
+        """Check a call, run the tool, and log the outcome.
+
+        Errors are returned as results, because a run whose workbench raises never ends.
 
         Raises:
-            asyncio.CancelledError: The task of the call itself was cancelled, and not by the token.
+            asyncio.CancelledError: The task of the call itself was cancelled, not the cancellation token.
         """
         begun = asyncio.Event()
         work = asyncio.ensure_future(self._carry_out(name, arguments, cancellation_token, call_id, begun))
@@ -257,7 +263,7 @@ class GuardedWorkbench(Workbench):
             return _error(name, refusal_text(error))
         except (KeyboardInterrupt, SystemExit):
             raise
-        # Some of the framework's own exceptions are no `Exception`.
+        # Some of the framework's own exceptions are not subclasses of `Exception`.
         except BaseException as error:
             logger.warning("a call of the tool %r ended with an error", name, exc_info=error)
             return _error(name, str(error) or type(error).__name__)
@@ -298,7 +304,7 @@ class GuardedWorkbench(Workbench):
         try:
             received = receive(given, schema_of(self._workbench, name, listed))
         except InvalidArgumentsError as error:
-            # As the framework's own workbench says it.
+            # The framework's own workbench returns the same message.
             return _error(name, str(error.__cause__))
         call = self._named(name, received, call_id)
 
@@ -316,13 +322,14 @@ class GuardedWorkbench(Workbench):
             except RuntimeError:
                 pass
             else:
-                # In a team an agent's type is its name, and the team's id.
+                # In a team, an agent's type consists of its name, an underscore and the team's id.
                 agent = acting.type.removesuffix(f"_{acting.key}")
         return ToolCall(
             name,
             received.values,
             call_id=self._once(call_id),
-            # A team has another id in each process, and an approval of that would be of no use to the next.
+            # The random id belongs to this workbench. An approval that is bound to it would not cover the repeated call
+            # of another process, so it is only sent together with call ids.
             run_id=self._run_id if self._names_calls else None,
             agent=agent,
             function=function_of(self._workbench, name),
@@ -330,7 +337,7 @@ class GuardedWorkbench(Workbench):
         )
 
     def _once(self, call_id: str | None) -> str | None:
-        """The id of a call that is to be known by it: not one that another call has had here."""
+        """Return the call id for a check, or None if another call of this workbench had the same id."""
         if not call_id or not self._names_calls or call_id in self._called:
             return None
         self._called[call_id] = None
@@ -357,5 +364,5 @@ def _error(name: str, text: str) -> ToolResult:
     return ToolResult(name=name, result=[TextResultContent(content=text)], is_error=True)
 
 
-# Far more than a run makes.
+# Maximum number of remembered call ids; a run makes far fewer calls.
 _MOST: Final = 4096

@@ -1,6 +1,6 @@
 """Public base of all plugins: the bridge from an agent framework's tool calls to guarded actions.
 
-`docs/recipe.md` shows how to guard a framework without a plugin with it.
+`docs/recipe.md` shows how to use it for a framework that has no plugin.
 """
 
 from toolgate_integrations._arguments import (

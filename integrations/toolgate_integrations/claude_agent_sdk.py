@@ -1,4 +1,4 @@
-"""Claude Agent SDK: options under which every tool call of an agent is asked about and recorded."""
+"""Claude Agent SDK: `query(…, options=guard_options(…))` checks and logs every tool call of an agent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from claude_agent_sdk.types import SyncHookJSONOutput
 
 __all__ = ["OnHoldWithoutPause", "guard_options"]
 
-#: What a hook is told, or says.
+#: Input of a hook.
 Told = Mapping[str, Any]
 logger = logging.getLogger("toolgate")
 
@@ -47,7 +47,7 @@ class ToolFailed(Exception):
 
 
 class Gate:
-    """The hooks that every call of a tool goes through.
+    """The hooks that check and log every tool call.
 
     Args:
         guard: The guard; None for the guard that is configured by the environment.
@@ -72,26 +72,30 @@ class Gate:
         self._bridge = Bridge(
             guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout
         )
-        # A model that was told asks again under another id: bound to this one, its approval would be of no use to it.
+        # False if the model has to repeat a pending call: it uses a new id, and an approval would only cover the old.
         self._names_calls = self._bridge.names_calls
         self._running: dict[tuple[str, str], tuple[Told, Begun]] = {}
 
     async def before(self, told: Any, *__: object) -> SyncHookJSONOutput:
-        """Ask about a call. No opinion lets it go on to the user's own permissions; the model reads a denial."""
+        """Check a call before it runs.
+
+        A denial is shown to the model. For an allowed call, the hook returns no permission decision, so that the CLI
+        then applies the user's own permissions.
+        """
         try:
             passed = await self._asked(told, named=self._names_calls)
         except self._bridge.fatal as error:
-            # Raised, it would be known to the CLI alone, which goes on: this denies the call and ends the run.
+            # The CLI would ignore an exception and continue the run. This result denies the call and ends the run.
             why = refusal_text(error)
             denied = _said(permissionDecision="deny", permissionDecisionReason=why)
             return {**denied, "continue_": False, "stopReason": why}
         if isinstance(passed, str):
             return _said(permissionDecision="deny", permissionDecisionReason=passed)
-        # Without a word on permission, also then: "allow" would pass by the user's own.
+        # Even with changed arguments, no permission decision is returned: "allow" would skip the user's permissions.
         return _said(updatedInput=passed.arguments) if _differing(passed, told["tool_input"]) else {}
 
     async def after(self, told: Any, *__: object) -> SyncHookJSONOutput:
-        """Record what came of a call that ran."""
+        """Log the outcome of a call that ran."""
         _, passed = self._running.pop(_key(told), (None, None))
         if passed is None:
             return {}
@@ -105,7 +109,7 @@ class Gate:
         return {}
 
     async def after_all(self, told: Any, *__: object) -> SyncHookJSONOutput:
-        """Record those calls of a turn that the user's own permissions kept from running."""
+        """Log those calls of a turn that did not run because of the user's own permissions."""
         for each in told["tool_calls"]:
             _, passed = self._running.pop((told["session_id"], each["tool_use_id"]), (None, None))
             if passed is not None:
@@ -115,7 +119,7 @@ class Gate:
     async def changed(
         self, answer: PermissionResultAllow, tool_use_id: str | None
     ) -> PermissionResultAllow | PermissionResultDeny:
-        """Ask about a call anew whose arguments the user's own permissions changed."""
+        """Check a call again, because the user's own permission callback changed its arguments."""
         keys = [each for each in self._running if each[1] == tool_use_id]
         if len(keys) != 1:
             return PermissionResultDeny(
@@ -123,7 +127,7 @@ class Gate:
             )
         told, before = self._running.pop(keys[0])
         _ended(before, "not run: can_use_tool changed its arguments; they were asked about anew")
-        # Not by its name: that stands for the call as it was, and may have been used up.
+        # Checked without its id: an approval with this id covers the previous arguments, and may be consumed.
         try:
             passed = await self._asked({**told, "tool_input": answer.updated_input}, named=False)
         except self._bridge.fatal as error:
@@ -135,10 +139,10 @@ class Gate:
         )
 
     async def _asked(self, told: Told, *, named: bool) -> Begun | str:
-        """Return the call if it may run, or the reason why not.
+        """Check a call, and return it if it may run, or the model's message if it must not.
 
         Raises:
-            ConfigurationError: The run is to end: a setting is missing or wrong, or the API key is refused.
+            ConfigurationError: The run must end: a setting is missing or wrong, or the gateway rejects the API key.
             GatewayProtocolError: As for `ConfigurationError`.
         """
         try:
@@ -148,7 +152,7 @@ class Gate:
         except GuardError as refused:
             return refusal_text(refused)
         except Exception as error:
-            # Raised, it would be known to nobody but the CLI.
+            # Only the CLI would receive an exception, so it is logged here.
             logger.exception("a call of a tool was not asked about, and is not done")
             return f"Not done: the guard failed with {type(error).__name__}."
         self._running[_key(told)] = told, passed
@@ -156,7 +160,7 @@ class Gate:
 
 
 def _ended(passed: Begun, why_not: str | None) -> None:
-    """Record what came of a call."""
+    """Log the outcome of a call: a success if `why_not` is None, else a failure with this message."""
     if why_not is None:
         passed.run(lambda: None)
     else:
@@ -191,13 +195,16 @@ def _said(**decision: Any) -> SyncHookJSONOutput:
 
 
 def _differing(passed: Begun, given: Told) -> list[str]:
-    """The names of arguments that are others than those the call passed with."""
+    """Return the names of arguments in `given` that differ from the approved ones."""
     names = passed.arguments.keys() | given.keys()
     return sorted(each for each in names if _plain(passed.arguments, each) != _plain(given, each))
 
 
 def _plain(arguments: Told, name: str) -> str:
-    """An argument as it is after a way through JavaScript, where 40.0 is 40; equal is what reads the same."""
+    """Return an argument as normalized JSON for comparison.
+
+    The CLI is written in JavaScript, which sends 40.0 as 40, so whole floats are converted to integers.
+    """
     if name not in arguments:
         return ""
     return json.dumps(json.loads(json.dumps(arguments[name]), parse_float=_number), sort_keys=True)
@@ -208,7 +215,7 @@ def _number(text: str) -> int | float:
     return int(number) if number.is_integer() else number
 
 
-# What the CLI replaces in the names of servers.
+# Characters in server names that the CLI replaces by "_" in tool names.
 _UNSEEN: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -221,17 +228,18 @@ def guard_options(
     on_hold: OnHoldWithoutPause = "wait",
     hold_timeout: float | None = None,
 ) -> ClaudeAgentOptions:
-    """Options under which every call of a tool is asked about before it runs, and recorded after.
+    """Return options with which every tool call is checked before it runs, and logged afterwards.
 
-    For `query` and `ClaudeSDKClient`, any number of times. What the gateway allows still needs the permission that
-    the options ask for: `allowed_tools`, `permission_mode`, `can_use_tool`.
+    They can be used for any number of `query` calls and `ClaudeSDKClient`s. A call that the gateway allows still needs
+    the permission that the options require: `allowed_tools`, `permission_mode`, `can_use_tool`.
 
     Args:
-        options: The agent's, with all its hooks; they stay as they are. None is the defaults.
+        options: The agent's options, with all its hooks; they are not changed. None for the defaults.
         guard: The guard; None for the guard that is configured by the environment.
         tool_actions: Actions by tool name, a mapping or a function of the name. The default action is
-            `tools.<name>`, or `<server>.<tool>` where an MCP server has the tool.
-        agents: Agent ids by the types of sub-agents, the keys of `options.agents`; others act as the guard's own.
+            `tools.<name>`, or `<server>.<tool>` for a tool of an MCP server.
+        agents: Agent ids by the types of sub-agents, which are the keys of `options.agents`; other sub-agents, and the
+            main agent, act as the guard's own agent.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
         hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
@@ -273,7 +281,7 @@ def _seen(can_use_tool: CanUseTool, gate: Gate) -> CanUseTool:
     async def asked(
         name: str, arguments: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
-        # It may change them where they are, and the SDK sends on what it was handed.
+        # The callback may also change the arguments in place; the SDK then sends the changed object.
         before = deepcopy(arguments)
         answer = await can_use_tool(name, arguments, context)
         if isinstance(answer, PermissionResultAllow):
@@ -286,7 +294,10 @@ def _seen(can_use_tool: CanUseTool, gate: Gate) -> CanUseTool:
 
 
 def _held_to(event: str, matcher: HookMatcher) -> HookMatcher:
-    """A hook of the user's own; one that changes the arguments of a call denies it: the gateway would not see them."""
+    """Return a matcher of the user's hooks that denies a call if one of the hooks changes its arguments.
+
+    The gateway would not have checked the changed arguments.
+    """
     if event not in _DENIALS:
         return matcher
 
@@ -306,8 +317,8 @@ def _held_to(event: str, matcher: HookMatcher) -> HookMatcher:
 
 
 def _with_hooks(options: ClaudeAgentOptions) -> dict[str, str]:
-    """Return the environment of the CLI."""
-    # The SDK writes them behind two dashes as they are: 'settings={…}' is a flag with its value.
+    """Return the environment of the CLI; raise `ConfigurationError` if `extra_args` could turn hooks off."""
+    # The SDK passes each key after two dashes unchanged, so the key 'settings={…}' is the flag with a value.
     flags = {each.partition("=")[0] for each in options.extra_args}
     if "bare" in flags:
         raise ConfigurationError("extra_args has 'bare', with which no hook is called; take it out")
@@ -324,10 +335,10 @@ def _settings(options: ClaudeAgentOptions) -> str:
             text = (Path(options.cwd or "") / text).read_text(encoding="utf-8-sig")
         settings = json.loads(text)
         env = {**settings.get("env", {}), **_HOOKS_ON}
-        # What stands in a skill as a command to be run is run without a hook.
+        # The CLI runs shell commands in skills without calling a hook.
         return json.dumps({"disableSkillShellExecution": True, **settings, "env": env})
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        # Neither what they say nor what does not fit in them is shown: keys may be among it.
+        # The message contains neither the settings nor the parser's error, because settings may contain API keys.
         why = (
             error.strerror
             if isinstance(error, OSError)
@@ -336,9 +347,9 @@ def _settings(options: ClaudeAgentOptions) -> str:
         raise ConfigurationError(f"options.settings cannot be read: {why}") from None
 
 
-# Seconds that a hook may wait for a person: 23 days, the most that a timer of the CLI can.
+# Seconds that a hook may wait for an approver: 23 days, close to the limit of a JavaScript timer in the CLI.
 _LONGEST: Final = 2_000_000
-# With it no hook is called at all, whatever its `on_failure`; the process or a settings file may have set it.
+# With CLAUDE_CODE_SIMPLE=1 the CLI calls no hooks at all. The process or a settings file may have set the variable.
 _HOOKS_ON: Final = {"CLAUDE_CODE_SIMPLE": "0"}
 _CHANGED: Final = "Not done: another hook changed its arguments, and the gateway was not asked about those."
 _DENIALS: Final[Mapping[str, dict[str, Any]]] = {

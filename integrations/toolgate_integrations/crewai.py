@@ -45,12 +45,12 @@ from crewai.utilities.string_utils import sanitize_tool_name
 
 __all__ = ["GuardHooks", "SetupAborted"]
 
-#: makes of a function what stands in its place
+#: Function that returns the replacement of a tool's function.
 Instead: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def function_of(tool: CrewStructuredTool | None) -> object:
-    """Return the Python function of a tool, as its author wrote it, or None."""
+    """Return the original Python function of a tool, even while it is replaced by `watched`, or None."""
     found = None
     for owner, name in _places(tool):
         found = getattr(owner, name)
@@ -66,15 +66,15 @@ def schema_of(tool: CrewStructuredTool | None) -> ArgumentSchema:
 
 
 def watched(tool: CrewStructuredTool | None, watching: Instead, *, cached: bool) -> Callable[[], None]:
-    """Watch a tool's function, in whatever way the framework is going to look it up.
+    """Replace a tool's function, in all attributes where the framework may look it up.
 
     Args:
         tool: The tool.
-        watching: What stands in the function's place.
-        cached: Whether its result may be kept in the framework's cache.
+        watching: Function that returns the replacement of the tool's function.
+        cached: True if the framework may store the result in its cache.
 
     Returns:
-        Leaves the tool as it was; to be called once.
+        Function that restores the tool; to be called once.
     """
     places = [(*place, watching) for place in _places(tool)]
     if tool is not None and not cached:
@@ -109,7 +109,7 @@ def _watch(owner: Any, name: str, instead: Instead) -> None:
         new = instead(body)
         setattr(new, _BODY, body)
         _watched[place] = _Watched(owner, vars(owner).get(name, _NONE))
-        # Past pydantic, which would take the name of a method for a field that is not there.
+        # Pydantic's `__setattr__` would reject the name of a method, because the model has no such field.
         object.__setattr__(owner, name, new)
     _watched[place].calls += 1
 
@@ -136,10 +136,10 @@ class _Watched:
     calls: int = 0
 
 
-#: by which what stands in a function's place bears it
+#: Attribute of a replacement that contains the original function.
 _BODY: Final = "_toolgate_body"
 _NONE: Final = object()
-#: the functions that are watched, by whose they are and how they are called
+#: The replaced functions, by the id() of the object and the name of the attribute.
 _watched: Final[dict[tuple[int, str], _Watched]] = {}
 # Calls of one tool begin and end in many threads.
 _lock = threading.Lock()
@@ -150,9 +150,9 @@ class Refused:
     """A call that must not run.
 
     Attributes:
-        arguments: The framework's own object of them, by which the second hook knows the call.
-        outer: The call in whose tool this one is made.
-        refusal: What keeps it from running.
+        arguments: The framework's own object with the arguments; the hook after the call identifies the call by it.
+        outer: The running call whose tool made this call, or None.
+        refusal: Error because of which the call must not run.
     """
 
     arguments: dict[str, Any]
@@ -164,9 +164,9 @@ class Passing:
     """A call that is allowed to run.
 
     Attributes:
-        arguments: The framework's own object of them, by which the second hook knows the call.
-        outer: The call in whose tool this one is made.
-        running: Its function runs; what is called meanwhile, the function calls.
+        arguments: The framework's own object with the arguments; the hook after the call identifies the call by it.
+        outer: The running call whose tool made this call, or None.
+        running: True while the tool's function runs. Other tool functions that start meanwhile are called by it.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Passing:
         self._ran = self.running = False
         self._result: Any = None
         self._error: BaseException | None = None
-        # What asks by itself is not asked about where its result comes from the cache.
+        # A cached result would skip the check of a function that is itself guarded, so its results are not cached.
         self._leave = watched(tool, _watching, cached=not begun.asks_itself)
 
     @property
@@ -193,12 +193,12 @@ class Passing:
         return self._error if isinstance(self._error, refuses) else None
 
     def run(self, body: Callable[[], Any]) -> Any:
-        """Run the function, the first time; then only say again what came of it."""
+        """Run the function the first time, and then return or raise the same outcome again."""
 
         def run() -> Any:
             self._look()
             answer = body()
-            # As the framework does with it next: the call ends when the coroutine does.
+            # The framework would run the coroutine next. It is run here, so that the log entry includes its outcome.
             return asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
 
         if self._ran:
@@ -221,7 +221,7 @@ class Passing:
         return self._result
 
     def end(self) -> None:
-        """Leave the tool as it was, and record the call if its function has not run."""
+        """Restore the tool's function, and log the call if the function has not run."""
         self._leave()
         if not self._ran:
             self._begun.not_run(NotSeenError(_NOT_SEEN))
@@ -250,16 +250,16 @@ class Passing:
 
 
 Call: TypeAlias = Passing | Refused
-#: the call that is made in this thread or task; the framework keeps it from hook to tool to hook
+#: The current call of this thread or task. The framework runs hooks and tool in the same context.
 passing: Final[ContextVar[Call | None]] = ContextVar("toolgate_crewai_passing", default=None)
 
 
 class NotSeenError(Exception):
-    """The framework has answered a call by itself."""
+    """The framework ended a call without running the tool's function."""
 
 
 class _ChangedError(ConfigurationError):
-    """The arguments are not those that the gateway was asked about."""
+    """The arguments are not those that the gateway checked."""
 
 
 def _failure(answer: Any) -> str | None:
@@ -281,7 +281,7 @@ def _watching(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _due() -> Passing | None:
-    """Return the call whose function is called now, or None for a function that a running tool calls."""
+    """Return the call whose tool function starts now, or None for a function that a running tool calls."""
     call = passing.get()
     return call if isinstance(call, Passing) and not call.running else None
 
@@ -294,7 +294,7 @@ logger = logging.getLogger("toolgate")
 
 
 class SetupAborted(ConfigurationError, HookAborted):  # type: ignore[misc]  # the framework is not in this environment
-    """A tool call was not carried out because of the settings or the API key; the run has ended for it."""
+    """Error that ends a run, because a tool call was not carried out due to the settings or the API key."""
 
 
 class GuardHooks:
@@ -306,7 +306,8 @@ class GuardHooks:
         agents: Agent ids by the roles given to `Agent(role=…)`.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits until the model is told; None waits as long as it takes.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
 
     Raises:
         ConfigurationError: An argument is wrong.
@@ -325,14 +326,14 @@ class GuardHooks:
             guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout
         )
         self._answers = itertools.count(1)
-        # By the identity of the agent, which is kept with it.
+        # By the id() of the agent. The value also contains the agent, so that the id is not reused.
         self._setup_errors: dict[int, tuple[object, Exception]] = {}
 
     def register(self) -> None:
-        """Guard from now on, until `unregister`.
+        """Guard all tool calls of the process until `unregister` is called.
 
         Raises:
-            ConfigurationError: Guard hooks are registered already: each call would be asked about twice.
+            ConfigurationError: Guard hooks are registered already; each call would be checked twice.
         """
         with _registering:
             before, after = map(get_global_hook_list, _POINTS)
@@ -341,14 +342,15 @@ class GuardHooks:
                     "guard hooks are registered in this process already; unregister them first, and say by agents= or "
                     "acting_as(…) which agent acts"
                 )
-            # Before all others: it sees the tool and the arguments that will be run, whatever they put in their place.
+            # `_first` runs before all other hooks and copies the context, which then contains the tool and arguments
+            # that the framework will run, even if a later hook replaces those attributes.
             for hooks, hook in ((before, self._before), (after, self._after)):
                 hooks.insert(0, self._first)
                 hooks.append(hook)
             get_global_hook_list(InterceptionPoint.PRE_MODEL_CALL).append(self._before_model)
 
     def unregister(self) -> None:
-        """Guard no longer; to be called when no crew is running."""
+        """Stop guarding; to be called when no crew is running."""
         with _registering:
             for point in _POINTS:
                 for hook in (self._first, self._before, self._after):
@@ -362,7 +364,7 @@ class GuardHooks:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.unregister()
         if kind is None and self._setup_errors:
-            # No model was called after it: the tool's result was the answer.
+            # No model was called after the failed call, because the tool's result was the final answer of the run.
             _key, (_text, error) = self._setup_errors.popitem()
             raise error
 
@@ -370,12 +372,13 @@ class GuardHooks:
         setattr(context, _MADE, copy.copy(context))
 
     def _before(self, context: ToolCallHookContext) -> bool | None:
-        # Whatever is raised here is swallowed, and the tool runs; so is a coroutine, which nobody awaits.
+        # The framework ignores exceptions of a hook and runs the tool, and does not await coroutines. So this method is
+        # synchronous, and returns False to prevent the call.
         made: ToolCallHookContext | None = getattr(context, _MADE, None)
         outer = passing.get()
         try:
             passing.set(self._let_through(made, outer))
-        except Exception as error:  # noqa: BLE001 - as above: nothing but False keeps the tool from running
+        except Exception as error:  # noqa: BLE001 - see above: only the result False prevents the call
             passing.set(Refused((made or context).tool_input, outer, error))
             self._note(made or context, error)
             return False
@@ -385,7 +388,7 @@ class GuardHooks:
         """End the run of an agent whose call was not carried out because of the settings or the API key.
 
         Raises:
-            SetupAborted: The one error of a hook that the framework does not swallow.
+            SetupAborted: A call was not carried out; of all errors of hooks, the framework only raises `HookAborted`.
         """
         if (noted := self._setup_errors.pop(id(context.agent), None)) is not None:
             raise SetupAborted(str(noted[1]), "toolgate") from noted[1]
@@ -397,10 +400,10 @@ class GuardHooks:
             self._setup_errors[id(context.agent)] = context.agent, found
 
     def _let_through(self, context: ToolCallHookContext | None, outer: Call | None) -> Passing:
-        """Ask about a call.
+        """Check a call, and return it if it may run.
 
         Raises:
-            Exception: It must not run.
+            Exception: The call must not run.
         """
         if context is None:
             raise ConfigurationError(
@@ -428,7 +431,7 @@ class GuardHooks:
         passing.set(call.outer)
         if isinstance(call, Passing):
             call.end()
-        # What else a tool raises, the framework has told the model in its own words.
+        # If the tool raised another error, the framework has already shown it to the model.
         if call.refusal is None:
             return None
         self._note(made, call.refusal)
@@ -441,18 +444,19 @@ class GuardHooks:
             return f"Not done: the guard failed with {type(refusal).__name__}. Tell the operator."
         text = refusal_text(refusal)
         if isinstance(refusal, ApprovalPending | GatewayUnavailable):
-            # Five equal answers end the run, and to ask again about these is no mistake.
+            # The framework ends a run after five equal results. Repeating a pending call is legitimate, so a counter
+            # makes the results different.
             return f"{text} This is answer {next(self._answers)}."
         return text
 
 
 def _named(context: ToolCallHookContext) -> ToolCall:
-    """A call as the gateway is asked about it; there is no id of it.
+    """Return the call in the form in which the gateway checks it; the framework has no call ids.
 
     Raises:
-        ConfigurationError: Nobody can say which tool it is.
+        ConfigurationError: Two tools have the same name, so it is unknown which of them will run.
     """
-    # As the framework does: those of the task, or else those of the agent.
+    # The framework uses the tools of the task, or of the agent if the task has none.
     tools = getattr(context.task, "tools", None) or getattr(context.agent, "tools", None) or ()
     if len({id(one) for one in tools if sanitize_tool_name(one.name) == context.tool_name}) > 1:
         raise ConfigurationError(
@@ -460,7 +464,7 @@ def _named(context: ToolCallHookContext) -> ToolCall:
             "rename one"
         )
     role = getattr(context.agent, "_original_role", None) or getattr(context.agent, "role", None)
-    # An agent's loop is a flow too, if there is none around it, and its id no longer lived than the call.
+    # Without an outer flow, the current flow is the agent's own loop, whose id is too short-lived to identify a run.
     flow = None if current_flow_name.get() == "AgentExecutor" else current_flow_id.get()
     received = receive_or_keep(context.tool_input, schema_of(context.tool))
     return ToolCall(
@@ -474,6 +478,6 @@ def _named(context: ToolCallHookContext) -> ToolCall:
 
 
 _POINTS: Final = (InterceptionPoint.PRE_TOOL_CALL, InterceptionPoint.POST_TOOL_CALL)
-#: by which a hook's context bears a copy of itself as the framework has made it
+#: Attribute of a hook's context that contains a copy of the context, made before other hooks could change it.
 _MADE: Final = "_toolgate_made"
 _registering = threading.Lock()

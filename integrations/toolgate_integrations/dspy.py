@@ -24,8 +24,8 @@ __all__ = ["GuardedCoroutineFunction", "GuardedFunction", "GuardedTool", "guard_
 class EndsRun:
     """The result of a call that was not carried out because of the settings or the API key.
 
-    DSPy turns every exception of a tool into text for the model. This result raises the error where it is shown to the
-    model instead, and that ends the program.
+    DSPy converts every exception of a tool to text for the model. This result raises the error later instead: when DSPy
+    converts the result to text, where an exception ends the program.
 
     Attributes:
         error: The setup error.
@@ -43,8 +43,8 @@ class EndsRun:
 class GuardedFunction:
     """Function of a guarded tool: it checks the call, and runs the tool's function if it is allowed.
 
-    It is no plain function: what DSPy sends elsewhere as source takes plain functions only, and their source is what
-    lies behind their decorators.
+    It is a callable object instead of a plain function. DSPy's `CodeAct` runs the source code of plain functions in a
+    sandbox, and the source of a wrapper is that of the wrapped function, which would run there unchecked.
     """
 
     def __init__(self, tool: Tool, bridge: Bridge) -> None:
@@ -60,19 +60,19 @@ class GuardedFunction:
         except self._bridge.fatal as error:
             return EndsRun(error)
         except GuardError as error:
-            # As an answer: of what is raised the model reads a traceback, with the paths of files.
+            # Returned as a result, because the model would read an exception with its traceback and file paths.
             return refusal_text(error)
-        except Exception as error:  # noqa: BLE001 - raised again, as it is
+        except Exception as error:  # noqa: BLE001 - raised again, with a shorter traceback
             raise error.with_traceback(_own(error.__traceback__)) from error.__cause__
 
     def acall(self, **kwargs: Any) -> Awaitable[Any]:
         """Asynchronous form of the call; the event loop is not blocked."""
-        # No coroutine function, which would be one more frame of the guard's in tracebacks.
+        # Not a coroutine function, which would add a frame of the guard to tracebacks.
         return self._arun(self._call((), kwargs))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolCall:
         given = {**self._by_name(args, kwargs), **kwargs}
-        # The framework has converted them already.
+        # The framework has already converted the arguments, so only defaults are missing.
         arguments = with_signature_defaults(given, self._func)
         return self._bridge.call(self._name, arguments, None, function=self._func)
 
@@ -94,7 +94,7 @@ class GuardedFunction:
             return EndsRun(error)
         except GuardError as error:
             return refusal_text(error)
-        except Exception as error:  # noqa: BLE001 - raised again, as it is
+        except Exception as error:  # noqa: BLE001 - raised again, with a shorter traceback
             raise error.with_traceback(_own(error.__traceback__)) from error.__cause__
 
     def __copy__(self) -> GuardedFunction:
@@ -111,15 +111,15 @@ class GuardedFunction:
 
 
 class GuardedCoroutineFunction(GuardedFunction):
-    """Guarded coroutine function; DSPy inspects the kind of the function that it calls."""
+    """Form of `GuardedFunction` for coroutine functions; DSPy awaits only functions that it recognizes as such."""
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Asynchronous form of the call of a plain function."""
+        """Return the function's result, or the reason why it did not run."""
         return await self._arun(self._call(args, kwargs))
 
 
 class GuardedTool(Tool):  # type: ignore[misc]  # the framework comes without types
-    """A tool that asks before its function runs; `guard_tools` makes it."""
+    """A tool that checks every call before its function runs; made by `guard_tools`."""
 
     def __init__(self, *_: Any, **__: Any) -> NoReturn:
         raise ConfigurationError(
@@ -128,12 +128,12 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework comes without ty
 
     @classmethod
     def from_mcp_tool(cls, *_: Any, **__: Any) -> NoReturn:
-        """Refused: the framework's would make a plain tool."""
+        """Raise `ConfigurationError`; the inherited method would return a tool that is not guarded."""
         raise ConfigurationError("use guard_tools([dspy.Tool.from_mcp_tool(…)])")
 
     @classmethod
     def from_langchain(cls, *_: Any, **__: Any) -> NoReturn:
-        """Refused like `from_mcp_tool`."""
+        """Raise `ConfigurationError`, like `from_mcp_tool`."""
         raise ConfigurationError("use guard_tools([dspy.Tool.from_langchain(…)])")
 
     @with_callbacks  # type: ignore[untyped-decorator]  # likewise
@@ -152,10 +152,10 @@ def guard_tools(
     on_hold: OnHoldWithoutPause = "notify_model",
     hold_timeout: float | None = None,
 ) -> list[GuardedTool]:
-    """Guard tools, for `dspy.ReAct`, `dspy.ReActV2`, `dspy.RLM`, and whatever calls a `dspy.Tool`.
+    """Return guarded tools for `dspy.ReAct`, `dspy.ReActV2`, `dspy.RLM`, and other modules that call a `dspy.Tool`.
 
     Args:
-        tools: Functions, callable objects, or `dspy.Tool`s; they stay as they are.
+        tools: Functions, callable objects, or `dspy.Tool`s; they are not changed.
         guard: The guard; None for the guard that is configured by the environment.
         tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
         agents: Agent ids by agent names; other agents act as the guard's own agent.
@@ -212,7 +212,7 @@ def _look_at(tool: Tool) -> None:
 
 
 def _own(traceback: TracebackType | None) -> TracebackType | None:
-    """A traceback from the tool's own frames on: DSPy shows the model the first five frames."""
+    """Return a traceback without the guard's leading frames; DSPy shows the model only the first five frames."""
     seen = traceback
     while seen is not None and seen.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
         seen = seen.tb_next
@@ -228,12 +228,15 @@ def _is_async(function: Any) -> bool:
 
 def _is(kind: Callable[[Any], bool], function: Any) -> bool:
     return kind(function) or kind(
-        getattr(function, "__call__", None)  # noqa: B004 - its kind is asked, and not whether it is there
+        getattr(function, "__call__", None)  # noqa: B004 - this inspects the method, not whether it exists
     )
 
 
 def _finished(result: Any, name: str) -> Any:
-    """A result; of a coroutine that a plain function made, what the framework would await once it is recorded."""
+    """Return a function's result; if it is a coroutine, run the coroutine and return its result.
+
+    The framework would run the coroutine only after the call is logged.
+    """
     if not inspect.iscoroutine(result):
         return result
     try:

@@ -48,26 +48,27 @@ Next = CallNext[CallToolRequestParams, ToolResult]
 
 
 class GuardMiddleware(Middleware):
-    """Guards every tool call of a server, or of the server behind a proxy, in both eras of the protocol.
+    """Guards every tool call of a server, or of the server behind a proxy, with sessions or stateless requests.
 
-    A tool whose function is `@guarded` asks by itself; the dotted name of a tool that is defined in this process is
-    its action. Put it first: what stands before it answers calls without asking.
+    A tool whose function is `@guarded` checks its calls itself. If a tool that is defined in this process has a name
+    with a dot, the name is its action. Put this middleware first in the list: a middleware before it could respond to
+    calls that were not checked.
 
     Args:
         guard: The guard; None for the guard that is configured by the environment.
-        name: The server's, as its actions begin: the tool `pay` of `name="bank"` is `bank.pay`. None takes the name
-            given to `FastMCP(…)`.
+        name: Server name, with which the actions begin: the tool `pay` of `name="bank"` has the action `bank.pay`. None
+            for the name given to `FastMCP(…)`.
         tool_actions: Actions by tool name, a mapping or a function of the name.
-        agents: Agent ids by the client ids of access tokens; other agents act as the guard's own agent. What a client
-            calls itself counts for nothing.
+        agents: Agent ids by the client ids of access tokens; other clients act as the guard's own agent. The name that
+            a client sends itself is ignored.
         on_hold: Reaction to a call that requires an approval. `pause`: the client's user is pointed to the approval,
             or the model reads that the call is pending if the client cannot. `wait`: wait for the approver within the
             run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that the call is
             pending.
-        hold_timeout: Seconds to wait for the person: in `wait`, and in `elicit` after each of the user's
-            answers. None waits as long as it takes; most clients give up after a minute.
-        approval_page: Address of the page where people decide, with `{approval_id}` in it. None names the
-            approval and the command instead.
+        hold_timeout: Seconds to wait for the approver: with `wait`, and with `pause` after each response of the user.
+            None for no limit; most clients stop waiting after a minute.
+        approval_page: URL of the page where approvers decide, with `{approval_id}` in it. With None, the user reads the
+            approval id and the command instead.
 
     Raises:
         ConfigurationError: An argument is wrong.
@@ -95,7 +96,7 @@ class GuardMiddleware(Middleware):
         )
 
     async def on_call_tool(self, context: Called, call_next: Next) -> ToolResult:
-        """Ask, let the tool run, record; what is refused is told to the model."""
+        """Check a call, run the tool, and log the outcome; if the call must not run, show the reason to the model."""
         params, fastmcp = context.message, context.fastmcp_context
         known = None if fastmcp is None else await fastmcp.fastmcp.get_tool(params.name)
         function = known.fn if isinstance(known, FunctionTool) else None
@@ -146,7 +147,7 @@ class GuardMiddleware(Middleware):
 
 
 def _named(fastmcp: Context | None) -> tuple[str | None, str]:
-    """Return the server's name, and a pattern of the names that the library generates."""
+    """Return the server's name, and a pattern of the names that FastMCP generates for servers without a name."""
     if fastmcp is None:
         return None, ""
     server = fastmcp.fastmcp
@@ -154,7 +155,7 @@ def _named(fastmcp: Context | None) -> tuple[str | None, str]:
 
 
 def _schema(tool: Tool | None) -> ArgumentSchema:
-    """Return the schema by which the library validates the calls of a tool; that of a remote tool is its JSON schema."""
+    """Return the schema by which FastMCP validates the calls of a tool; for a remote tool, its JSON schema."""
     if tool is None:
         return RawSchema()
     if not isinstance(tool, FunctionTool):
@@ -191,8 +192,8 @@ async def _called(fastmcp: Context | None, turn: Round, context: Called, call_ne
     wire = None if fastmcp is None else fastmcp.request_context
     if wire is None or not turn.asked:
         return await call_next(context)
-    # Tools and proxies read what the client brought back from the request itself, where our question would be taken
-    # for theirs; the library has no public way to it.
+    # Tools and proxies read the user's responses from the raw request. They would mistake the response to the guard's
+    # own elicitation for theirs, so it is removed. FastMCP has no public access to the raw request.
     sent = wire._srctx  # noqa: SLF001 - see above
     seen = context.message.model_dump(
         mode="json", by_alias=True, exclude_none=True, include={"request_state", "input_responses"}

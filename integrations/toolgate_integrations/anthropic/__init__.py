@@ -106,7 +106,7 @@ class _Guarded:
 
     def __getattr__(self, name: str) -> Any:
         if name in {"inner", "bridge"}:
-            # An unfinished copy has neither yet.
+            # `copy` creates objects without attributes; without this check, the lookup below would recurse forever.
             raise AttributeError(name)
         return getattr(self.inner, name)
 
@@ -120,7 +120,7 @@ class _Guarded:
         return str(self.inner.name)
 
     def asked(self, called: Called) -> ToolCall:
-        """Return the call, as the gateway checks it."""
+        """Return the call in the form in which the gateway checks it."""
         function = getattr(self.inner, "func", None)
         return self.bridge.call(
             self.name,
@@ -133,7 +133,7 @@ class _Guarded:
 
     @contextmanager
     def asking(self, given: object) -> Iterator[tuple[Called, ToolCall]]:
-        """Raise refusals of a call as `ToolError`, which the SDK's runners show to the model.
+        """Yield the call, and convert refusals inside the block to `ToolError`, which the runners show to the model.
 
         Raises:
             ToolError: The tool did not run.
@@ -195,19 +195,19 @@ def resume(
     *,
     rejected: Mapping[str, str] | None = None,
 ) -> GuardedRun:
-    """Check the held calls of a paused run again, and run those that are approved.
+    """Check the pending calls of a paused run again, and run those that are approved.
 
     Args:
         state: The state of the paused run.
         tools: The guarded tools.
         runner: Function that returns a runner that continues from the messages it receives.
-        rejected: Reasons of calls that must not run, whatever the approver decides, by call id.
+        rejected: Calls that must not run, whatever the approver decides: the reasons by call id.
 
     Returns:
-        The run, to be iterated or run by `until_done`; it is paused, with a new state, if calls are still held.
+        The run, to be iterated or run by `until_done`; it is paused, with a new state, if calls are still pending.
 
     Raises:
-        ConfigurationError: An argument is wrong, a tool is missing, or a rejected call is not held.
+        ConfigurationError: An argument is wrong, a tool is missing, or a rejected call is not pending.
     """
     again = _resumption(state, tools, runner, rejected, GuardedTool)
     drive(again.execute())
@@ -268,5 +268,5 @@ def _guarded(tool: Any, bridge: Bridge) -> Any:
 
 
 def _kept(result: Any) -> Any:
-    """Return a tool's result in a form that can be read more than once."""
+    """Return a tool's result; an iterator is replaced by a list, which can be read more than once."""
     return result if result is None or isinstance(result, str) else list(result)

@@ -45,7 +45,7 @@ class HeldCall:
         call_id: The model's id of the call.
         name: The tool's name.
         input: The model's arguments.
-        approval_id: The approval request.
+        approval_id: Id of the approval request.
         action: The action that was checked.
         reason: Why the call requires an approval.
     """
@@ -65,9 +65,9 @@ class PausedRun:
     Attributes:
         run_id: The run's id.
         messages: The conversation, up to the message that made the calls.
-        after: Messages that were added to it in the meantime.
-        results: Results of the calls that are not held.
-        held: The held calls.
+        after: Messages that the program added after that message.
+        results: Results of the calls that are not pending.
+        held: The pending calls.
     """
 
     run_id: str
@@ -81,7 +81,7 @@ class PausedRun:
         """Read a state that `asdict` has written; `call_ids` returns the ids of the calls that a message makes.
 
         Raises:
-            ConfigurationError: It is not the state of a paused run, or a held call is not one of its last message.
+            ConfigurationError: It is not the state of a paused run, or its last message does not make a pending call.
         """
         try:
             lists = {name: list(state[name]) for name in ("messages", "after", "results")}
@@ -102,16 +102,17 @@ class _Outcome:
 
 
 class CallsOfRun:
-    """The calls of one run. Each call runs once, however often the runner executes it.
+    """The calls of one run; each call runs only once, even if the runner executes it again.
 
     Args:
         run_id: The run's id; None for a new one.
 
     Attributes:
         run_id: The run's id.
-        current: Returns the calls that the runner may execute now.
-        held: The held calls by id.
-        setup_error: Error that ends the run; the run raises it, because the runner shows it to the model.
+        current: Function that returns the calls that the runner may execute now.
+        held: The pending calls by id.
+        setup_error: Error that must end the run. The run raises it later, because a runner does not raise the errors
+            of tools, but shows them to the model.
 
     Raises:
         ConfigurationError: The id is not a text.
@@ -133,9 +134,9 @@ class CallsOfRun:
         return asdict(PausedRun(self.run_id, messages, after, finished, list(self.held.values())))
 
     def once(self, call_id: str, tool: Callable[[], Any]) -> Steps[Any]:
-        """Operation that executes a call, or returns or raises again what the call did the first time."""
+        """Operation that executes a call the first time, and then returns or raises the same outcome again."""
         if call_id not in self._outcomes:
-            # Set at once: the call must not run again while it is running, or after an interruption.
+            # Set before the call runs: it must not run again while it is running, or after an interruption.
             outcome = self._outcomes[call_id] = _Outcome(ToolError(_INTERRUPTED))
             try:
                 outcome.result = yield from invoke(tool)
@@ -151,7 +152,7 @@ class CallsOfRun:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """One call, or a tool that is executed outside of any run.
+    """One execution of a tool: a call of a run, or an execution outside of any run.
 
     Attributes:
         name: The tool's name.
@@ -171,13 +172,13 @@ class Called:
         return None if self.run is None else self.run.run_id
 
     def hold(self, pending: ApprovalPending) -> None:
-        """Note that the call is held, so that its run pauses."""
+        """Mark the call as pending, so that its run pauses."""
         if self.run is not None and self.call_id is not None:
             held = HeldCall(self.call_id, self.name, dict(self.input), **describe_pending(pending))
             self.run.held[self.call_id] = held
 
     def once(self, tool: Callable[[], T]) -> T:
-        """Execute the call, or return or raise again what it did the first time."""
+        """Execute the call the first time, and then return or raise the same outcome again."""
         if self.run is None or self.call_id is None:
             return tool()
         result: T = drive(self.run.once(self.call_id, tool))
@@ -197,7 +198,7 @@ def find_called(tool: str, given: object) -> Called:
         runs = list(_runs)
     for run in runs:
         for called in run.current():
-            # By identity: two calls may have equal inputs.
+            # Compared by identity, because two calls may have equal inputs.
             if called.input is given:
                 return called
     return Called(tool, given)
@@ -237,7 +238,7 @@ class _Run:
         return () if self.state is None else tuple(HeldCall(**each) for each in self.state["held"])
 
     def _begin(self, item: Any) -> None:
-        """Note what the runner yielded: a message, or the stream of one."""
+        """Store the message, or stream of a message, that the runner yielded; its calls may now be executed."""
         self._item = item
         self._calls.current = lambda: _current_calls(self._calls, item)
 
@@ -250,9 +251,9 @@ class _Run:
         if _is_stream(item):
             self._last = yield from invoke(item.get_final_message)
         results = None
-        # The runner executes the calls of no other message, such as one that was cut off.
+        # The runner does not execute the calls of other messages, such as one that reached the token limit.
         if self._last.stop_reason == "tool_use":
-            # The runner keeps the results, and executes nothing again.
+            # The runner stores the results, so it does not execute the calls again.
             results = yield from invoke(self._runner.generate_tool_call_response)
         if self._calls.setup_error is not None:
             raise self._calls.setup_error
@@ -260,7 +261,7 @@ class _Run:
             self.state = self._paused(results["content"])
             yield from invoke(self._runner.close)
             return False
-        # Not earlier: after an interruption this message must be executed again.
+        # Reset only now: after an interruption, the calls of this message must be executed again.
         self._item = None
         return True
 
@@ -271,10 +272,10 @@ class _Run:
             params.update(given)
             return given
 
-        # The only public way to the conversation; the runner sends nothing more.
+        # This setter is the only public access to the conversation. The runner sends no further requests.
         self._runner.set_messages_params(read)
         messages, last = to_json(params["messages"]), to_json(self._last.to_param())
-        # The reader of the messages may have added this one, and more.
+        # The program that iterates the run may have added this message, and further ones, to the conversation.
         end = next(
             (at for at, each in enumerate(messages) if call_ids(each) == call_ids(last)), len(messages)
         )
@@ -291,7 +292,7 @@ class GuardedRun(_Run):
         state: State of a run that is still paused; such a run has no runner.
 
     Raises:
-        ConfigurationError: It is not a runner.
+        ConfigurationError: `runner` is not a runner of a synchronous client.
     """
 
     _runners = (BetaToolRunner, BetaStreamingToolRunner)
@@ -322,7 +323,7 @@ class AsyncGuardedRun(_Run):
         state: As for `GuardedRun`.
 
     Raises:
-        ConfigurationError: It is not a runner.
+        ConfigurationError: `runner` is not a runner of an asynchronous client.
     """
 
     _runners = (BetaAsyncToolRunner, BetaAsyncStreamingToolRunner)
@@ -345,7 +346,7 @@ class AsyncGuardedRun(_Run):
 
 
 class GuardedTool(Protocol):
-    """A tool that checks its calls, and finds the call by its input."""
+    """Interface of a guarded tool, which identifies each call by its input object and checks it."""
 
     @property
     def name(self) -> str:
@@ -356,23 +357,23 @@ class GuardedTool(Protocol):
         """The bridge that checks its calls."""
 
     def asked(self, called: Called) -> ToolCall:
-        """Return the call, as the gateway checks it."""
+        """Return the call in the form in which the gateway checks it."""
 
     def call(self, input: Any) -> Any:  # noqa: A002 - the SDK's signature
         """Check and run a call; an asynchronous tool returns an awaitable."""
 
 
 class Resumption:
-    """The held calls of a paused run, which are rejected or checked again.
+    """The pending calls of a paused run, which are rejected or checked again.
 
     Args:
-        paused: The run.
-        calls: Its calls; none is held yet.
+        paused: State of the run.
+        calls: Calls of the resumed run; still empty.
         tools: The guarded tools.
-        rejected: Reasons of calls that must not run, by call id.
+        rejected: Calls that must not run: the reasons by call id.
 
     Raises:
-        ConfigurationError: A tool is missing, or a rejected call is not held.
+        ConfigurationError: A tool is missing, or a rejected call is not pending.
     """
 
     def __init__(
@@ -390,7 +391,7 @@ class Resumption:
                 f"a call of the tool {missing[0]!r} waits, and no guarded tool is called so; pass the guarded "
                 "tools, of the kind of the run"
             )
-        # New input objects: they identify the calls, and one state may be resumed twice at the same time.
+        # Input objects identify calls, so they are copied: the same state may be resumed twice at the same time.
         self._held = [
             (Called(each.name, dict(each.input), each.call_id, calls), each.approval_id)
             for each in paused.held
@@ -413,12 +414,12 @@ class Resumption:
                     self.add_result(called, result)
 
     def add_result(self, called: Called, content: Any, *, is_error: bool = False) -> None:
-        """Add what the model is to read of a call, in the form of the SDK's runners."""
+        """Add the result of a call for the model, in the form of the SDK's runners."""
         result = {"type": "tool_result", "tool_use_id": called.call_id, "content": content}
         self._results[called.call_id] = to_json({**result, "is_error": True} if is_error else result)
 
     def add_error(self, called: Called, error: Exception) -> None:
-        """Add what the model is to read of a call that raised."""
+        """Add the result of a call that raised, for the model."""
         if isinstance(error, ToolError):
             self.add_result(called, error.content, is_error=True)
         else:
@@ -426,7 +427,7 @@ class Resumption:
             self.add_result(called, repr(error), is_error=True)
 
     def state(self) -> Any:
-        """Return the state of the run if calls are still held, else None."""
+        """Return the state of the run if calls are still pending, else None."""
         results = {**by_call(self.paused.results), **self._results}
         paused = self.calls.state(self.paused.messages, self.paused.after, results)
         return to_json(paused) if self.calls.held else None
@@ -446,13 +447,13 @@ class Resumption:
             fatal = self._tools[called.name].bridge.fatal
             if (found := find_error(error, fatal)) is not None:
                 raise found from None
-            # There is no result of a call that is held.
+            # A pending call has no result yet.
             if called.call_id not in self.calls.held:
                 self.add_error(called, error)
 
 
 def by_call(results: Iterable[Any]) -> dict[Any, Any]:
-    """Return the results by the ids of their calls."""
+    """Return the results as a mapping from call id to result."""
     return {each["tool_use_id"]: each for each in results}
 
 
@@ -463,7 +464,7 @@ def call_ids(message: Any) -> list[str]:
 
 
 def to_json(value: Any) -> Any:
-    """Return a value with the SDK's models as JSON."""
+    """Convert a value to JSON types, including models of the SDK inside it."""
     return json.loads(json.dumps(value, default=_dump))
 
 
@@ -486,7 +487,7 @@ def _current_calls(calls: CallsOfRun, item: Any) -> list[Called]:
         # Nothing has been received.
         return []
     uses = [each for each in getattr(message, "content", ()) if each.type == "tool_use"]
-    # The runner passes a tool the very input object of its block.
+    # The runner passes the block's `input` object itself to the tool, so `find_called` can compare by identity.
     return [Called(each.name, each.input, each.id, calls) for each in uses]
 
 

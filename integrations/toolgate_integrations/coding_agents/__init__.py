@@ -1,4 +1,4 @@
-"""Coding agents that ask a command before each tool call: what they say, translated for the guard, and its answer."""
+"""Coding agents that run a hook command before and after each tool call: the command `toolgate hook`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from toolgate_integrations.coding_agents.guard import HookAsking
 __all__ = ["AGENTS", "Hook", "limit_of", "options", "parse"]
 
 AGENTS: Final[dict[str, Agent]] = {"claude-code": ClaudeCode(), "opencode": OpenCode()}
-# Beside the gateway's time: the start of the process, the disk, and sending what was recorded.
+# Seconds that a hook needs besides the gateway's time: to start the process, write its files, and send log entries.
 _OWN_SECONDS: Final = 10.0
 _LONGEST_HOLD: Final = 86_400.0
 
@@ -26,8 +26,9 @@ class Hook:
     """A configured hook.
 
     Attributes:
-        agent: Whose.
-        limit: Seconds after which it must have answered.
+        agent: The coding agent that runs the hook.
+        limit: Seconds within which the hook must respond.
+        asking: Checks and logs the calls.
     """
 
     agent: Agent
@@ -35,10 +36,10 @@ class Hook:
     asking: HookAsking
 
     def answer(self, given: bytes) -> Answer:
-        """Answer what was told.
+        """Process the hook's input, and return the response.
 
         Raises:
-            ConfigurationError: What was told cannot be read, or a record not be made.
+            ConfigurationError: The input cannot be read, or a log entry cannot be written.
         """
         event = self.agent.read(told(given))
         if not isinstance(event, Before):
@@ -50,7 +51,7 @@ class Hook:
             return self._refused(error)
 
     async def aanswer(self, given: bytes) -> Answer:
-        """Asynchronous form of `answer`; if it is cancelled, the approval request is withdrawn."""
+        """Asynchronous form of `answer`; if it is cancelled, the approval request is cancelled too."""
         event = self.agent.read(told(given))
         if not isinstance(event, Before):
             await asyncio.to_thread(self.asking.after, event)
@@ -67,7 +68,7 @@ class Hook:
 
 
 def options(words: list[str]) -> argparse.Namespace:
-    """Read the words after `toolgate hook`; wrong ones end the process with status 2."""
+    """Parse the arguments after `toolgate hook`; invalid ones end the process with status 2."""
     parser = argparse.ArgumentParser(prog="toolgate hook")
     parser.add_argument("program", choices=sorted(AGENTS))
     parser.add_argument("--url")
@@ -86,8 +87,9 @@ def parse(words: list[str], process: int | None = None) -> Hook:
     """Parse the options, and return the hook with its guard.
 
     Args:
-        words: What stands behind `toolgate hook`.
-        process: By whose end calls end that nothing more is heard of, if not by the agent's own.
+        words: The command-line arguments after `toolgate hook`.
+        process: Id of the process after whose end the outcome of a running call is logged as unknown; None for the
+            coding agent's process.
 
     Raises:
         ConfigurationError: A setting is missing or wrong.
@@ -106,10 +108,13 @@ def parse(words: list[str], process: int | None = None) -> Hook:
 
 
 def limit_of(on_hold: str, hold_timeout: float) -> float:
-    """Seconds after which a hook must have answered: to be asked twice, before and after a hold, and the hold.
+    """Return the seconds within which a hook must respond.
+
+    They contain the time for two checks, one before and one after an approver decides, and the time to wait for the
+    approver.
 
     Raises:
-        ConfigurationError: `TOOLGATE_TIMEOUT` is no time.
+        ConfigurationError: `TOOLGATE_TIMEOUT` is not a valid number of seconds.
     """
     return (hold_timeout if on_hold == "wait" else 0.0) + 2 * checked_timeout() + _OWN_SECONDS
 

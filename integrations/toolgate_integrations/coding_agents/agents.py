@@ -16,10 +16,10 @@ __all__ = ["OpenCode"]
 
 
 def told(given: bytes) -> dict[str, Any]:
-    """The one JSON object that a hook is given.
+    """Parse the JSON object that a hook receives as its input.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: The input is not a JSON object.
     """
     try:
         found = json.loads(given)
@@ -31,10 +31,10 @@ def told(given: bytes) -> dict[str, Any]:
 
 
 def text_of(given: Mapping[str, Any], name: str) -> str:
-    """A text that has to be there.
+    """Return the required text `name` of a hook's input.
 
     Raises:
-        ConfigurationError: It is not.
+        ConfigurationError: The input contains no such text, or an empty one.
     """
     found = own_text(given, name)
     if found is None:
@@ -43,16 +43,16 @@ def text_of(given: Mapping[str, Any], name: str) -> str:
 
 
 def own_text(given: Mapping[str, Any], name: str) -> str | None:
-    """A text that need not be there; anything else in its place is none."""
+    """Return the optional text `name` of a hook's input; None if it is missing, empty or not a string."""
     found = given.get(name)
     return found if isinstance(found, str) and found else None
 
 
 def object_of(given: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """An object that has to be there.
+    """Return the required object `name` of a hook's input.
 
     Raises:
-        ConfigurationError: It is not.
+        ConfigurationError: The input contains no such object.
     """
     found = given.get(name)
     if not isinstance(found, dict):
@@ -69,7 +69,10 @@ def duration_of(given: Mapping[str, Any]) -> float | None:
 
 
 def folder_beside(arguments: Mapping[str, Any], folder: str | None) -> dict[str, str]:
-    """The folder in which a command runs: without it `rm -r build` says little."""
+    """Return the working folder of a command, for approvers: `rm -r build` alone does not show which folder it removes.
+
+    The result is empty if the arguments contain no command, or a folder of their own.
+    """
     return {"cwd": folder} if folder and "command" in arguments and "cwd" not in arguments else {}
 
 
@@ -83,9 +86,9 @@ class Before:
     """A tool is about to run.
 
     Attributes:
-        call: The call, with its arguments as the model gave them.
-        beside: What is shown and bound beside the arguments, and cannot be changed by an approver.
-        process: The agent's process, if it was told.
+        call: The call, with the model's arguments.
+        beside: Values that the check contains in addition to the arguments, and that an approver cannot change.
+        process: Id of the coding agent's process; None if the input does not contain it.
     """
 
     call: ToolCall
@@ -98,10 +101,10 @@ class After:
     """A tool has run.
 
     Attributes:
-        call: The call, with the arguments it really had.
-        beside: As in `Before`, as far as it can be told now.
-        error: What went wrong, if anything did.
-        duration_ms: How long it ran, in milliseconds, if that was told.
+        call: The call, with the arguments that the tool ran with.
+        beside: As in `Before`, but with the values after the run.
+        error: Error message; None if the tool succeeded.
+        duration_ms: Duration in milliseconds; None if the input does not contain it.
     """
 
     call: ToolCall
@@ -112,10 +115,10 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A session is over: what ran in it is heard of no more.
+    """A session has ended; no further events of its calls follow.
 
     Attributes:
-        session: Which.
+        session: Id of the session.
     """
 
     session: str
@@ -129,9 +132,9 @@ class Answer:
     """Exit code and output of the hook's process.
 
     Attributes:
-        code: Its exit code.
-        stdout: All that it writes to standard output.
-        stderr: What a person, or the model, reads.
+        code: Exit code.
+        stdout: Standard output.
+        stderr: Standard error, which the user or the model reads.
     """
 
     code: int
@@ -146,14 +149,14 @@ class Agent(Protocol):
         """Parse the hook's input.
 
         Raises:
-            ConfigurationError: It is nothing that can be answered.
+            ConfigurationError: The input is not a valid event of this coding agent.
         """
 
     def allowed(self, changed: Mapping[str, Any] | None) -> Answer:
-        """Let the tool run, with other arguments if an approver changed them."""
+        """Return the response that allows the call, with the arguments if an approver changed them."""
 
     def refused(self, why: str) -> Answer:
-        """Have the tool not run, and the model read why."""
+        """Return the response that denies the call; `why` is shown to the model."""
 
 
 _MCP: Final = "mcp__"
@@ -162,16 +165,16 @@ _MCP: Final = "mcp__"
 class ClaudeCode:
     """Claude Code.
 
-    A refusal is said three times: by the exit code, which alone counts, in JSON, which the model reads as it is, and on
-    standard error for versions that look nowhere else. What is allowed is left to the user's own permissions: an `allow`
-    would skip them.
+    A denial is returned in three ways: as the exit code, which alone is decisive; as JSON, whose reason the model reads
+    unchanged; and on standard error, for versions that read only that. The response to an allowed call contains no
+    permission decision, because `allow` would skip the user's own permissions.
     """
 
     def read(self, told: Mapping[str, Any]) -> Event:
         """Parse the hook's input.
 
         Raises:
-            ConfigurationError: It is nothing that can be answered.
+            ConfigurationError: The input is not a valid event of this coding agent.
         """
         kind = text_of(told, "hook_event_name")
         match kind:
@@ -189,11 +192,11 @@ class ClaudeCode:
         )
 
     def allowed(self, changed: Mapping[str, Any] | None) -> Answer:
-        """Let the tool run, with other arguments if an approver changed them."""
+        """Return the response that allows the call, with the arguments if an approver changed them."""
         return Answer(0) if changed is None else Answer(0, _said(updatedInput=dict(changed)))
 
     def refused(self, why: str) -> Answer:
-        """Have the tool not run, and the model read why."""
+        """Return the response that denies the call; `why` is shown to the model."""
         return Answer(2, _said(permissionDecision="deny", permissionDecisionReason=why), why)
 
 
@@ -202,10 +205,10 @@ def remote_tool(name: str, server: str | None) -> tuple[str, str] | None:
 
     Args:
         name: The tool's name.
-        server: The server's name as it is configured, if that was told.
+        server: The configured name of the server; None if the input does not contain it.
 
     Raises:
-        ConfigurationError: It cannot be said where one name ends and the other begins.
+        ConfigurationError: The name cannot be split unambiguously into the server's and the tool's name.
     """
     if not name.startswith(_MCP):
         return None
@@ -244,9 +247,9 @@ def _beside(told: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _process() -> int | None:
-    """Claude Code's own, which its variables tell."""
+    """Return the id of Claude Code's process, from its environment variable, or None."""
     said = os.environ.get("CLAUDE_PID", "")
-    return int(said) if said.isascii() and said.isdigit() and 0 < len(said) < 10 else None  # noqa: PLR2004 - digits of a process id
+    return int(said) if said.isascii() and said.isdigit() and 0 < len(said) < 10 else None  # noqa: PLR2004 - longest id
 
 
 def _said(**decision: Any) -> bytes:
@@ -256,15 +259,15 @@ def _said(**decision: Any) -> bytes:
 class OpenCode:
     """OpenCode.
 
-    The plugin runs in OpenCode and asks by a process. It takes nothing for a yes but status 0 with `allowed` in JSON; so
-    what is no answer needs no care here.
+    A plugin that runs in OpenCode starts the hook as a process. The plugin runs a tool only after exit code 0 with
+    `allowed` in JSON, so a crash of the hook denies the call.
     """
 
     def read(self, told: Mapping[str, Any]) -> Event:
         """Parse the hook's input.
 
         Raises:
-            ConfigurationError: It is nothing that can be answered.
+            ConfigurationError: The input is not a valid event of this coding agent.
         """
         kind, call = text_of(told, "event"), _opencode_call(told)
         beside = folder_beside(call.arguments, own_text(told, "folder"))
@@ -278,13 +281,13 @@ class OpenCode:
         )
 
     def allowed(self, changed: Mapping[str, Any] | None) -> Answer:
-        """Let the tool run, with other arguments if an approver changed them."""
+        """Return the response that allows the call, with the arguments if an approver changed them."""
         return Answer(
             0, as_json({"toolgate": "allowed", "arguments": None if changed is None else dict(changed)})
         )
 
     def refused(self, why: str) -> Answer:
-        """Have the tool not run, and the model read why."""
+        """Return the response that denies the call; `why` is shown to the model."""
         return Answer(2, as_json({"toolgate": "refused", "why": why}), why)
 
 

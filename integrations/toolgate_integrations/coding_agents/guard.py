@@ -1,4 +1,4 @@
-"""Asking about a call in one process, and recording it in another."""
+"""Checks and log entries of a coding agent's calls: one process checks a call, and another one logs its outcome."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ from toolgate_integrations.coding_agents.agents import After, Before, Ended
 __all__ = ["HookAsking", "ToolFailed"]
 
 _HINT: Final = Hint("try again", "remove it")
-# Far more than the gateway takes of a context.
+# Maximum size of a journal file in bytes; the gateway's limit for a call's arguments is far smaller.
 _LONGEST: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A call that was let through.
+    """A call that is allowed to run, and whose outcome is not known yet.
 
     Attributes:
-        session: The agent's session.
-        call_id: The agent's name of the call.
-        process: The agent's process.
-        agent_id: Who acts.
-        action: Under which action.
-        asked: What the gateway was told: hidden values are digests.
-        beside: What was shown beside the arguments.
-        arguments: The digest of the arguments it may run with.
-        approval_id: The approval that let it through, if it was held.
-        decision_id: The gateway's decision.
+        session: Id of the coding agent's session.
+        call_id: The coding agent's id of the call.
+        process: Id of the process after whose end the outcome is logged as unknown.
+        agent_id: The agent that makes the call.
+        action: Action of the call.
+        asked: Values that the check contained; hidden values are digests.
+        beside: Values that the check contained in addition to the arguments.
+        arguments: Digest of the arguments that the call may run with.
+        approval_id: Id of the approval; None if the call required none.
+        decision_id: Id of the gateway's decision.
     """
 
     session: str
@@ -65,10 +65,10 @@ class Journal:
         self._folder = user_state_path("toolgate", appauthor=False) / "hooks"
 
     def write(self, call: Running) -> None:
-        """Write a call down.
+        """Store a call.
 
         Raises:
-            ConfigurationError: It cannot be: the tool must not run.
+            ConfigurationError: The file cannot be written, so the tool must not run.
         """
         content = json.dumps(asdict(call)).encode()
         try:
@@ -77,14 +77,14 @@ class Journal:
             raise ConfigurationError(f"{error}; set XDG_STATE_HOME to a folder of your own") from error
 
     def take(self, session: str, call_id: str) -> Running | None:
-        """Strike a call out; None if it is not written down, or cannot be read."""
+        """Remove and return a call; None if it is not stored, or its file cannot be read."""
         path = self._path(session, call_id)
         if (call := self._read(path)) is not None:
             remove_private(path)
         return call
 
     def left(self, session: str | None = None) -> Iterator[Running]:
-        """Yield the calls of agents that have ended, and of an ended session; each is removed after it was yielded."""
+        """Yield the calls whose process has ended, and those of `session`; each is removed after it was yielded."""
         for path in sorted(self._folder.glob("*.json")):
             call = self._read(path)
             if call is not None and (call.session == session or not _lives(call.process)):
@@ -103,7 +103,7 @@ class Journal:
 
 
 def digest_of(arguments: Any) -> str:
-    """Return a digest that distinguishes arguments or names, also True from 1."""
+    """Return a digest of arguments or names; unlike Python's equality, it distinguishes True from 1."""
     return hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -116,15 +116,16 @@ def _lives(process: int) -> bool:
 
 
 class ToolFailed(Exception):
-    """The agent told that its tool went wrong."""
+    """Error message of the coding agent about a tool that failed."""
 
 
 class HookAsking:
-    """Asks about calls that another program carries out.
+    """Checks and logs calls that another program carries out.
 
     Args:
-        guard: The guard that asks.
-        process: By whose end calls end that nothing more is heard of; None is the agent's.
+        guard: The guard that sends the checks.
+        process: Id of the process after whose end the outcome of a running call is logged as unknown; None for the
+            coding agent's process.
         **options: Further options of `Bridge`.
     """
 
@@ -142,7 +143,7 @@ class HookAsking:
         return Journal()
 
     def before(self, event: Before) -> dict[str, Any] | None:
-        """Ask about a call; returns the arguments it may run with where an approver changed them.
+        """Check a call; return the arguments if an approver changed them, else None.
 
         Raises:
             GuardError: The tool must not run.
@@ -152,13 +153,13 @@ class HookAsking:
         return self._let_through(event, permitted)
 
     async def abefore(self, event: Before) -> dict[str, Any] | None:
-        """Asynchronous form of `before`; if it is cancelled, the approval request is withdrawn."""
+        """Asynchronous form of `before`; if it is cancelled, the approval request is cancelled too."""
         with self._about(event) as block:
             permitted = await block.aauthorize()
         return self._let_through(event, permitted)
 
     def after(self, event: After | Ended) -> None:
-        """Record what became of a call, or that nothing is known of those of a session that is over.
+        """Log the outcome of a call; for an ended session, log that the outcome of its running calls is unknown.
 
         Raises:
             ConfigurationError: A setting is wrong.
@@ -172,9 +173,9 @@ class HookAsking:
         if asked is None:
             facts["asked_about"] = "not known"
         elif asked.arguments != digest_of(given):
-            # Another hook, or the user: the entry tells what ran.
+            # Another hook or the user changed the arguments after the check. The log entry contains those that ran.
             facts["changed_after_asking"] = True
-        # A command may have changed the folder; what was asked about counts.
+        # A command may have changed its working folder, so the values of the check are logged.
         beside = event.beside if asked is None else asked.beside
         with self._bridge.acting(call):
             self.guard.record(
@@ -190,7 +191,7 @@ class HookAsking:
         self.sweep()
 
     def sweep(self, session: str | None = None) -> None:
-        """Record the calls of agents that were gone, and of a session that is over, before they told what became of them."""
+        """Log an unknown outcome for the running calls of processes that have ended, and for those of `session`."""
         for call in self._journal.left(session):
             with acting_as(call.agent_id, run_id=normalize_id(call.session)):
                 self.guard.record(
@@ -204,7 +205,7 @@ class HookAsking:
 
     @contextmanager
     def _about(self, event: Before) -> Iterator[Action]:
-        # Without its name: the model makes the call again under another, once it is approved.
+        # The check contains no call id, because the model repeats an approved call under a new id.
         with self._bridge.acting(event.call):
             context = {**event.call.arguments, **event.beside}
             yield self._bridge.block(event.call, context)
@@ -236,7 +237,7 @@ class HookAsking:
 
 
 def _number(value: object) -> float | int | str:
-    """Return a value of an approver's edit as JSON; numbers arrive as text."""
+    """Convert a value of an approver's edit that JSON cannot represent to a number, or else to text."""
     try:
         number = float(str(value))
     except ValueError:

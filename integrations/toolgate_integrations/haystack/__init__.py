@@ -48,15 +48,15 @@ _KEY: Final = "toolgate"
 
 @dataclass(frozen=True, slots=True)
 class HeldCall:
-    """A call that waits for a person.
+    """A call that requires an approval.
 
     Attributes:
         tool_call: The call, as the model made it.
-        approval_id: The request it waits for.
-        action: What was asked for.
-        reason: Why it is held.
-        run_id: The run it belongs to.
-        agent: The agent that makes it.
+        approval_id: Id of the approval request.
+        action: The action that was checked.
+        reason: Why the call requires an approval.
+        run_id: Id of the run that makes the call.
+        agent: Name of the agent that makes the call.
     """
 
     tool_call: ToolCall = field(repr=False)
@@ -71,7 +71,7 @@ def held_calls(messages: Iterable[ChatMessage]) -> list[HeldCall]:
     """Return the calls of a conversation that require an approval.
 
     Args:
-        messages: What `Agent.run` returned as `messages`, or its copy from a store.
+        messages: The `messages` in the result of `Agent.run`, or a stored copy of them.
     """
     return [held for each in messages if (held := _held(each)) is not None]
 
@@ -93,22 +93,26 @@ def answered(tool_call: ToolCall, text: str, meta: dict[str, Any] | None = None)
 
 
 def divided(message: ChatMessage, answers: list[ChatMessage], calls: list[ToolCall]) -> list[ChatMessage]:
-    """A message of calls in two: those that are answered, then those that the framework is to run."""
+    """Split a message with calls into messages for the framework.
+
+    They are a message with the calls that did not run, the results `answers` of these calls, and a message with
+    `calls`, which the framework then runs.
+    """
     refused = [each.origin for answer in answers for each in answer.tool_call_results]
     parts = [making(message, refused), *answers] if refused else []
     return [*parts, making(message, calls)] if calls else parts
 
 
 def without(messages: Sequence[ChatMessage], noes: Mapping[str, str]) -> list[ChatMessage]:
-    """A conversation before its calls that wait were made.
+    """Return a conversation without its pending calls, so that the calls can be made again.
 
     Args:
         messages: The conversation.
-        noes: What those of them that are not to run are answered with, by their requests.
+        noes: Messages for the pending calls that must not run, by approval id; these calls stay in the conversation.
     """
     kept: list[ChatMessage] = []
     gone: list[ToolCall] = []
-    # From the end: an equal call that was made and answered earlier stays.
+    # Iterated from the end, so that an earlier equal call that has a result is not removed instead.
     for message in reversed(messages):
         held = _held(message)
         if held is None:
@@ -130,14 +134,14 @@ def _taken(call: ToolCall, gone: list[ToolCall]) -> bool:
 
 
 def making(message: ChatMessage, calls: Iterable[ToolCall]) -> ChatMessage:
-    """The same message with other calls."""
+    """Return a copy of the message with other calls."""
     said, meta = message.text, dict(message.meta)
     return ChatMessage.from_assistant(said, meta, message.name, list(calls), reasoning=message.reasoning)
 
 
-#: the `exit_reason` of a run that was stopped because calls wait for a person
+#: The `exit_reason` of a run that was stopped because calls require an approval.
 STOPPED: Final = "approval_pending"
-# By the state of each, for all hooks: an agent that was read from a file has others than the one that was written.
+# Shared by all hooks: a deserialized agent has a new hook object at each hook point, so hooks cannot share attributes.
 _RUNS: Final = Runs()
 
 
@@ -155,7 +159,7 @@ class _Hook:
 
 
 class GuardHook(_Hook):
-    """Asks about every call of a step before any tool of it runs; made by `guard_hooks`.
+    """Hook that checks every call of a step before any of its tools runs; made by `guard_hooks`.
 
     Args:
         guard: As for `guard_hooks`.
@@ -192,7 +196,7 @@ class GuardHook(_Hook):
         self._written = None if guard is not None or callable(tool_actions) else given
 
     def run(self, state: State) -> None:
-        """Ask about the calls the model made; what may not run is answered, and taken out."""
+        """Check the calls that the model made; calls that must not run are removed, and get results for the model."""
         turn = self._turn(state)
         turn.ask()
         self._settle(state, turn)
@@ -204,10 +208,10 @@ class GuardHook(_Hook):
         self._settle(state, turn)
 
     def asked(self, call: ToolCall, tools: ToolsType | None, **more: Any) -> GuardedCall:
-        """A call of one of these tools, as the gateway is to hear of it."""
+        """Return a call of one of these tools, in the form in which the gateway checks it."""
         named = [each for each in flatten_tools_or_toolsets(tools) if each.name == call.tool_name]
         function = function_of(*(one for each in named for one in (each.function, each.async_function)))
-        # The run's state fills these in, unless the model does.
+        # The framework fills these parameters in from the run's state, unless the model sends them.
         injected = {one for each in named for one in (each.inputs_from_state or {}).values()}
         schema = SignatureSchema(function, injected)
         return self.bridge.call(
@@ -215,7 +219,7 @@ class GuardHook(_Hook):
         )
 
     def write(self, state: State, messages: list[ChatMessage], refused: Iterable[Made]) -> None:
-        """Write the conversation anew, and stop the run if a call of it waits."""
+        """Replace the conversation, and stop the run if one of its calls is pending."""
         state.set("messages", messages, handler_override=replace_values)
         if any(self.bridge.pauses_for(each.refused) for each in refused):
             state.set("stop_run", STOPPED)
@@ -239,13 +243,13 @@ class GuardHook(_Hook):
         return default_to_dict(self, **self._written)
 
     def _turn(self, state: State) -> Turn:
-        """The calls that the model has just made."""
+        """Return the calls that the model has just made."""
         messages = state.data.get("messages") or []
         context = state.data.get("hook_context") or {}
         agent = text_or_none(context.get("agent"), "hook_context['agent']") or self.bridge.agent
         run_id = text_or_none(context.get("run_id"), "hook_context['run_id']")
-        # A name of our own keeps calls apart whose ids come again in each run; it is found again after a pause. Told
-        # that a call waits, a model may ask again in another run.
+        # Call ids may repeat in other runs, so checks with a call id also contain a run id of the guard's own, which is
+        # stored across a pause. It is omitted if the model has to repeat pending calls, maybe in another run.
         run_id = run_id or (None if not self.bridge.names_calls else _RUNS.of(state).run_id)
         tools = list(state.data.get("tools") or [])
         calls: list[ToolCall] = messages[-1].tool_calls if messages else []
@@ -253,7 +257,7 @@ class GuardHook(_Hook):
         return Turn(self.bridge, made, ToolInvocationError)
 
     def _settle(self, state: State, turn: Turn) -> None:
-        """Leave the framework the calls that may run, as they were approved, and tools that run nothing else."""
+        """Write the allowed calls with their approved arguments, and replace the tools by ones that run only these."""
         refused = turn.close(partial(_left, weakref.ref(state)))
         edited = [each for each in turn.made if each.arguments != each.own.arguments]
         for each in edited:
@@ -265,17 +269,20 @@ class GuardHook(_Hook):
         _RUNS.begin(state, turn, self)
         tools = state.data.get("tools")
         if isinstance(tools, list):
-            # In place: it is this list that the framework takes the tools of the step from.
+            # Changed in place, because the framework takes the tools of the step from this list object.
             tools[:] = [_watched(each, turn) for each in tools]
 
 
 class RecordHook(_Hook):
-    """Records what came of the calls of a step, where the tools themselves could not say; made by `guard_hooks`."""
+    """Hook that logs the outcomes of a step's calls that the guarded tools did not log; made by `guard_hooks`.
+
+    A tool does not log its call if the framework ends the call without running the tool.
+    """
 
     allowed_hook_points: ClassVar[tuple[HookPoint, ...]] = ("after_tool",)
 
     def run(self, state: State) -> None:
-        """Record, and stop the run for functions that are guarded themselves and wait."""
+        """Log the calls, and stop the run if functions that are themselves guarded require an approval."""
         turn, hook = _RUNS.end(state)
         if turn is None:
             return
@@ -283,7 +290,7 @@ class RecordHook(_Hook):
         results = [one for each in messages for one in each.tool_call_results]
         held = turn.end((one.origin, str(one.result) if one.error else None) for one in results)
         if held:
-            # By identity: equal calls of earlier turns have answers of their own.
+            # Compared by identity, because earlier turns may contain equal calls with other results.
             answers = {id(each.own): hook.answer(each) for each in held}
             hook.write(state, [answers.get(_origin(each), each) for each in messages], held)
 
@@ -295,14 +302,14 @@ def _origin(message: ChatMessage) -> int:
 
 def _left(state: weakref.ref[State]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Return the calls that the framework is about to run: those of the last message."""
-    # Weakly: it is by the state being gone that a run is known to have ended.
+    # A weak reference, because the end of a run is detected by the deletion of its state.
     held = state()
     messages = [] if held is None else held.data.get("messages") or []
     return ((each.tool_name, each.arguments) for one in messages[-1:] for each in one.tool_calls)
 
 
 def _watched(tool: Tool, turn: Turn) -> Tool:
-    """A copy of a tool that runs for the calls of a turn only, and records what comes of them."""
+    """Return a copy of a tool that runs only for the calls of a turn, and logs their outcomes."""
     refusal = partial(ToolInvocationError, tool_name=tool.name)
 
     def invoke(**given: Any) -> Any:
@@ -322,20 +329,20 @@ Decisions: TypeAlias = Sequence[ToolExecutionDecision]
 def resume(
     agent: Agent, messages: Sequence[ChatMessage], decisions: Decisions = (), **given: Any
 ) -> dict[str, Any]:
-    """Go on with a run that was stopped because calls wait: each is asked about again, and runs if it may.
+    """Resume a run that was stopped because calls require an approval; each call is checked again, and runs if allowed.
 
     Args:
-        agent: The agent, or one made like it.
-        messages: The stopped run's `messages`.
-        decisions: Calls that are not to run, whatever the gateway says: those with `execute=False`.
-        **given: What else `Agent.run` takes, state above all. In `hook_context` the run and the agent are those of the
-            stopped run.
+        agent: The agent, or an equal one.
+        messages: The `messages` of the stopped run.
+        decisions: Decisions of the framework's user. A call with `execute=False` does not run, even if it is approved.
+        **given: Further arguments of `Agent.run`, such as state. The run id and agent in `hook_context` are replaced by
+            those of the stopped run.
 
     Returns:
-        What `Agent.run` returns.
+        The result of `Agent.run`.
 
     Raises:
-        ConfigurationError: The agent is not guarded, no call waits, or a decision is not one about these calls.
+        ConfigurationError: The agent is not guarded, no call is pending, or a decision is not about a pending call.
     """
     again = _Again(agent, messages, decisions, given)
     for no in again.rejected:
@@ -362,8 +369,8 @@ async def resume_async(*args: Any, **options: Any) -> dict[str, Any]:
 class _Again:
     """Resumption of a stopped run.
 
-    The framework carries out no calls but those its model has just made. So the model's first word is the calls that
-    wait, and they go the way of all others, hooks and all.
+    The framework only runs calls that its model has just made. So the first reply of the resumed run's chat generator
+    contains the pending calls, and the framework processes them like all other calls, including all hooks.
     """
 
     def __init__(
@@ -380,7 +387,7 @@ class _Again:
             if each.approval_id in noes:
                 call = hook.asked(each.tool_call, agent.tools, run_id=each.run_id, agent=each.agent)
                 self.rejected.append((call, noes[each.approval_id], each.approval_id))
-        # The prompts are among the messages already.
+        # The messages already contain the prompts.
         changed: dict[str, Any] = {"system_prompt": None, "user_prompt": None, "required_variables": None}
         if again:
             changed["chat_generator"] = _Replaying(agent.chat_generator, messages, again)
@@ -390,12 +397,12 @@ class _Again:
 
 
 class _Replaying:
-    """A chat generator that makes some calls once more, and is another one from then on."""
+    """A chat generator whose first reply repeats the given calls; later replies come from the original generator."""
 
     def __init__(self, inner: Any, messages: Iterable[ChatMessage], calls: Sequence[ToolCall]) -> None:
         said = [each for each in messages if any(one in calls for one in each.tool_calls)][-1]
         self._inner, self._replies = inner, [making(said, calls)]
-        # Tokens that were counted before the pause are not used again.
+        # The tokens of this reply were already counted before the pause.
         self._replies[0].meta.pop("usage", None)
 
     def __getattr__(self, name: str) -> Any:
@@ -422,10 +429,10 @@ def _hook_of(agent: Agent) -> GuardHook:
 
 
 def _noes(held: Sequence[HeldCall], decisions: Decisions) -> dict[str, str]:
-    """Return the messages for rejected calls by approval request.
+    """Return the messages for rejected calls, by approval id.
 
     Raises:
-        ConfigurationError: A decision is not one about these calls.
+        ConfigurationError: A decision is not about exactly one of these calls, or changes arguments.
     """
     noes = {}
     for each in decisions:
@@ -458,13 +465,13 @@ def guard_hooks(
     hold_timeout: float | None = None,
     beside: Mapping[HookPoint, Sequence[Hook]] | None = None,
 ) -> dict[HookPoint, list[Hook]]:
-    """The hooks of an agent whose every tool call is asked for.
+    """Return the hooks of an agent that check and log all its tool calls.
 
     Args:
         guard: The guard; None for the guard that is configured by the environment.
         tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
         agents: Agent ids by the names of agents; other agents act as the guard's own agent.
-        agent: The name of the agent that has these hooks, where `hook_context` names none.
+        agent: Name of the agent that has these hooks, unless `hook_context` contains another name.
         on_hold: Reaction to a call that requires an approval. `pause`: the run stops; continue it with `resume`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
@@ -472,7 +479,7 @@ def guard_hooks(
         beside: The agent's other hooks.
 
     Returns:
-        All hooks, the guard's nearest to the tools.
+        All hooks; the guard's run last before the tools, and first after them.
 
     Raises:
         ConfigurationError: An argument is wrong.

@@ -1,4 +1,4 @@
-"""Runs of a framework that has a name for none of them: known by an object that each has, and lasts as long as it does."""
+"""Runs of a framework that has no run ids: each is identified by an object that exists as long as the run."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ __all__ = ["Run", "Runs"]
 
 
 class Unwrapping:
-    """Restores the tool's own error for the log: use `inside` next to the tool, and `outside` around the log entry.
+    """Pair of context managers that let the log entry contain the tool's own error instead of the framework's.
+
+    Use `inside` around the tool: it raises the tool's own error. Use `outside` around the code that logs the call: it
+    raises the framework's error again.
 
     Args:
-        wrapper: What the framework makes of a tool's error, with that as its cause.
+        wrapper: Class of the framework's error, whose cause is the tool's own error.
     """
 
     def __init__(self, wrapper: type[Exception]) -> None:
@@ -33,7 +36,7 @@ class Unwrapping:
         """Raise the framework's error again; a refusal is raised unchanged.
 
         Raises:
-            Exception: What the framework made of the tool's error.
+            Exception: The framework's error.
         """
         try:
             yield
@@ -46,7 +49,7 @@ class Unwrapping:
 
 
 class _Inside:
-    """Raises the tool's own error."""
+    """Context manager that replaces the framework's error by its cause, the tool's own error."""
 
     def __init__(self, wrapper: type[Exception]) -> None:
         self._wrapper = wrapper
@@ -62,7 +65,7 @@ class _Inside:
 
 
 T = TypeVar("T")
-# What a guarded function inside a tool raises to be called again.
+# A guarded function inside a tool raises this exception if it is to be called again later.
 _PAUSES: Final = (ApprovalPending,)
 
 
@@ -75,13 +78,13 @@ class Made:
     """One call of a turn.
 
     Attributes:
-        asked: As the gateway hears of it.
-        own: As the framework has it.
-        begun: What was let through; None if it was not.
-        refused: Why it did not run.
-        told: What the model reads then.
-        approved: A copy of its arguments, which no other part of the framework can reach.
-        claimed: Whether its tool has begun, or it is recorded that it never did.
+        asked: The call in the form in which the gateway checks it.
+        own: The framework's object for the call.
+        begun: The call after an allowing decision; None if it must not run.
+        refused: Error because of which the call did not run, or None.
+        told: Text that the model reads if the call did not run.
+        approved: Private copy of the approved arguments, which no other part of the agent can change.
+        claimed: True once the tool has started, or `Turn.end` has logged the call.
     """
 
     asked: ToolCall
@@ -93,7 +96,7 @@ class Made:
     claimed: bool = False
 
     def begin(self, bridge: Bridge) -> None:
-        """Ask about the call; a function that is guarded itself asks once it is run."""
+        """Check the call; a function that is itself guarded checks it when it runs."""
         with self._refusing(bridge):
             self.begun = bridge.begin(self.asked, _PAUSES)
 
@@ -108,24 +111,27 @@ class Made:
         return self.asked.arguments if self.begun is None else self.begun.arguments
 
     def close(self) -> None:
-        """Keep what was approved."""
+        """Store a copy of the approved arguments."""
         self.approved = copy.deepcopy(dict(self.arguments))
 
     def fits(self, name: str, given: Mapping[str, Any]) -> bool:
-        """Return whether a starting tool may belong to this call; it may receive additional arguments."""
+        """Return whether a tool that starts with the arguments `given` may belong to this call.
+
+        The tool may receive additional arguments from the framework.
+        """
         same = all(key in given and given[key] == value for key, value in self.approved.items())
         return same and name == self.asked.name
 
     def run(self, bridge: Bridge, tool: Callable[[], T], wrapper: type[Exception]) -> T:
-        """Run the tool of a call that was let through, and record what comes of it.
+        """Run the tool of an allowed call, and log the outcome.
 
         Args:
-            bridge: Asked about the call.
-            tool: Runs it.
-            wrapper: What the framework makes of a tool's own error, with that as its cause.
+            bridge: The bridge that checked the call.
+            tool: Function that runs the tool.
+            wrapper: Class of the framework's error, whose cause is the tool's own error.
 
         Raises:
-            GuardError: A function that is guarded itself was refused.
+            GuardError: The function is itself guarded, and did not run.
         """
         errors = Unwrapping(wrapper)
 
@@ -153,10 +159,10 @@ class Made:
         return self.begun
 
     def end(self, why: str | None) -> None:
-        """Record what came of the call, where its tool was not seen to begin.
+        """Log the outcome that the framework reports, for a call whose tool was not seen to start.
 
         Args:
-            why: What went wrong; None if nothing did.
+            why: Error message; None if the framework reports success.
         """
         if self.begun is None or self.begun.asks_itself:
             return
@@ -175,7 +181,7 @@ class Made:
                 raise
 
 
-#: what a framework is about to run: the names of tools, and what they are given
+#: Calls that the framework is about to run: tool names and arguments.
 Left: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]
 
 
@@ -183,9 +189,9 @@ class Turn:
     """The calls of one turn of the model, until all of them are logged.
 
     Args:
-        bridge: Asks about them.
-        made: The calls; after `close` those that the framework is to run.
-        wrapper: What the framework makes of a tool's own error, with that as its cause.
+        bridge: The bridge that checks the calls.
+        made: The calls; after `close`, only those that the framework may run.
+        wrapper: Class of the framework's error, whose cause is the tool's own error.
     """
 
     def __init__(self, bridge: Bridge, made: Iterable[Made], wrapper: type[Exception]) -> None:
@@ -196,14 +202,14 @@ class Turn:
         self._lock = threading.Lock()
 
     def ask(self) -> None:
-        """Ask about all calls.
+        """Check all calls.
 
         Raises:
-            Exception: What is no refusal; nothing may run.
+            Exception: An error that must end the run occurred; none of the calls may run.
         """
         with self._all_or_none():
             if self._bridge.on_hold == "wait" and len(self.made) > 1:
-                # All of them can be decided while the first is waited for.
+                # Creates all approval requests first, so that approvers can decide all of them at the same time.
                 for each in self.made:
                     with suppress(GuardError):
                         self._bridge.find_pending(each.asked)
@@ -229,13 +235,10 @@ class Turn:
             raise
 
     def close(self, left: Callable[[], Left]) -> list[Made]:
-        """All calls are asked about; from now on tools may begin.
+        """Remove the calls that must not run, and return them; tools may start after this.
 
         Args:
-            left: What the framework is about to run; looked at when the first tool begins.
-
-        Returns:
-            The calls that were refused; they are no part of the turn any more.
+            left: Function that returns the calls that the framework is about to run; called when the first tool starts.
         """
         refused = [each for each in self.made if each.refused is not None]
         self.made = [each for each in self.made if each.refused is None]
@@ -247,16 +250,16 @@ class Turn:
     def run(
         self, name: str, given: Mapping[str, Any], tool: Callable[[], T], error: Callable[[str], Exception]
     ) -> T:
-        """Run a tool for the call that it begins for.
+        """Run a tool that the framework starts, for the allowed call with this name and these arguments.
 
         Args:
-            name: The tool's.
-            given: What it is given.
-            tool: Runs it.
-            error: Makes what is raised in its place of what the model is to read.
+            name: Name of the tool.
+            given: Arguments that the framework passes to the tool.
+            tool: Function that runs the tool.
+            error: Function that returns the exception to raise for a message to the model.
 
         Raises:
-            Exception: The tool's own, as the framework makes it; or the tool must not run.
+            Exception: The tool failed (the framework's exception), or must not run (the exception from `error`).
         """
         with self._claimed(name, given, error) as made:
             return made.run(self._bridge, tool, self._wrapper)
@@ -288,7 +291,7 @@ class Turn:
         """Return the call for which a tool starts, or None if the tool must not run."""
         with self._lock:
             if self._changed is None:
-                # Before the first tool runs: from then on what is left is the tools' to change.
+                # Compared only before the first tool runs, because running tools may change the remaining calls.
                 self._changed = self._differs()
             for each in () if self._changed else self.made:
                 if not each.claimed and each.fits(name, given):
@@ -299,7 +302,7 @@ class Turn:
     def _differs(self) -> bool:
         """Return whether the framework is about to run other calls than those that were checked.
 
-        A tool may be given more than the call's arguments, so an argument that was added is not seen there.
+        This comparison is needed because `Made.fits` accepts additional arguments, and would miss an added one.
         """
         approved = [(each.asked.name, each.approved) for each in self.made]
         for one in self._left():
@@ -309,13 +312,13 @@ class Turn:
         return False
 
     def end(self, results: Iterable[tuple[object, str | None]] = ()) -> list[Made]:
-        """Record what came of the calls whose tools were not seen to begin.
+        """Log the outcomes of the calls whose tools were not seen to start.
 
         Args:
-            results: Calls as the framework has them, and what it says went wrong with each, if anything did.
+            results: The framework's objects of the calls, each with its error message, or None for a success.
 
         Returns:
-            The calls that came to wait while their tools ran: those of functions that are guarded themselves.
+            The calls whose functions are themselves guarded, and required an approval when they ran.
         """
         said = list(results)
         for each in self.made:
@@ -337,9 +340,9 @@ class Run:
     """State of one run.
 
     Attributes:
-        run_id: A name for it; no other run has it.
-        turn: The calls that are under way.
-        asker: What asked about them.
+        run_id: Unique id of the run.
+        turn: The turn whose calls are running, or None.
+        asker: The hook that checked the calls of the turn.
     """
 
     run_id: str = field(default_factory=lambda: uuid4().hex)
@@ -348,22 +351,22 @@ class Run:
 
 
 class Runs:
-    """The current runs, by the framework's object of each run."""
+    """The current runs, each identified by the framework's object of the run."""
 
     def __init__(self) -> None:
         self._runs: dict[int, tuple[weakref.ref[object], Run]] = {}
         self._lock = threading.Lock()
 
     def of(self, held: object) -> Run:
-        """The run that an object is of. Those that ended in the middle of a turn are recorded to their end.
+        """Return the run that the object `held` identifies; a new run is created for an unknown object.
 
-        Args:
-            held: The object; it is not kept alive.
+        The object is not kept alive. For runs whose object is gone in the middle of a turn, the remaining calls are
+        logged.
         """
         with self._lock:
             gone = [key for key, (kept, _) in self._runs.items() if kept() is None]
             ended = [self._runs.pop(key)[1] for key in gone]
-            # With the object itself: an id is another's as soon as its object is gone.
+            # The value contains a reference to the object, because another object may get the same id() later.
             _, run = self._runs.setdefault(id(held), (weakref.ref(held), Run()))
         for each in ended:
             if each.turn is not None:
@@ -371,13 +374,7 @@ class Runs:
         return run
 
     def begin(self, held: object, turn: Turn, asker: object) -> None:
-        """A turn of a run is under way.
-
-        Args:
-            held: The run's object.
-            turn: The turn.
-            asker: What asked about its calls.
-        """
+        """Set the current turn of the run that `held` identifies, and the hook `asker` that checked its calls."""
         run = self.of(held)
         run.turn, run.asker = turn, asker
 
