@@ -3,6 +3,7 @@
 import io
 import json
 import socket
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPResponse
 from typing import Any, Self
@@ -42,11 +43,9 @@ class Raw:
 
     def send(self, *parts: bytes) -> Self:
         """Write; a gateway that has hung up already is none of the writer's business."""
-        try:
-            # In one segment, so that a short body arrives with its head.
+        # In one segment, so that a short body arrives with its head.
+        with suppress(OSError):
             self.socket.sendall(b"".join(parts))
-        except OSError:
-            pass
         return self
 
     def answer(self, method: str = "GET") -> RawAnswer:

@@ -15,8 +15,10 @@ from toolgate._outbox.store import READY
 
 STAYS = "log entries stay in the outbox"
 
+# `write` does not use `sys.stderr`, whose buffered text may be lost when the interpreter ends.
 BEGIN = """
-import asyncio, atexit, sys
+import asyncio, atexit, os, sys
+def write(text, write_bytes=os.write): write_bytes(2, text.encode())
 from toolgate import GatewayUnavailable, action, guarded
 @guarded("a.b")
 def call(n=0):
@@ -172,7 +174,7 @@ def tool(): ran.append(1)
 {earlier}
 class Resource:
     def __init__(self):
-        self.tool, self.ran, self.error, self.write = tool, ran, GatewayUnavailable, sys.stderr.write
+        self.tool, self.ran, self.error, self.write = tool, ran, GatewayUnavailable, write
     def __del__(self):
         try:
             self.tool()
@@ -189,7 +191,7 @@ def test_a_block_during_finalization_is_refused(slow_gateway: SlowGateway) -> No
     program = f"""{BEGIN}
 class Resource:
     def __init__(self):
-        self.block, self.error, self.write = action("a.b"), GatewayUnavailable, sys.stderr.write
+        self.block, self.error, self.write = action("a.b"), GatewayUnavailable, write
     def __del__(self):
         try:
             with self.block:
