@@ -90,7 +90,7 @@ logger = logging.getLogger("toolgate")
 # The first is what all of pydantic's own addresses of one host are made of.
 _URLS: Final = (AnyUrl.__mro__[-2], Url)
 _PAUSES: Final = (ApprovalRequired, CallDeferred, ApprovalPending)
-# In 2.0 no tool could say yet that it failed.
+# Version 2.0 has no exception `ToolFailed`.
 _REFUSES_ARGUMENTS: Final[tuple[type[Exception], ...]] = (
     ValueError,
     ModelRetry,
@@ -141,11 +141,11 @@ class Gate:
     async def carry_out(
         self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, args: dict[str, Any], handler: Handler
     ) -> Any:
-        """Ask, let the tool run with what was approved, record.
+        """Check the call, run the tool with the approved arguments if it is allowed, and log the outcome.
 
         Args:
             ctx: The framework's context of the call.
-            call: What the model wrote; its arguments are not looked at.
+            call: The model's call; its unvalidated arguments are not used.
             tool: The tool, if the framework says.
             args: The validated arguments.
             handler: Runs the tool.
@@ -154,7 +154,7 @@ class Gate:
             What the tool returned, or a `ToolDenied` that says why it did not run.
 
         Raises:
-            ApprovalRequired: The call waits for a person, and the run pauses for it.
+            ApprovalRequired: The call requires an approval, and the run pauses.
         """
         told = {name: _told(value) for name, value in args.items()}
 
@@ -179,7 +179,7 @@ class Gate:
             return ToolDenied(str(error))
 
     async def rejected(self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, why: str) -> None:
-        """Take a no that the framework was given: the request is withdrawn, and the log says so."""
+        """Cancel the approval request of a call that was rejected in the framework, and log the rejection."""
         try:
             args = call.args_as_dict()
         except ValueError:
@@ -216,20 +216,20 @@ def answered(answer: object) -> object:
 
 
 def as_denied(part: ToolReturnPart) -> None:
-    """Say of a call that was refused here that it was denied, where the framework has put down a success."""
+    """Set the outcome of a refused call to denied, in framework versions that record a success."""
     if not _DENIES:
         part.outcome = "denied"
 
 
 def as_passed(ctx: RunContext[Any], args: dict[str, Any]) -> None:
-    """Hold other capabilities to the arguments that the gateway was asked about.
+    """Verify that no other capability changed the checked arguments.
 
     Args:
         ctx: The framework's context of the call.
         args: The arguments the tool is about to be given.
 
     Raises:
-        Exception: They changed them since; the gate tells the model.
+        OtherArgumentsError: The arguments were changed; the model reads the message.
     """
     run_id, call_id, passed = _passed.get() or (None, None, {})
     if (run_id, call_id) != (ctx.run_id, ctx.tool_call_id):
@@ -279,7 +279,7 @@ def _first_line(error: Exception) -> str:
 def _told(value: object) -> Any:
     """A value as the gateway is asked about it: addresses as text, which the person can read and the gateway compare."""
     if isinstance(value, _URLS):
-        # One with a password stays what nobody can read.
+        # A URL with a password is not converted to a string, which would reveal the password.
         return value if getattr(value, "password", None) else str(value)
     if type(value) is dict:
         members = {name: _told(each) for name, each in value.items()}
@@ -328,7 +328,7 @@ class GuardCapability(AbstractCapability[Any]):
         self._refused: set[str] = set()
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Nearest to the tool: what other capabilities make of a call is what the gateway is asked about."""
+        """Run nearest to the tool, so that the check sees the arguments that other capabilities changed."""
         return CapabilityOrdering(position="innermost")
 
     async def for_run(self, ctx: RunContext[Any]) -> GuardCapability:  # noqa: ARG002 - the framework's signature
@@ -346,7 +346,7 @@ class GuardCapability(AbstractCapability[Any]):
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Ask, let the tool run, record; what is refused is told to the model."""
+        """Check the call, run the tool if it is allowed, and log the outcome; the model reads a refusal."""
         try:
             answer = await self._gate.carry_out(ctx, call, _tool(ctx, call.tool_name), args, handler)
         except ApprovalRequired as held:
@@ -365,12 +365,12 @@ class GuardCapability(AbstractCapability[Any]):
         tool_def: ToolDefinition,  # noqa: ARG002 - likewise
         args: dict[str, Any],
     ) -> dict[str, Any]:
-        """Refuse arguments that another capability changed after the gateway was asked."""
+        """Refuse arguments that another capability changed after the check."""
         as_passed(ctx, args)
         return args
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
-        """Take the rejections a paused run is resumed with: their tools are not called, so no other hook is."""
+        """Collect the rejections with which a paused run is resumed; no other hook runs for these calls."""
         if isinstance(node, CallToolsNode):
             for call in node.model_response.tool_calls:
                 answer = (node.tool_call_results or {}).get(call.tool_call_id)
@@ -381,7 +381,7 @@ class GuardCapability(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Take the rejections that were given inside the run, by a handler of deferred calls."""
+        """Collect the rejections that a deferred-call handler gave during the run."""
         messages = request_context.messages
         for part in messages[-1].parts if messages else ():
             if not isinstance(part, ToolReturnPart):
@@ -428,7 +428,7 @@ class GuardToolset(WrapperToolset[Any]):
         agents: As for `GuardCapability`.
         on_hold: As for `GuardCapability`.
         hold_timeout: As for `GuardCapability`.
-        gate: Made of the others.
+        gate: Checks of the calls; made from the other attributes.
 
     Raises:
         ConfigurationError: An argument is wrong.
@@ -451,7 +451,7 @@ class GuardToolset(WrapperToolset[Any]):
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Ask, let the tool run, record; what is refused is told to the model."""
+        """Check the call, run the tool if it is allowed, and log the outcome; the model reads a refusal."""
         if self.gate is None:
             raise ConfigurationError("the toolset has no gate; make it with GuardToolset(…)")
         if passing(ctx):

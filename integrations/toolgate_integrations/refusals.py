@@ -48,20 +48,20 @@ def find_error(
 
 
 def describe_pending(pending: ApprovalPending) -> dict[str, Any]:
-    """Return the fields by which the framework's own request describes a call that requires an approval."""
+    """Return the fields for the framework's own approval request that describe the pending call."""
     return {"approval_id": pending.approval_id, "action": pending.action, "reason": pending.reason}
 
 
 def refusal_text(error: GuardError, *, paused: bool = False) -> str:
     """Return what the model reads: what was refused, why, and whether a second call can help.
 
-    A model cannot repair a `ConfigurationError` or a `GatewayProtocolError`. Raise these where that ends the run, and
-    only where a raised error also keeps the tool from running.
+    A model cannot repair a `ConfigurationError` or a `GatewayProtocolError`. Raise these instead, if the framework
+    then ends the run and does not run the tool.
 
     Args:
-        error: What a guarded tool raised instead of running.
-        paused: The run pauses for a held call and is resumed with this very call: a new call of the model would be
-            another one, and would need an approval of its own.
+        error: The error that a guarded tool raised instead of running.
+        paused: Whether the run pauses and is resumed with this same call. The text then asks the model not to repeat
+            the call, because a new call would need its own approval.
     """
     match error:
         case ApprovalDenied():

@@ -38,7 +38,7 @@ from semantic_kernel.functions import FunctionResult, KernelArguments, KernelFun
 
 __all__ = ["aresume", "guard_kernel", "resume", "waiting"]
 
-#: names under which whoever runs an agent says, among its `KernelArguments`, which agent and which run it is
+#: names of the `KernelArguments` that contain the agent's name and the run id
 AGENT: Final = "toolgate_agent"
 RUN_ID: Final = "toolgate_run_id"
 # What the framework gives a function of its own accord.
@@ -82,9 +82,9 @@ def told_of(context: FunctionInvocationContext) -> dict[str, Any]:
 async def ran_through(
     context: FunctionInvocationContext, call_next: Callable[[Any], Awaitable[None]]
 ) -> None:
-    """Let the framework run the function, to its end.
+    """Run the function to its end.
 
-    One that is streamed has not begun when its filters are through: its parts are collected here, and told after.
+    A streamed function has not started when its filters return, so its parts are collected here and passed on after.
     """
     await call_next(context)
     if not context.is_streaming or context.result is None:
@@ -102,7 +102,7 @@ async def _again(parts: list[Any]) -> AsyncIterator[Any]:
 
 
 def innermost(kernel: Kernel, own: Callable[..., Awaitable[None]]) -> None:
-    """Put the guard's filter nearest to the functions of a kernel again, where another was added since."""
+    """Make the guard's filter the innermost one again if other filters were added since."""
     filters = kernel.function_invocation_filters
     if filters and filters[0][1] == own:
         return
@@ -112,17 +112,17 @@ def innermost(kernel: Kernel, own: Callable[..., Awaitable[None]]) -> None:
 
 
 CallNext = Callable[[Any], Awaitable[None]]
-#: the member of a result's metadata that says for which approval its call waits
+#: key of a result's metadata with the approval request of the pending call
 WAITING: Final = "toolgate"
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """A no to the call that is carried out again.
+    """Rejection of a call that is executed again.
 
     Attributes:
-        why: What was said.
-        approval_id: The request of the call.
+        why: Reason of the rejection.
+        approval_id: Id of the call's approval request.
     """
 
     why: str
@@ -192,7 +192,7 @@ class Filters:
         return self
 
     async def around_call(self, context: AutoFunctionInvocationContext, next: CallNext) -> None:  # noqa: A002 - so it is called
-        """Note which call it is; end the run if it is held."""
+        """Note the model's call, and end the run if the call requires an approval."""
         innermost(context.kernel, self.around_function)
         called = _Called(context)
         token = _called.set(called)
@@ -207,7 +207,7 @@ class Filters:
             context.terminate = True
 
     async def around_function(self, context: FunctionInvocationContext, next: CallNext) -> None:  # noqa: A002 - so it is called
-        """Ask, let the function run, record."""
+        """Check the call, run the function if it is allowed, and log the outcome."""
         called = _called.get()
         if context.function.is_prompt:
             await next(context)
@@ -270,7 +270,7 @@ class Filters:
             run_id=said(arguments, RUN_ID),
             agent=said(arguments, AGENT),
             function=function_of(context),
-            # Whoever adds a plugin names it, be it of this process or of a server.
+            # The plugin's name serves as the server name, for local plugins and for those of a server.
             server=function.plugin_name,
             own_name=function.name,
         )
@@ -292,13 +292,13 @@ def _tell(context: FunctionInvocationContext, text: str, metadata: Mapping[str, 
 
 
 def waiting(chat_history: ChatHistory) -> dict[str, str]:
-    """The calls in a history that wait for a person.
+    """Return the pending calls in a history.
 
     Args:
         chat_history: The history.
 
     Returns:
-        The approvals they wait for, by the ids of the calls; empty if the run has not ended for a person.
+        The ids of their approval requests, by call id; empty if no call is pending.
     """
     return {str(item.id): item.metadata[WAITING]["approval_id"] for _, _, item in _held(chat_history)}
 
@@ -310,7 +310,7 @@ async def aresume(
     arguments: KernelArguments | None = None,
     rejected: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Carry out the calls again that a run ended for, each if the gateway says so now.
+    """Execute the calls again for which a run ended, each if the gateway now allows it.
 
     What comes of a call is written into the history in place of what it was told before: go on with an agent's
     `get_response(thread=ChatHistoryAgentThread(chat_history=…))`, and keep the history.

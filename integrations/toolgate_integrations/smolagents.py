@@ -41,10 +41,10 @@ class Way:
 
     Attributes:
         tool: The tool.
-        bridge: Asks and records.
+        bridge: Bridge that checks and logs the calls.
         agent: The agent's name.
-        tells: A refusal is the tool's answer, and not raised: one that is raised in a turn of several calls takes the
-            others' answers away from the model.
+        tells: Whether a refusal is returned instead of raised; if it were raised in a turn with several calls, the
+            model would lose the results of the others.
         interrupts: How often the agent was interrupted.
         fail: Ends the agent's run with a setup error after the step.
     """
@@ -58,7 +58,7 @@ class Way:
 
 
 class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it without types
-    """Asks, and lets the tool run; to the agent it looks like the tool."""
+    """Guarded form of a tool, with the same name and inputs."""
 
     skip_forward_signature_validation: ClassVar[bool] = True
 
@@ -98,22 +98,22 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
         return self(*args, **kwargs)
 
     def setup(self) -> None:
-        """Nothing: the tool sets itself up when it first runs."""
+        """Do nothing; the original tool initializes itself on its first call."""
         self.is_initialized = True
 
     def to_code_prompt(self) -> str:
-        """The tool's own."""
+        """Return the original tool's prompt."""
         return str(_way(self).tool.to_code_prompt())
 
     def to_tool_calling_prompt(self) -> str:
-        """The tool's own."""
+        """Return the original tool's prompt."""
         return str(_way(self).tool.to_tool_calling_prompt())
 
     def to_dict(self) -> dict[str, Any]:
-        """Nothing that could be run elsewhere.
+        """Refuse to save the tool.
 
         Raises:
-            ConfigurationError: Always: it would be the tool's source, without the guard.
+            ConfigurationError: Always; the saved source would be without the guard.
         """
         raise ConfigurationError(
             f"the tool {self.name!r} is guarded, and is saved as its source, without the guard; save the agent before "
@@ -245,7 +245,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
     """A guarded agent: tools, managed agents and executors that are assigned to it are guarded too.
 
     Attributes:
-        bridge: Asks and records.
+        bridge: Bridge that checks and logs the calls.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
         hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.

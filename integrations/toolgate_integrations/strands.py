@@ -42,10 +42,10 @@ Emit: TypeAlias = Callable[[TypedEvent], Awaitable[None]]
 
 
 class StoppedError(Exception):
-    """The tool stopped for a person by itself: it is called again when they have answered.
+    """The tool itself interrupted the run for a user's answer, and is called again after the answer.
 
     Attributes:
-        event: What it told the agent.
+        event: The tool's interrupt event.
     """
 
     def __init__(self, event: TypedEvent) -> None:
@@ -53,18 +53,18 @@ class StoppedError(Exception):
         self.event = event
 
 
-#: what ends a call that comes again
+#: exceptions that end a call which is executed again later
 PAUSES: Final = (InterruptException, StoppedError, ApprovalPending)
 
 
 async def relayed(produce: Callable[[Emit], Awaitable[TypedEvent]]) -> AsyncGenerator[TypedEvent, None]:
     """Yield the events of a call that runs in its own task, and finally its result.
 
-    A block that is begun in a generator's body would leak whose call it is to whoever iterates. The call goes on when
-    its event was taken, as if there were no task, and is cancelled when nobody takes any more.
+    Context variables that are set in a generator's body would leak to the code that iterates over it; hence the task.
+    The call continues only after each event was consumed, and is cancelled if the generator is closed.
 
     Args:
-        produce: Carries out the call; is given what hands on an event.
+        produce: Function that executes the call; it passes events to its argument.
     """
     queue: asyncio.Queue[TypedEvent | None] = asyncio.Queue()
 
@@ -93,20 +93,20 @@ async def relayed(produce: Callable[[Emit], Awaitable[TypedEvent]]) -> AsyncGene
 async def carried(
     context: ExecuteToolContext, next_fn: Next, arguments: dict[str, Any], emit: Emit
 ) -> ToolResultEvent:
-    """Let the framework run the tool with what was approved.
+    """Let the framework run the tool with the approved arguments.
 
     Args:
         context: The framework's context of the call.
-        next_fn: Runs what stands between here and the tool, and the tool.
-        arguments: As they were approved.
-        emit: Hands on the events of the tool.
+        next_fn: Function that runs the remaining middleware and the tool.
+        arguments: The approved arguments.
+        emit: Function that forwards the tool's events.
 
     Returns:
         The tool's result, which may be an error.
 
     Raises:
-        StoppedError: It stopped for a person by itself.
-        GuardError: A function that is guarded, inside the tool, did not run.
+        StoppedError: The tool itself interrupted the run.
+        GuardError: A guarded function inside the tool did not run.
     """
     used = {**context.tool_use, "input": arguments}
     tool = None if context.tool is None else _ApprovedTool(context.tool, _kept(arguments))
@@ -124,7 +124,7 @@ async def carried(
         await chain.aclose()
     if result is None:
         raise RuntimeError(f"a middleware after the guard gave no result of the tool {used['name']!r}")
-    # The framework has told it to the model as the tool's error.
+    # The framework would show this error to the model as the tool's own error.
     if isinstance(result.exception, GuardError):
         raise result.exception
     if tool is not None and not tool.was_called:
@@ -145,7 +145,7 @@ def failed(result: ToolResultEvent) -> str | None:
 
 
 class _Elsewhere(ToolResultEvent):
-    """A result that is not the tool's."""
+    """A result from another middleware, without a call of the tool."""
 
     def __init__(self, result: ToolResultEvent) -> None:
         super().__init__(result.tool_result, result.exception)
@@ -169,14 +169,14 @@ class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # a subscript
         self._self_was_called = True
         if tool_use["input"] != self._self_approved:
             raise OtherArgumentsError
-        # What compares as equal may yet be another, as 1 and True are.
+        # Use the approved input itself: equal values can still differ, as 1 and True do.
         used = {**tool_use, "input": self._self_approved}
         async for event in self.__wrapped__.stream(used, invocation_state, **kwargs):
             yield event
 
 
 def _kept(value: Any) -> Any:
-    """A value that nobody changes in place; what a direct call was given beside JSON stays the same object."""
+    """Copy nested dicts and lists, so that later changes have no effect; other values are not copied."""
     if isinstance(value, dict):
         return {name: _kept(each) for name, each in value.items()}
     return [_kept(each) for each in value] if isinstance(value, list) else value
@@ -188,10 +188,10 @@ def can_pause(context: ExecuteToolContext) -> bool:
 
 
 def pause(context: ExecuteToolContext, pending: ApprovalPending) -> None:
-    """Stop the run for a held call.
+    """Pause the run for a call that requires an approval.
 
     Raises:
-        InterruptException: Always; the framework takes it.
+        InterruptException: Always; the framework handles it.
     """
     asked = {
         "type": "tool_approval",
@@ -200,7 +200,7 @@ def pause(context: ExecuteToolContext, pending: ApprovalPending) -> None:
         "input": context.tool_use["input"],
         **describe_pending(pending),
     }
-    # An answer ends one pause only: whoever was woken too early stops anew, under another name.
+    # Each answer ends one pause only; a run that is resumed too early pauses again under the next name.
     for name in _names():
         context.interrupt(name, reason=asked)
 
@@ -241,7 +241,7 @@ _NOES: Final = frozenset({"n", "no", "reject", "rejected", "deny", "denied", "de
 def function_of(tool: Any) -> object:
     """Return the Python function of a tool, or None.
 
-    Never the tool itself: the framework calls its `stream`, past whatever was put around the tool.
+    The tool object itself is never returned: the framework calls its `stream` method, not a wrapper around the tool.
     """
     if isinstance(tool, (DecoratedFunctionTool, PythonAgentTool)):
         return tool._tool_func  # noqa: SLF001 - its only name
@@ -251,7 +251,7 @@ def function_of(tool: Any) -> object:
 def schema_of(tool: Any) -> ArgumentSchema:
     """Return the schema by which the framework validates the calls of a tool."""
     if isinstance(tool, DecoratedFunctionTool):
-        metadata = tool._metadata  # noqa: SLF001 - the one place where it validates
+        metadata = tool._metadata  # noqa: SLF001 - the only attribute with the validation
         return CustomSchema(metadata.validate_input, lambda received: encoded(metadata.input_model, received))
     spec: Any = getattr(tool, "tool_spec", None) or {}
     schema = (spec.get("inputSchema") or {}).get("json")
@@ -267,7 +267,7 @@ def served_by(tool: Any, name: str) -> tuple[str | None, str]:
     """Return the prefix of a remote tool's server, and the tool's own name there.
 
     Returns:
-        The server is None for a tool of this process, and empty for a server that nobody named.
+        The server is None for a local tool, and empty for a server without a name.
     """
     if not isinstance(tool, MCPAgentTool):
         return None, name
@@ -276,7 +276,7 @@ def served_by(tool: Any, name: str) -> tuple[str | None, str]:
 
 
 class GuardPlugin(Plugin):
-    """Guards every tool call of an agent: the model's, and those made with `agent.tool`.
+    """Plugin that guards every tool call of an agent: the model's, and those made with `agent.tool`.
 
     Args:
         guard: The guard; None for the guard that is configured by the environment.
@@ -314,13 +314,9 @@ class GuardPlugin(Plugin):
         )
 
     def init_agent(self, agent: Any) -> None:
-        """Stand around the tools of an agent; the framework calls this.
-
-        Args:
-            agent: The agent.
-        """
+        """Add the guard's middleware and hook to an agent; the framework calls this."""
         agent.add_middleware(ExecuteToolStage, self._around)
-        # The framework makes text for the model of every exception, but of none that a hook raises.
+        # The framework turns exceptions into text for the model, except those that a hook raises.
         agent.add_hook(self._raise_fatal, AfterToolCallEvent)
 
     def _raise_fatal(self, event: AfterToolCallEvent[Any]) -> None:
@@ -364,12 +360,12 @@ class GuardPlugin(Plugin):
 
     def _call(self, context: ExecuteToolContext) -> ToolCall:
         used, agent, tool = context.tool_use, context.agent, context.tool
-        # A hook may have put another tool in the place of the one that was called: it is the one to ask about.
+        # A hook may have replaced the tool; the call is checked with the tool that will run.
         name = used["name"] if tool is None else tool.tool_name
         server, own_name = served_by(tool, name)
-        # Told that it waits, a model asks again by another id, and so does whoever calls a tool directly.
+        # Without a pause, the call is repeated with another id, so the id would not match.
         comes_again = self._bridge.names_calls and can_pause(context)
-        # Without a session manager the session's id is one of this object, and another after a restart.
+        # Without a session manager, the session id differs after a restart.
         kept = getattr(agent, "_session_manager", None) is not None
         received = receive_or_keep(used["input"], schema_of(tool))
         return ToolCall(

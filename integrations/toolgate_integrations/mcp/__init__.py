@@ -34,25 +34,25 @@ __all__ = ["GuardExtension"]
 
 
 class GuardExtension(Extension):
-    """Guards every tool call of a server, in both eras of the protocol.
+    """Extension that guards every tool call of a server, with older and newer versions of the protocol.
 
     Args:
         guard: The guard; None for the guard that is configured by the environment.
-        name: The server's, as its actions begin: the tool `pay` of `name="bank"` is `bank.pay`. None takes the name
-            given to `MCPServer(…)`.
+        name: Server name, the prefix of its actions: the tool `pay` of `name="bank"` has the action `bank.pay`. None
+            for the name given to `MCPServer(…)`.
         tool_actions: Actions by tool name, a mapping or a function of the name.
-        agents: Agent ids by the client ids of access tokens; other agents act as the guard's own agent. What a client
-            calls itself counts for nothing.
-        functions: Functions of tools by the tools' names: one that is `@guarded` asks by itself, and a tool's
-            dotted name is its action.
+        agents: Agent ids by the client ids of access tokens; other agents act as the guard's own agent. The
+            name that a client sends in its requests is ignored.
+        functions: Python functions of tools, by tool name. A function decorated with `@guarded` checks its own
+            calls. The name of such a tool is its action if the name contains a dot.
         on_hold: Reaction to a call that requires an approval. `pause`: the client's user is pointed to the approval,
             or the model reads that the call is pending if the client cannot. `wait`: wait for the approver within the
             run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that the call is
             pending.
-        hold_timeout: Seconds to wait for the person: in `wait`, and in `elicit` after each of the user's
-            answers. None waits as long as it takes; most clients give up after a minute.
-        approval_page: Address of the page where people decide, with `{approval_id}` in it. None names the
-            approval and the command instead.
+        hold_timeout: Seconds to wait for the approver: with `wait`, and with `pause` after each answer of the client's
+            user. None for no limit; most clients time out after a minute.
+        approval_page: URL of the page where approvers decide, with the placeholder `{approval_id}`. None: the message
+            to the user contains the approval's id and the command that decides it.
 
     Raises:
         ConfigurationError: An argument is wrong.
@@ -90,19 +90,19 @@ class GuardExtension(Extension):
     async def intercept_tool_call(
         self, params: CallToolRequestParams, ctx: ServerRequestContext[Any, Any], call_next: CallNext
     ) -> HandlerResult:
-        """Ask, let the tool run, record; what is refused is told to the model."""
+        """Check the call, run the tool if it is allowed, and log the outcome; the model reads a refusal."""
         name, arguments = params.name, params.arguments or {}
         behind = _server_of(call_next)
         server = self._calls.name_of(getattr(behind, "name", None), "mcp-server")
         try:
             received = receive(arguments, _schema(behind, name))
         except InvalidArgumentsError as error:
-            # As the server itself says it.
+            # The same text as the server itself returns for invalid arguments.
             text = f"Error executing tool {name}: {error.__cause__}"
             return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
 
         async def tool(turn: Round, approved: dict[str, Any]) -> HandlerResult:
-            # The tool is called with the very object that this was given.
+            # `call_next` passes this very `params` object to the tool, so it is changed in place.
             seen = turn.restored(params, received.to_send(approved))
             params.arguments = seen.arguments
             params.request_state, params.input_responses = seen.request_state, seen.input_responses
@@ -141,9 +141,10 @@ class GuardExtension(Extension):
 
 
 def _server_of(call_next: Any) -> object:
-    """Return the server whose tool is called; None where it cannot be found.
+    """Return the server whose tool is called, or None if it is not found.
 
-    The library tells an extension nothing of its server. Behind the extensions stands the server's own handler.
+    The library does not pass the server to an extension. So the server is read from the closures of `call_next`: they
+    lead through the other extensions to the server's own handler, which is a method of the server.
     """
     seen = call_next
     while isinstance(seen, FunctionType) and seen.__closure__ is not None:

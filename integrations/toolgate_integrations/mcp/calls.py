@@ -28,7 +28,7 @@ class Refusal:
     """Text that the model reads instead of a tool's result.
 
     Attributes:
-        text: for the model.
+        text: The text.
     """
 
     text: str
@@ -38,7 +38,7 @@ class ToolAsksError(Exception):
     """The tool itself requests input from the client, and is called again with the answer.
 
     Attributes:
-        result: What it gave back.
+        result: The tool's result, which contains the requests for input.
     """
 
     def __init__(self, result: Any) -> None:
@@ -51,14 +51,14 @@ class Request(Generic[T]):
     """A client's request to call a tool.
 
     Attributes:
-        params: What it sent.
-        session: How to reach it; None for a call inside the process.
-        request_id: Its id of the request.
-        call: The call, given the name it bears.
-        tool: Runs the tool with what the client brought back and the approved arguments, or raises
-            `ToolAsksError`.
-        failed: What the tool's result says went wrong.
-        server: The server's name, as its actions begin, where the guard was given none.
+        params: Parameters of the request.
+        session: The client's session; None for a call inside the process.
+        request_id: The client's id of the request.
+        call: Function that makes the `ToolCall` for a call id; None for a call without an id.
+        tool: Function that runs the tool with the client's answers and the approved arguments. It raises
+            `ToolAsksError` if the tool itself requests input from the client.
+        failed: Function that returns the error message in a tool's result, or None.
+        server: Server name, the prefix of its actions; used if the guard has no name of its own.
     """
 
     params: CallToolRequestParams
@@ -71,24 +71,24 @@ class Request(Generic[T]):
 
     @property
     def stands_alone(self) -> bool:
-        """Return whether the client sends a new request with its answer, as from protocol 2026-07-28 on."""
+        """Return whether the client answers in a new request, as protocol 2026-07-28 and later versions require."""
         return self.session is not None and is_version_at_least(self.session.protocol_version, "2026-07-28")
 
 
 class Calls:
-    """Carries out the calls of one server.
+    """Execution of the tool calls of one server.
 
     Args:
-        guard: The guard that asks; None is the environment's.
-        name: The server's, as its actions begin; None takes the name that each request's server has.
+        guard: The guard; None for the guard that is configured by the environment.
+        name: Server name, the prefix of its actions; None for the name of each request's server.
         tool_actions: Actions by tool name.
         agents: Agent ids by the client ids of access tokens.
-        on_hold: What a held call does.
-        hold_timeout: Seconds to wait for the person.
-        approval_page: Where people decide.
+        on_hold: Reaction to a call that requires an approval.
+        hold_timeout: Seconds to wait for the approver.
+        approval_page: URL of the page where approvers decide.
 
     Attributes:
-        name: as given.
+        name: The argument `name`.
 
     Raises:
         ConfigurationError: An argument is wrong.
@@ -121,11 +121,11 @@ class Calls:
         """Return the prefix of a server's actions: the guard's own name, or the server's.
 
         Args:
-            server: The server's name; None where it cannot be found out.
-            generated: A pattern of names that the library makes up for a server without one.
+            server: The server's name; None if it is unknown.
+            generated: Pattern of the names that the library generates for servers without a name.
 
         Raises:
-            MCPError: The server's name cannot begin an action; the error that is logged says what to pass.
+            MCPError: The server's name cannot be the prefix of an action; the logged error contains the fix.
         """
         if self.name is not None:
             return self.name
@@ -140,10 +140,7 @@ class Calls:
         raise MCPError(INTERNAL_ERROR, str(error)) from error
 
     def action_of(self, call: ToolCall) -> str:
-        """The action of a call.
-
-        Args:
-            call: The call.
+        """Return the action of a call.
 
         Raises:
             ConfigurationError: Two tools have the same default action.
@@ -160,7 +157,7 @@ class Calls:
         server: str | None = None,
         received: Received | None = None,
     ) -> ToolCall:
-        """Return the call of a tool; the dotted name of a function of this process is its own action."""
+        """Return the `ToolCall` of a tool; a dotted tool name with a function in this process is itself the action."""
         own = function is not None and "." in name.strip(".")
         return ToolCall(
             name,
@@ -173,13 +170,10 @@ class Calls:
         )
 
     async def carried_out(self, request: Request[T]) -> T | Refusal | InputRequiredResult:
-        """Ask, let the tool run, record; or say why not, or what to bring back.
-
-        Args:
-            request: The client's.
+        """Check a call, run the tool if it is allowed, and log the outcome.
 
         Returns:
-            The tool's result, why it did not run, or what the client is to ask its user.
+            The tool's result, the refusal for the model, or the question that the client must show to its user.
 
         Raises:
             MCPError: A setting is missing or wrong, or the gateway refuses the API key.
@@ -187,7 +181,7 @@ class Calls:
         turn = Round.of(request.params, self.name or request.server or "")
         way = way_to_ask(self._reachable(request), self._page)
         while True:
-            # Without a way to come back the same call is one that begins anew, and bears no name.
+            # A client that cannot return to a call repeats it as a new call, so the call has no id.
             named = turn.call_id if way is not None or turn.asked else None
             call = request.call(named)
             if (why := turn.given_up) is not None:
@@ -195,7 +189,7 @@ class Calls:
             try:
                 return await self._run(turn, call, request)
             except self._bridge.fatal as error:
-                # An error of the protocol, not a result of the tool: clients raise it, and the server goes on.
+                # A protocol error instead of a tool result: clients raise it, and the server keeps running.
                 raise MCPError(INTERNAL_ERROR, str(error)) from error
             except ApprovalPending as pending:
                 if named is None:
@@ -223,13 +217,13 @@ class Calls:
             return answer
 
     async def withdrawn(self, call: ToolCall, why: str) -> Refusal:
-        """Refuse a call without asking: its request is withdrawn, if there is one, and the log says why.
+        """Refuse a call without a check, cancel its approval request if there is one, and log the reason.
 
         Args:
             call: The call.
-            why: What is recorded, and told to the model.
+            why: The reason, for the log entry and for the model.
         """
-        # A user who only closed the question has not rejected the call.
+        # A user who only closed the question has not rejected the call, so that is not a final rejection.
         await self._bridge.areject(call, why, final=why != NOBODY_ASKED)
         return Refusal(f"Not done. {why}")
 
@@ -240,7 +234,7 @@ class Calls:
         return session.client_capabilities if request.stands_alone or session.can_send_request else None
 
 
-#: names of servers that stand in actions as they are
+#: server names that are used in actions without a change
 _USABLE: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -260,5 +254,5 @@ async def _elicited(session: ServerSession, question: Any, request_id: Any) -> E
             )
         return await session.elicit_form(question.message, question.requested_schema, request_id)
     except MCPError:
-        # The client could not ask after all: nobody will decide because of this call.
+        # The client could not show the question, so no approver learns of the call from it.
         return ElicitResult(action="cancel")

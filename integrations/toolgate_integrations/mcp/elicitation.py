@@ -1,4 +1,4 @@
-"""Elicitation over MCP, which shows an approval request to the client's user; the answer decides nothing."""
+"""Elicitation over MCP, which shows an approval request to the client's user; the user's answer does not approve it."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from toolgate import ApprovalPending, ConfigurationError
 
 __all__ = ["NOBODY_ASKED", "ROUNDS", "Page", "Round", "Way", "way_to_ask"]
 
-#: how often the same held call is asked about before it is given up; clients stop at ten
+#: number of questions about one pending call before it is cancelled; clients stop after ten rounds
 ROUNDS: Final = 8
-#: what is recorded, and told, of a call that was given up
+#: reason of a cancelled call, for the log entry and for the model
 NOBODY_ASKED: Final = "Nobody decided, and its request is withdrawn. Asking again makes a new request."
 _DECLINED: Final = "It was declined in the client, and its request is withdrawn. Do not ask for it again."
 _KEY: Final = "toolgate"
 _PLACE: Final = "{approval_id}"
 _EMPTY_FORM: Final[dict[str, Any]] = {"type": "object", "properties": {}}
-#: `url` opens the approval's page, `form` shows a message and asks for nothing
+#: `url` opens the page of the approval request, `form` shows a message without input fields
 Way = Literal["url", "form"]
 
 
@@ -39,10 +39,10 @@ class Page:
     """Address of the page of an approval request.
 
     Args:
-        template: Its address, with `{approval_id}` in it; None if there is none.
+        template: The URL, with the placeholder `{approval_id}`; None if there is no page.
 
     Raises:
-        ConfigurationError: It is no such address.
+        ConfigurationError: The template is not an HTTP URL with the placeholder.
     """
 
     def __init__(self, template: str | None) -> None:
@@ -61,11 +61,11 @@ class Page:
     def question(
         self, way: Way, pending: ApprovalPending
     ) -> ElicitRequestURLParams | ElicitRequestFormParams:
-        """Return the question that the client shows: where to decide. The answer contains nothing.
+        """Return the question that the client shows to its user; it contains the place where approvers decide.
 
         Args:
-            way: How the client can show it.
-            pending: The call that waits.
+            way: The form in which the client can show the question.
+            pending: The pending call.
         """
         waits = f"{pending.action!r} waits for a person (approval {pending.approval_id})."
         if self._template is None:
@@ -86,15 +86,15 @@ def way_to_ask(capabilities: ClientCapabilities | None, page: Page) -> Way | Non
     """Return how a client can show an approval request to its user, or None.
 
     Args:
-        capabilities: What the client declared.
-        page: Where people decide.
+        capabilities: The client's declared capabilities.
+        page: The page where approvers decide.
     """
     elicits = None if capabilities is None else capabilities.elicitation
     if elicits is None:
         return None
     if elicits.url is not None and page.exists:
         return "url"
-    # Before there were two ways a client declared neither, and meant forms.
+    # Older clients support forms only, and declare neither of the two kinds.
     return "form" if elicits.form is not None or elicits.url is None else None
 
 
@@ -103,12 +103,12 @@ class Round:
     """One of the requests by which a client executes a tool call.
 
     Attributes:
-        guarded: The name of the server whose guard asks; another's questions are the tool's own.
-        call_id: The call, the same in every round.
-        number: How often its user was asked.
-        answer: What the user answered, if they were asked.
-        state: The state of questions of the tool's own.
-        responses: The answers to them.
+        guarded: Name of the guarded server; a question with another name is the tool's own.
+        call_id: Id of the call, the same in every round.
+        number: Number of questions that the user was asked before.
+        answer: The user's answer to the last question, or None.
+        state: Request state of the tool's own questions.
+        responses: Answers to the tool's own questions.
     """
 
     guarded: str
@@ -120,11 +120,11 @@ class Round:
 
     @classmethod
     def of(cls, params: CallToolRequestParams, guarded: str) -> Round:
-        """Read what the client brought back; what is no question of ours is the tool's own.
+        """Read the client's answers; answers to questions that the guard did not ask are for the tool.
 
         Args:
-            params: The request's.
-            guarded: The name of the server whose guard asks.
+            params: Parameters of the request.
+            guarded: Name of the guarded server.
         """
         given = params.model_dump(mode="json", by_alias=True, include={"input_responses"})
         responses = given.get("inputResponses")
@@ -148,7 +148,7 @@ class Round:
 
     @property
     def given_up(self) -> str | None:
-        """Reason why the call is given up, or None."""
+        """Reason why the call must be cancelled, or None."""
         if self.answer is None or self.answer.action == "accept":
             return None
         return _DECLINED if self.answer.action == "decline" else NOBODY_ASKED
@@ -158,11 +158,7 @@ class Round:
         return replace(self, number=self.number + 1, answer=answer)
 
     def required(self, question: ElicitRequestURLParams | ElicitRequestFormParams) -> InputRequiredResult:
-        """Return the result that asks a client without a connection to send a new request.
-
-        Args:
-            question: What it shows to its user.
-        """
+        """Return the result that makes a client show the question to its user, and then send a new request."""
         kept: dict[str, Any] = {_KEY: self.guarded, "call": self.call_id, "round": self.number + 1}
         if self.state is not None:
             kept["state"] = self.state
@@ -176,8 +172,8 @@ class Round:
         """Return the request for the tool: its own state and answers, and the approved arguments.
 
         Args:
-            params: The request's.
-            arguments: As they were approved.
+            params: Parameters of the client's request.
+            arguments: The approved arguments.
         """
         wire = params.model_dump(mode="json", by_alias=True, exclude_none=True)
         for name, value in (("requestState", self.state), ("inputResponses", self.responses)):

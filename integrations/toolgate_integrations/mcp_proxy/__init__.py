@@ -1,4 +1,4 @@
-"""`toolgate mcp-proxy`: the gateway in front of a server that knows nothing of it, over stdio or HTTP."""
+"""`toolgate mcp-proxy`: guards an unmodified MCP server, reached over stdio or HTTP."""
 
 from toolgate_integrations.base import require
 

@@ -26,17 +26,17 @@ from toolgate_integrations.mcp_proxy.forwarding import Upward
 __all__ = ["Address", "Backend", "Command", "first_of"]
 
 logger = logging.getLogger("toolgate")
-# A server may hold the stream of an answer open for as long as its tool runs.
+# A server keeps the stream of a response open while its tool runs, so reading has no timeout.
 _TIMEOUT: Final = httpx2.Timeout(30.0, read=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A server that is started, and spoken to over its standard input and output.
+    """A server that the proxy starts, and reaches over its standard input and output.
 
     Attributes:
         words: The command and its arguments.
-        environment: What it is given beside the few variables that every server needs.
+        environment: Environment variables besides the few that every server receives.
     """
 
     words: Sequence[str]
@@ -48,7 +48,7 @@ class Command:
         return repr(self.words[0])
 
     def connect(self, ended: anyio.Event) -> AbstractAsyncContextManager[Any]:
-        """Start it; `ended` is set when it ends by itself."""
+        """Start the server; `ended` is set when the server itself closes the connection."""
         return _watched(
             stdio_client(
                 StdioServerParameters(
@@ -61,14 +61,14 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server that runs elsewhere, and speaks streamable HTTP.
+    """A remote server that uses the streamable HTTP transport.
 
     Attributes:
-        url: Where.
-        headers: What every request to it carries.
+        url: URL of the server.
+        headers: Headers of every request to the server.
 
     Raises:
-        ConfigurationError: It is no address of a server.
+        ConfigurationError: The URL is not an HTTP URL with a host and without user information.
     """
 
     url: str
@@ -86,21 +86,21 @@ class Address:
         """Name of the server in messages, without possible secrets before the host or in the query."""
         return repr(self.url.rpartition("@")[2].partition("?")[0])
 
-    def connect(self, ended: anyio.Event) -> AbstractAsyncContextManager[Any]:  # noqa: ARG002 - nothing says when this one ends
-        """Reach it."""
+    def connect(self, ended: anyio.Event) -> AbstractAsyncContextManager[Any]:  # noqa: ARG002 - the end of a remote server cannot be detected
+        """Connect to the server."""
         return _reached(self)
 
 
 class Backend:
-    """Connection to one server; a lost connection to a remote server is made again when it is needed.
+    """Connection to one server; a lost connection to a remote server is opened again when it is needed.
 
     Args:
-        place: Where it is.
-        start_timeout: Seconds that it may take to answer for the first time.
+        place: Command or address of the server.
+        start_timeout: Seconds to wait for the first response of the server.
 
     Attributes:
-        ended: Set when it is gone for good, or cannot be had.
-        failure: Why it could not be had, or is gone.
+        ended: Set when the server has ended for good, or could not be reached the first time.
+        failure: The reason why there is no connection, or None.
     """
 
     def __init__(self, place: Command | Address, start_timeout: float) -> None:
@@ -115,23 +115,23 @@ class Backend:
 
     @property
     def session(self) -> ClientSession:
-        """The connection.
+        """The session of the open connection.
 
         Raises:
-            MCPError: There is none.
+            MCPError: There is no connection.
         """
         if self._client is None or self.failure is not None:
             raise MCPError(code=INTERNAL_ERROR, message=self.failure or "the server is not there yet")
         return self._client.session
 
     async def wanted(self, upward: Upward) -> ClientSession:
-        """Return the connection; it is made when it is first needed, and after it was lost.
+        """Return the session; connect first if there is no connection, or if it was lost.
 
         Args:
-            upward: What the server may ask of the client.
+            upward: Requests that the server may send to the client.
 
         Raises:
-            MCPError: It cannot be had.
+            MCPError: The connection failed.
         """
         self._upward, settled = upward, self._settled
         self._wanted.set()
@@ -139,17 +139,17 @@ class Backend:
         return self.session
 
     def lists_nothing(self, error: MCPError) -> None:
-        """Connect anew when it is next wanted: a server that runs elsewhere may have forgotten this connection.
+        """Drop the connection to a remote server that may have lost the session; the next request connects again.
 
         Args:
-            error: What came in place of its list of tools.
+            error: The server's response to the request for its tools.
         """
         if isinstance(self._place, Address):
             self._failed(f"the server {self._place.told} does not list its tools: {error.message}")
             self._gone.set()
 
     async def run(self) -> None:
-        """Connect whenever it is wanted, until this is cancelled or the server is gone for good."""
+        """Connect whenever a connection is needed, until this is cancelled or the server has ended for good."""
         while True:
             await self._wanted.wait()
             self._client, self.failure, self._gone = None, None, anyio.Event()
@@ -158,7 +158,7 @@ class Backend:
                     tasks.start_soon(self._expire, tasks.cancel_scope)
                     await self._connected(tasks)
                     tasks.cancel_scope.cancel()
-            except Exception as error:  # noqa: BLE001 - whatever a server does to its connection is told in one line
+            except Exception as error:  # noqa: BLE001 - every failure of a connection is reported in one line
                 self._failed(f"the server {self._place.told} {_why(error)}")
             self._settled.set()
             if isinstance(self._place, Command) or not self._was_there:
@@ -169,11 +169,11 @@ class Backend:
 
     async def _connected(self, tasks: TaskGroup) -> None:
         upward = self._upward
-        assert upward is not None  # noqa: S101 - whoever wants it says so before
+        assert upward is not None  # noqa: S101 - `wanted` sets it before `run` connects
         async with Client(
             self._place.connect(self._gone),
             client_info=Implementation(name="toolgate mcp-proxy", version=_version()),
-            # What worked without the proxy works with it: a handshake is answered with a handshake.
+            # The same kind of handshake as the client's: a server that worked without the proxy works with it.
             mode="auto" if upward.stands_alone else "legacy",
             cache=None,
             sampling_callback=upward.sampling,
@@ -234,7 +234,7 @@ async def _reached(place: Address) -> AsyncIterator[Any]:
 
 
 async def _listen(client: Client) -> None:
-    """Hear of changes; what comes goes the way of every notification, and a server without news has none."""
+    """Subscribe to the server's changes, if it supports that; the client's message handler forwards them."""
     with suppress(ListenNotSupportedError, SubscriptionLost, MCPError, TimeoutError, ValidationError):
         async with client.listen(
             tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
@@ -244,11 +244,7 @@ async def _listen(client: Client) -> None:
 
 
 def first_of(error: BaseException) -> BaseException:
-    """Return the first error of a group of errors.
-
-    Args:
-        error: One error, or a group of them.
-    """
+    """Return the first error of a group of errors, or the error itself if it is not a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

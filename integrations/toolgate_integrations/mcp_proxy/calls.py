@@ -33,7 +33,7 @@ from toolgate_integrations.mcp_proxy.pins import Pin, Pins
 
 __all__ = ["ToolCalls"]
 
-#: a server whose list never ends has none
+#: limit for servers whose list of tools never ends; beyond it the list is an error
 _MOST_PAGES: Final = 200
 
 
@@ -41,11 +41,12 @@ class Tools:
     """The server's tools, compared with their trusted definitions.
 
     Args:
-        backend: The server.
-        pins: What its tools said.
-        name: The name under which it is configured here.
-        action_of: The action of a tool.
-        granted: The actions the agent has a permission for, or None while nobody can say; None shows every tool.
+        backend: Connection to the server.
+        pins: Trusted definitions of its tools.
+        name: Configured name of the server.
+        action_of: Function that returns the action of a tool.
+        granted: Function that returns the actions that the agent has a permission for. If the function is None or
+            returns None, every tool is listed.
     """
 
     def __init__(
@@ -61,10 +62,10 @@ class Tools:
         self._known: Mapping[str, Pin] = {}
 
     async def shown(self) -> list[Tool]:
-        """Return the tools for the client; of a changed tool, its trusted definition.
+        """Return the tools for the client; a tool whose definition changed is returned with its trusted definition.
 
         Raises:
-            MCPError: The server does not list its tools, or they cannot be told apart from others.
+            MCPError: The server does not list its tools, or their trusted definitions cannot be read.
         """
         try:
             tools, pins = await self._list()
@@ -78,11 +79,7 @@ class Tools:
         ]
 
     async def doubt(self, tool: str) -> str | None:
-        """Return the reason why a tool must not be called according to the server's current list, or None.
-
-        Args:
-            tool: Its name.
-        """
+        """Return the reason why a tool must not be called according to the server's current list, or None."""
         try:
             _, pins = await self._list()
         except (ConfigurationError, MCPError) as error:
@@ -110,7 +107,7 @@ class Tools:
         try:
             return self._action_of(tool) in granted
         except ConfigurationError:
-            # Two tools would be one action: a call of it says so.
+            # Two tools have the same action; the tool stays listed, and its call returns this error.
             return True
 
     async def _list(self) -> tuple[list[Tool], Mapping[str, Pin]]:
@@ -138,28 +135,28 @@ _SERVERS: Final = "server"
 
 
 class _RefusedError(Exception):
-    """The gateway allowed the call, but it must not run."""
+    """The gateway allowed the call, but the proxy must not send it to the server."""
 
 
 class ToolCalls:
-    """Carries out the client's tool calls.
+    """Handler of the client's tool calls.
 
     Args:
-        calls: Who asks.
+        calls: Execution of checked calls.
         tools: The server's tools.
-        backend: The server.
-        upward: What the server may ask of the client.
+        backend: Connection to the server.
+        upward: Requests that the server may send to the client.
     """
 
     def __init__(self, calls: Calls, tools: Tools, backend: Backend, upward: Upward) -> None:
         self._calls, self._tools, self._backend, self._upward = calls, tools, backend, upward
-        # States are this process's own, and so is the memory of those that were used.
+        # Request states are valid in this process only, so the used ones are stored in memory only.
         self._used: set[str] = set()
 
     async def __call__(
         self, ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
-        """Ask, let the server's tool run, record; what is refused is told to the model."""
+        """Check the call, send it to the server if it is allowed, and log the outcome; the model reads a refusal."""
         if (doubt := await self._tools.doubt(params.name)) is not None:
             turn = Round.of(params, self._calls.name or "")
             refused = await self._calls.withdrawn(
@@ -167,7 +164,7 @@ class ToolCalls:
             )
             return _refusal(refused.text)
         try:
-            # The server's own defaults cannot be others than those that are asked about.
+            # Defaults are filled in before the check, so that the server cannot apply different ones.
             arguments = self._tools.completed(params.name, params.arguments or {})
         except SchemaDefaultError as error:
             named = Round.of(params, self._calls.name or "")
@@ -198,7 +195,7 @@ class ToolCalls:
         turn: Round,
         arguments: dict[str, Any],
     ) -> CallToolResult:
-        # Between the question and now somebody may have taken an hour to decide.
+        # The approver may have taken an hour to decide, and the tool may have changed since the check.
         if (doubt := await self._tools.doubt(params.name)) is not None:
             raise _RefusedError(doubt)
         try:
@@ -206,7 +203,7 @@ class ToolCalls:
         except SchemaDefaultError:
             same = False
         if not same:
-            # Only an approver's edit can do this.
+            # Only an approver's edit can remove a value that was filled in before.
             raise _RefusedError(
                 "The approved arguments leave out a value for which the tool has a default. Ask again."
             )
@@ -231,7 +228,11 @@ class ToolCalls:
         return own(found)
 
     def _once(self, turn: Round, state: str | None) -> str | None:
-        """Return the server's own state, and refuse a state that was used before."""
+        """Return the server's own part of a request state.
+
+        Raises:
+            _RefusedError: The state was used before.
+        """
         once, inner = _opened(state)
         for used in (turn.call_id if turn.asked else None, once):
             if used is not None and used in self._used:
@@ -245,7 +246,7 @@ class ToolCalls:
 
 
 def _sealed(state: str | None) -> str:
-    # Whatever the server writes, it is never taken for a state of the guard's own.
+    # Wrapped, so that a server's state cannot be mistaken for a state of the guard.
     return json.dumps({_SERVERS: state, "once": secrets.token_hex(16)})
 
 
@@ -257,7 +258,7 @@ def _opened(state: str | None) -> tuple[str | None, str | None]:
 
 
 def _as_meta(meta: dict[str, Any] | None) -> RequestParamsMeta | None:
-    return None if meta is None else RequestParamsMeta(**meta)  # type: ignore[typeddict-item]  # the client's own members pass as they came
+    return None if meta is None else RequestParamsMeta(**meta)  # type: ignore[typeddict-item]  # the client's own members are forwarded unchanged
 
 
 def _refusal(text: str) -> CallToolResult:

@@ -67,9 +67,9 @@ class Allowed:
     """Requests that the server may send to the client.
 
     Attributes:
-        sampling: An answer of the client's model.
-        elicitation: Something of the client's user.
-        roots: The folders the client works in.
+        sampling: Requests for a response of the client's model.
+        elicitation: Requests for input of the client's user.
+        roots: Requests for the folders that the client works in.
     """
 
     sampling: bool = False
@@ -78,15 +78,15 @@ class Allowed:
 
 
 class Upward:
-    """The way from the server to the client.
+    """Forwarding of the server's requests and notifications to the client.
 
     Args:
-        allowed: What may pass.
-        bus: Where clients of protocol 2026-07-28 hear of changes.
+        allowed: Requests that are forwarded.
+        bus: Bus by which clients of protocol 2026-07-28 are notified of changes.
 
     Attributes:
-        session: How the client is reached; that of its newest request.
-        declared: What the client says it can while the handshake lasts.
+        session: Session of the client's newest request.
+        declared: Capabilities that the client declares in the handshake; used until the session has them.
     """
 
     def __init__(self, allowed: Allowed, bus: InMemorySubscriptionBus) -> None:
@@ -107,7 +107,7 @@ class Upward:
 
     @property
     def sampling(self) -> Any:
-        """Answers the server's questions to the model; None if they do not pass."""
+        """Callback that forwards requests for a response of the client's model; None if they are not allowed."""
         return self._sample if self._allowed.sampling and self._can.sampling is not None else None
 
     @property
@@ -117,20 +117,16 @@ class Upward:
 
     @property
     def elicitation(self) -> Any:
-        """Answers the server's questions to the user; None if they do not pass."""
+        """Callback that forwards requests for input of the client's user; None if they are not allowed."""
         return self._elicit if self._allowed.elicitation and self._can.elicitation is not None else None
 
     @property
     def roots(self) -> Any:
-        """Answers which folders the client works in; None if that does not pass."""
+        """Callback that forwards requests for the client's folders; None if they are not allowed."""
         return self._list_roots if self._allowed.roots and self._can.roots is not None else None
 
     def refusal(self, asked: InputRequiredResult) -> str | None:
-        """Return the reason why a server's request for input is not forwarded, or None.
-
-        Args:
-            asked: Its questions.
-        """
+        """Return the reason why a server's request for input is not forwarded, or None."""
         for request in (asked.input_requests or {}).values():
             what = _KINDS[request.method]
             if not getattr(self._allowed, what):
@@ -138,12 +134,12 @@ class Upward:
         return None
 
     async def logged(self, params: LoggingMessageNotificationParams) -> None:
-        """Pass on what the server logs."""
+        """Forward a log message of the server to the client."""
         if self.session is not None:
             await self.session.send_log_message(params.level, params.data, params.logger)
 
     async def heard(self, message: Any) -> None:
-        """Pass on that something changed at the server."""
+        """Forward a notification that something changed at the server."""
         session = self.session
         if session is None or not isinstance(message, _PASSED):
             return
@@ -203,7 +199,7 @@ def _event(message: Any) -> Any:
 
 Context = ServerRequestContext[Any, Any]
 ResultT = TypeVar("ResultT", bound=Result)
-# What describes one connection and not the other.
+# Metadata that describes one of the two connections, and is not forwarded to the other.
 _CONNECTIONS: Final = {
     PROTOCOL_VERSION_META_KEY,
     CLIENT_INFO_META_KEY,
@@ -214,20 +210,12 @@ _CONNECTIONS: Final = {
 
 
 def passed_meta(ctx: Context) -> dict[str, Any] | None:
-    """Return the metadata of a request that the server receives.
-
-    Args:
-        ctx: The request's.
-    """
+    """Return the metadata of the client's request that is forwarded to the server."""
     return {key: value for key, value in (ctx.meta or {}).items() if key not in _CONNECTIONS} or None
 
 
 def own(result: ResultT) -> ResultT:
-    """A server's result as the proxy gives it: without what the server says of its own connection.
-
-    Args:
-        result: The server's.
-    """
+    """Return the server's result without the metadata that describes the connection to the server."""
     kept = {key: value for key, value in (result.meta or {}).items() if key not in _CONNECTIONS}
     return result.model_copy(update={"meta": kept or None})
 
@@ -235,13 +223,13 @@ def own(result: ResultT) -> ResultT:
 def pass_on(
     server: Server[Any], backend: Backend, offers: ServerCapabilities, bus: InMemorySubscriptionBus
 ) -> None:
-    """Let the client have whatever the server offers beside its tools.
+    """Forward the client's requests for everything that the backend server offers besides tools.
 
     Args:
-        server: What the client speaks to.
-        backend: The server.
-        offers: What it offers.
-        bus: Where the client hears of changes.
+        server: The proxy's server, to which the client is connected.
+        backend: Connection to the backend server.
+        offers: Capabilities of the backend server.
+        bus: Bus by which the client is notified of changes.
     """
     passing, add = _Passing(backend), server.add_request_handler
     if offers.prompts is not None:

@@ -22,9 +22,9 @@ __all__ = ["Pin", "Pins", "digest_of", "pins_of"]
 
 if sys.platform != "win32":
     import fcntl
-# What a model or a person goes by when they choose a tool, and what it takes and gives.
+# The fields by which a model or a person chooses a tool, and the schemas of its input and output.
 _TOLD: Final = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
-# Some thousand tools.
+# In bytes; enough for several thousand tools.
 _LONGEST: Final = 4 * 1024 * 1024
 _HINT: Final = Hint(
     "look at the server's tools before you trust it anew", "remove it, and look at the server's tools"
@@ -36,10 +36,10 @@ class Pin:
     """Trusted and current definition of one tool.
 
     Attributes:
-        trusted: The digest of what it said when it was trusted.
-        seen: The digest of what it said last.
-        was: What it said when it was trusted, as JSON.
-        now: What it said last, if it changed.
+        trusted: Digest of the trusted definition.
+        seen: Digest of the definition that the server listed last.
+        was: The trusted definition, as JSON.
+        now: The definition that the server listed last, as JSON; None if it is the trusted one.
     """
 
     trusted: str
@@ -58,25 +58,17 @@ class Pin:
         return Tool.model_validate_json(self.was)
 
     def telling(self, told: str) -> Pin:
-        """The pin of a tool that now says `told`.
-
-        Args:
-            told: As JSON.
-        """
+        """Return the pin with `told` as the current definition, in JSON."""
         digest = _digest(told)
         return Pin(self.trusted, digest, self.was, None if digest == self.trusted else told)
 
     def taken(self) -> Pin:
-        """The pin of a tool that is trusted in what it said last."""
+        """Return the pin with the current definition as the trusted one."""
         return Pin(self.seen, self.seen, self.was if self.now is None else self.now)
 
 
 def digest_of(tool: Tool) -> str:
-    """Return the digest of a tool's definition: name, title, description, schemas and annotations.
-
-    Args:
-        tool: As its server lists it.
-    """
+    """Return the digest of a tool's definition: name, title, description, schemas and annotations."""
     return _digest(_told(tool))
 
 
@@ -84,11 +76,11 @@ def pins_of(server: str) -> Pins:
     """Return the pins of a server, which are stored in the user's state folder.
 
     Args:
-        server: The name under which it is configured here.
+        server: Configured name of the server.
     """
     from platformdirs import user_state_path
 
-    # Names are what their owner likes; files are not.
+    # A server name may contain characters that a file name must not, so the file is named by a hash.
     file = hashlib.sha256(server.encode("utf-8", "surrogatepass")).hexdigest()
     return Pins(user_state_path("toolgate", appauthor=False) / "mcp" / f"{file}.json", server)
 
@@ -96,12 +88,12 @@ def pins_of(server: str) -> Pins:
 class Pins:
     """Trusted definitions of one server's tools, in a file that only its owner can read.
 
-    A tool is trusted when it is first seen, and never forgotten: one that goes away and comes back is held to what it
-    said before.
+    A tool is trusted when the server first lists it. Its pin is never deleted: if the tool disappears and comes back,
+    it is compared with the definition that was trusted before.
 
     Args:
         path: The file.
-        server: The name under which the server is configured here.
+        server: Configured name of the server.
     """
 
     def __init__(self, path: Path, server: str) -> None:
@@ -109,13 +101,13 @@ class Pins:
         self._server = server
 
     def see(self, tools: Iterable[Tool]) -> Mapping[str, Pin]:
-        """Compare what a server lists with what was trusted, and remember what it lists.
+        """Compare the tools that a server lists with their trusted definitions, and store the current definitions.
 
         Args:
-            tools: Everything it lists.
+            tools: All tools that the server lists.
 
         Returns:
-            The pins of the tools listed.
+            The pins of these tools, by name.
 
         Raises:
             ConfigurationError: The file cannot be used, or two tools have one name; no tool may run.
@@ -137,18 +129,18 @@ class Pins:
     def trust(
         self, names: Collection[str] | None = None, *, shown: Mapping[str, Pin] | None = None
     ) -> list[str]:
-        """Take what tools said last for what they are to say.
+        """Trust the current definitions of tools.
 
         Args:
-            names: The tools; None is every one that changed.
-            shown: The pins that somebody looked at before they said yes; None looks at none.
+            names: Names of the tools; None for every tool whose definition changed.
+            shown: The pins that the operator reviewed; None skips the comparison with them.
 
         Returns:
-            The tools that had changed, sorted.
+            The names of the tools whose definition had changed, sorted.
 
         Raises:
-            ConfigurationError: One was never seen, one says something else again than was shown, or the file
-                cannot be used; nothing is trusted.
+            ConfigurationError: A tool was never listed, a definition changed after the review, or the file cannot be
+                used; no definition is trusted.
         """
         if not self.read():
             self._known(names or (), {})
@@ -165,7 +157,7 @@ class Pins:
         return changed
 
     def read(self) -> dict[str, Pin]:
-        """Every tool that was ever seen, by name.
+        """Return the pins of all tools that the server ever listed, by name.
 
         Raises:
             ConfigurationError: The file cannot be used.
@@ -197,7 +189,7 @@ class Pins:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Two proxies of one server do not write over each other; on Windows the later one does."""
+        """Lock the folder, so that two proxies of one server do not overwrite each other's pins; no lock on Windows."""
         if sys.platform == "win32":
             yield
             return

@@ -52,12 +52,12 @@ _CHUNK: Final = 1 << 16
 
 
 class Lines:
-    """Lines that the client writes, until the client ends or `end` is called.
+    """Lines that the client writes, until the client closes the input or `end` is called.
 
-    A thread of its own reads, and ends with the process: while it waits for the client nobody waits for it.
+    A daemon thread reads them, so that a read that still waits for the client does not keep the process alive.
 
     Args:
-        descriptor: What is read.
+        descriptor: File descriptor to read from.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -66,11 +66,11 @@ class Lines:
         self.ended = anyio.Event()
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start the thread that reads."""
         threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
 
     def end(self) -> None:
-        """Let it look as if the client had ended."""
+        """End the lines, as if the client had closed the input."""
         self.ended.set()
         self._send.close()
 
@@ -88,19 +88,19 @@ class Lines:
             while chunk := os.read(self._descriptor, _CHUNK):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
-                    # No faster than the proxy takes them.
+                    # Waits for each line, so that lines are not read faster than the proxy consumes them.
                     sent = self._send.send(line.decode("utf-8", "replace"))
                     asyncio.run_coroutine_threadsafe(sent, loop).result()
         except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            # Nothing more can be read, or nobody reads on.
+            # The input failed, or the proxy has stopped reading the lines.
             pass
         with contextlib.suppress(RuntimeError):
-            # Unless the loop is closed, and the proxy has ended before.
+            # The call raises RuntimeError if the proxy has already ended and the loop is closed.
             loop.call_soon_threadsafe(self.end)
 
 
 class Questions:
-    """The client's requests that have no answer yet."""
+    """The client's requests that have no response yet."""
 
     def __init__(self) -> None:
         self._open: set[RequestId] = set()
@@ -114,23 +114,23 @@ class Questions:
             self._none = anyio.Event()
 
     def settled(self, request: RequestId) -> None:
-        """Note that a request is answered, or needs no answer."""
+        """Note that a request has its response, or needs none."""
         self._open.discard(request)
         if not self._open:
             self._none.set()
 
     async def none(self) -> None:
-        """Wait until there are none."""
+        """Wait until every request has its response."""
         while self._open:
             await self._none.wait()
 
 
 class Answers:
-    """Stream to the client that notes which requests are answered.
+    """Stream to the client that notes which requests have their response.
 
     Args:
-        stream: Where it goes.
-        questions: What waits for an answer.
+        stream: The stream to write to.
+        questions: The client's requests that have no response yet.
     """
 
     def __init__(self, stream: Any, questions: Questions) -> None:
@@ -144,7 +144,7 @@ class Answers:
             self._questions.settled(message.id)
 
     async def aclose(self) -> None:
-        """Write no more."""
+        """Close the stream."""
         await self._stream.aclose()
 
     async def __aenter__(self) -> Self:
@@ -161,20 +161,20 @@ _CHANGES: Final = NotificationOptions(prompts_changed=True, resources_changed=Tr
 
 
 class Front:
-    """The proxy's server, as a middleware of itself.
+    """Middleware of the proxy's server, which connects to the backend server before the first request is handled.
 
     Args:
-        server: The server that is to take shape.
-        backend: The server behind it.
-        upward: What the server behind it may ask of the client.
-        tools: Its tools.
-        calls: Carries out calls of them.
-        bus: Where the client hears of changes.
-        questions: The client's requests that have no answer yet.
+        server: The proxy's server; the backend's capabilities are added to it after the connection.
+        backend: Connection to the backend server.
+        upward: Requests that the backend server may send to the client.
+        tools: The backend server's tools.
+        calls: Handler of tool calls.
+        bus: Bus by which the client is notified of changes.
+        questions: The client's requests that have no response yet.
 
     Attributes:
-        server: as given.
-        options: What the client is told in a handshake.
+        server: The argument `server`.
+        options: Capabilities and instructions that the client receives in the handshake.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class Front:
         self._shaped = False
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """See that the server is there before a request of the client is looked at."""
+        """Connect to the backend server before a request of the client is handled."""
         if ctx.request_id is None:
             return await call_next(ctx)
         if ctx.method != "subscriptions/listen":
@@ -240,7 +240,7 @@ def _declared(ctx: Context) -> ClientCapabilities | None:
         return None
 
 
-# States are sealed with a key of this process, and bear no longer life than a request for approval.
+# Request states are sealed with a key of this process, and are valid for 24 hours.
 _STATES_LAST: Final = 24 * 3600.0
 _ANSWERED_WITHIN: Final = 5.0
 _ENDS: Final = (signal.SIGTERM, signal.SIGHUP) if hasattr(signal, "SIGHUP") else (signal.SIGTERM,)
@@ -259,27 +259,27 @@ def serve(
     allowed: Collection[str] = (),
     start_timeout: float = 60.0,
 ) -> str | None:
-    """Serve the tools of a server to the client on standard input and output, until one of the two ends.
+    """Serve the tools of a server to the client on standard input and output, until the client or the server ends.
 
     Args:
-        place: The server.
-        guard: Who asks.
-        name: The server's, as its actions begin, and under which its tools are pinned.
+        place: Command or address of the server.
+        guard: The guard.
+        name: Server name: the prefix of its actions, and the name under which its trusted tools are stored.
         tool_actions: Actions by tool name.
-        on_hold: What a held call does.
-        hold_timeout: Seconds to wait for the person.
-        approval_page: Where people decide.
-        granted: The actions the agent has a permission for, or None while nobody can say: other tools are not
-            shown. None shows all.
-        allowed: What of the client the server may ask for: `sampling`, `elicitation`, `roots`.
-        start_timeout: Seconds that the server may take to answer for the first time.
+        on_hold: Reaction to a call that requires an approval.
+        hold_timeout: Seconds to wait for the approver.
+        approval_page: URL of the page where approvers decide.
+        granted: Function that returns the actions that the agent has a permission for; only their tools are listed.
+            If the function is None or returns None, all tools are listed.
+        allowed: Requests that the server may send to the client: `sampling`, `elicitation`, `roots`.
+        start_timeout: Seconds to wait for the first response of the server.
 
     Returns:
-        Why the server was not there until the end, if it was not.
+        The reason why the server or the proxy failed, or None.
 
     Raises:
         ConfigurationError: An argument is wrong.
-        KeyboardInterrupt: Somebody pressed Ctrl-C.
+        KeyboardInterrupt: The user pressed Ctrl-C.
     """
     calls = Calls(
         guard,
@@ -309,9 +309,9 @@ def serve(
     _speak_in_lines()
     try:
         anyio.run(_run, front, backend, guard, questions)
-    except Exception as error:  # noqa: BLE001 - whoever started the proxy is told in one line
+    except Exception as error:  # noqa: BLE001 - the command prints the error in one line
         first = first_of(error)
-        # A client that reads no more has ended, and cannot be told.
+        # A broken pipe means that the client has ended, which is not an error.
         if not isinstance(first, BrokenPipeError):
             return f"the proxy ended by an error of its own: {type(first).__name__}: {first}"
     return backend.failure if backend.ended.is_set() else None
@@ -324,8 +324,8 @@ async def _run(front: Front, backend: Backend, guard: Guard, questions: Question
             tasks.start_soon(backend.run)
             tasks.start_soon(_end_on_signal, lines)
             lines.start()
-            # Whatever is printed by accident goes to standard error while this is open.
-            async with stdio_server(stdin=lines) as (read, write):  # type: ignore[arg-type]  # of a file it is asked for nothing but its lines
+            # While this is open, accidental prints go to standard error and do not break the protocol.
+            async with stdio_server(stdin=lines) as (read, write):  # type: ignore[arg-type]  # only the lines of the file are read
                 tasks.start_soon(_end_with_server, backend, questions, lines)
                 await front.server.run(read, Answers(write, questions), front.options)
             tasks.cancel_scope.cancel()
@@ -336,7 +336,7 @@ async def _run(front: Front, backend: Backend, guard: Guard, questions: Question
 
 async def _end_with_server(backend: Backend, questions: Questions, lines: Lines) -> None:
     await backend.ended.wait()
-    # What was asked is still answered: that the server is gone.
+    # Open requests still receive a response: the error that the server has ended.
     with anyio.move_on_after(_ANSWERED_WITHIN):
         await questions.none()
     lines.end()
@@ -344,7 +344,7 @@ async def _end_with_server(backend: Backend, questions: Questions, lines: Lines)
 
 async def _end_on_signal(lines: Lines) -> None:
     if os.name == "nt":
-        # There is no such signal there: a client ends the input.
+        # Windows has no such signals; clients close the input instead.
         return
     with anyio.open_signal_receiver(*_ENDS) as signals:
         async for _ in signals:
@@ -364,5 +364,5 @@ def _speak_in_lines() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Line())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    # What the newer protocol takes away is what older servers and clients need.
+    # Older servers and clients need the features that the newer protocol deprecates.
     warnings.simplefilter("ignore", MCPDeprecationWarning)

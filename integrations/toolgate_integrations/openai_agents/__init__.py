@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-# What the model's provider carries out: no call of it ever reaches this process.
+# Tools that the model's provider runs: their calls never reach this process.
 _ELSEWHERE: Final = tuple(
     getattr(sdk, name)
     for name in (
@@ -58,7 +58,7 @@ _ELSEWHERE: Final = tuple(
 
 
 class _Guarding:
-    """Guarding of a family of agents: those that hand off to each other, and are each other's tools."""
+    """Guarding of a group of agents that hand off to each other, or are tools of each other."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class _Guarding:
             hold_timeout=hold_timeout,
             can_pause=True,
         )
-        # With the agent itself: an id is another's as soon as its object is gone.
+        # The agent is stored too, because Python reuses the id of an object that was deleted.
         self._made: dict[int, tuple[Agent[Any], GuardedAgent]] = {}
 
     def agent(self, agent: Agent[Any]) -> GuardedAgent:
@@ -89,7 +89,7 @@ class _Guarding:
         guarded = cast("GuardedAgent", copy.copy(agent))
         object.__setattr__(guarded, "__class__", _guarded_kind(type(agent)))
         guarded.guarding = self
-        # Before its handoffs: they may lead back to it.
+        # Stored before its handoffs are guarded, because they may lead back to this agent.
         self._made[id(agent)] = (agent, guarded)
         guarded.tools = [self.tool(tool, agent.name) for tool in agent.tools]
         guarded.handoffs = [self.handoff(each) for each in agent.handoffs]
@@ -99,7 +99,7 @@ class _Guarding:
         """Compare `tool_actions` with the tools of all agents so far; those of MCP servers are not known yet.
 
         Raises:
-            ConfigurationError: A key is misspelt.
+            ConfigurationError: A key of `tool_actions` matches no tool.
         """
         made = [guarded for _, guarded in self._made.values()]
         names = [tool.name for guarded in made for tool in guarded.tools]
@@ -107,10 +107,10 @@ class _Guarding:
         self.bridge.verify_tools(names, is_complete=not dynamic)
 
     def tool(self, tool: Tool, agent_name: str) -> Tool:
-        """The guarded copy of an agent's tool.
+        """Return the guarded copy of an agent's tool.
 
         Raises:
-            ConfigurationError: It is of a kind that cannot be guarded.
+            ConfigurationError: Tools of this kind cannot be guarded.
         """
         given: object = tool
         if isinstance(given, _ELSEWHERE):
@@ -131,7 +131,7 @@ class _Guarding:
         return guarded_tool(inner, agent_name, self.bridge)
 
     def handoff(self, handoff: Agent[Any] | Handoff[Any, Any]) -> Agent[Any] | Handoff[Any, Any]:
-        """The guarded copy of a handoff: it leads to guarded agents only."""
+        """Return the guarded copy of a handoff, which leads to guarded agents only."""
         if isinstance(handoff, Agent):
             return self.agent(handoff)
         if isinstance(handoff.on_invoke_handoff, _GuardedHandoff):
@@ -140,7 +140,7 @@ class _Guarding:
         guarded.on_invoke_handoff = _GuardedHandoff(self, handoff.on_invoke_handoff)
         target = None if handoff._agent_ref is None else handoff._agent_ref()  # noqa: SLF001 - its only name
         if isinstance(target, Agent):
-            # By this the SDK finds the agents of a state; the guarded ones live as long as their family.
+            # The SDK finds the agents of a state by this reference; `_made` keeps the guarded agents alive.
             guarded._agent_ref = weakref.ref(self.agent(target))  # noqa: SLF001 - likewise
         return guarded
 
@@ -158,10 +158,10 @@ class _GuardedHandoff:
 
 @dataclass
 class GuardedAgent(Agent[Any]):
-    """An agent whose every tool call is asked for; made by `guard_agent`.
+    """An agent whose tool calls are all checked; made by `guard_agent`.
 
     Attributes:
-        guarding: How it is guarded; alike in its clones, and in the agents it hands off to.
+        guarding: Guard settings; its clones and the agents that it hands off to share them.
     """
 
     guarding: _Guarding = field(default_factory=_Guarding, kw_only=True, repr=False, compare=False)
@@ -175,7 +175,7 @@ class GuardedAgent(Agent[Any]):
         """Return the guarded tools of the agent and of its MCP servers.
 
         Raises:
-            ConfigurationError: A tool cannot be guarded, or a handoff was added that is not.
+            ConfigurationError: A tool cannot be guarded, or a handoff was added after `guard_agent`.
         """
         for each in self.handoffs:
             if self.guarding.handoff(each) is not each:
@@ -199,7 +199,7 @@ def guard_agent(
     """Guard an agent, the agents that are its tools, and those it hands off to.
 
     Args:
-        agent: The agent; it stays as it is.
+        agent: The agent, which is not changed.
         guard: The guard; None for the guard that is configured by the environment.
         tool_actions: Actions by tool name, a mapping or a function of the name. The default action is
             `tools.<name>`, those of MCP servers `<server>.<tool>`.

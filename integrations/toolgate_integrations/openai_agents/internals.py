@@ -1,7 +1,7 @@
 """Access to the SDK's private attributes; no other module of the plugin uses them.
 
-Read from fields without a public name, and therefore looked at for what they are: where something is not found, the
-tool is refused or taken for an ordinary one, and never let through unseen.
+Their types are verified before use. If an attribute is missing, the tool is refused or guarded like an ordinary tool;
+it never runs without a check.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Seen:
 
     Attributes:
         error: What the tool raised.
-        answer: What an MCP server said went wrong.
+        answer: The error message of an MCP server.
     """
 
     error: Exception | None = None
@@ -61,7 +61,7 @@ def function_of(tool: FunctionTool) -> object:
     function = getattr(tool, "__wrapped__", None)
     if function is not None:
         return function
-    # Before 0.19 it has no name.
+    # SDK versions before 0.19 do not set `__wrapped__`.
     return _enclosed(_inside(tool), "the_func")
 
 
@@ -135,10 +135,10 @@ def pauses_inside(context: ToolContext[Any]) -> bool:
 
 
 def run_by(tool: FunctionTool, agent: Agent[Any], guarded: Agent[Any]) -> FunctionTool:
-    """A copy of an agent as a tool that runs another one in its place.
+    """Return a copy of a tool that runs an agent, which runs the guarded agent instead.
 
     Raises:
-        ConfigurationError: It cannot be seen how the tool runs its agent.
+        ConfigurationError: The agent is not found in the tool's function.
     """
     inside = _inside(tool)
     cells = getattr(inside, "__closure__", None) or ()
@@ -163,7 +163,7 @@ def run_by(tool: FunctionTool, agent: Agent[Any], guarded: Agent[Any]) -> Functi
 
 
 class _Watched:
-    """An MCP server that tells when a tool's answer is an error; all else is the server's own."""
+    """Proxy of an MCP server that notes the error message of a tool's result."""
 
     def __init__(self, server: MCPServer, seen: Seen) -> None:
         self._server = server
@@ -187,7 +187,7 @@ def _inside(tool: FunctionTool) -> Any:
 
 def _with(invoker: Any, inside: Any) -> Invoker:
     invoker = copy.copy(invoker)
-    invoker._invoke_tool_impl = inside  # noqa: SLF001 - the one place below the handling of errors
+    invoker._invoke_tool_impl = inside  # noqa: SLF001 - the only attribute below the error handling
     return cast("Invoker", invoker)
 
 

@@ -1,4 +1,4 @@
-"""Going on with a paused run of the OpenAI Agents SDK, by the gateway's decisions."""
+"""Resuming of paused runs of the OpenAI Agents SDK, with the gateway's decisions."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Settled:
     """A run's state with the gateway's decisions in it.
 
     Attributes:
-        state: The state, to be given to `Runner.run`.
-        waiting: The approvals nobody has decided, by the ids of their calls.
+        state: The state, for `Runner.run`.
+        waiting: Ids of the pending approval requests, by call id.
     """
 
     state: RunState[Any, Any]
@@ -46,18 +46,18 @@ class Settled:
 
 
 async def settle(agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[str, Any]) -> Settled:
-    """Put what the gateway decided into the state of a paused run: approved there is approved, all else is not.
+    """Write the gateway's decisions into the state of a paused run; only the gateway can approve a call.
 
-    What nobody has decided stays pending. What was rejected in the state is withdrawn at the gateway.
+    A pending call stays pending. The approval request of a call that was rejected in the state is cancelled.
 
     Args:
-        agent: The guarded agent that the run began with.
-        state: `result.to_state()`, or that as text or as JSON.
+        agent: The guarded agent with which the run began.
+        state: `result.to_state()`, or this state as text or as JSON.
 
     Raises:
-        ApprovalPending: A call was approved in the state, and nobody has decided about it at the gateway.
-        GatewayUnavailable: No gateway answered; the state is as it was.
-        ConfigurationError: The state is not one of a guarded agent.
+        ApprovalPending: A call was approved in the state, and its approval request is pending at the gateway.
+        GatewayUnavailable: No gateway responded; the state has not changed.
+        ConfigurationError: It is not the state of a guarded agent.
     """
     bridge = agent.guarding.bridge
     if isinstance(state, str):
@@ -119,7 +119,7 @@ def _default_loop() -> asyncio.AbstractEventLoop:
     """Return the event loop that `Runner.run_sync` uses; connections, such as MCP servers, belong to it."""
     policy = asyncio.get_event_loop_policy()
     with warnings.catch_warnings():
-        # Since Python 3.12 it is deprecated to ask for what is not there.
+        # Since Python 3.12, `get_event_loop` warns if there is no loop.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             loop = policy.get_event_loop()
@@ -149,11 +149,11 @@ class _Verdict:
     """Result for a paused call; empty if the gateway does not decide about it.
 
     Attributes:
-        approved: The gateway lets it through.
-        waits_for: The approval that nobody has decided.
-        refused: Why it is refused.
-        told: What the model reads then.
-        request: The approval that is to be withdrawn.
+        approved: Whether the gateway allows the call.
+        waits_for: Id of the pending approval request, or None.
+        refused: Reason of a refusal, or None.
+        told: Text that the model reads after a refusal.
+        request: Id of the approval request to cancel, or None.
     """
 
     approved: bool = False
@@ -168,11 +168,11 @@ class _Item:
     """A call for which a run is paused.
 
     Attributes:
-        item: As the SDK keeps it.
-        tool: What invokes its tool.
-        arguments: What the model gave it; None if it is not a JSON object.
-        answer: What was answered in the SDK's own way, if anything was.
-        context: The run's.
+        item: The SDK's item of the call.
+        tool: Invoker of the guarded tool.
+        arguments: The model's arguments; None if they are not a JSON object.
+        answer: The approval or rejection in the SDK's state; None if there is none.
+        context: Context of the run.
     """
 
     item: ToolApprovalItem
@@ -213,12 +213,12 @@ class _Item:
         """Return the result for the call, by the gateway's decision.
 
         Raises:
-            ApprovalPending: Nobody did, and the state says that it is approved.
+            ApprovalPending: The call was approved in the state, but its approval request is pending.
         """
         if self.answer is False:
             return _Verdict(refused="it was rejected in the framework", request=await self._request(bridge))
         if not self.tool.pauses:
-            # Whoever made the tool wants to be asked themselves.
+            # The pause comes from the tool's own approval policy, which the gateway does not decide.
             return _Verdict()
         if self.arguments is None:
             return _Verdict(refused="the arguments are not a JSON object", told=UNREADABLE)
@@ -244,7 +244,7 @@ class _Item:
         return _Verdict(waits_for=approval.approval_id)
 
     async def refuse(self, state: RunState[Any, Any], bridge: Bridge, verdict: _Verdict) -> None:
-        """Write a refusal into the log, and into the state unless it stands there."""
+        """Log a refusal, and write it into the state if the state does not contain it."""
         await bridge.areject(self.call, verdict.refused or "", verdict.request)
         if self.answer is not False:
             state.reject(self.item, rejection_message=verdict.told)
@@ -260,7 +260,7 @@ class _Item:
             return None
 
     async def _approved(self) -> _Verdict:
-        # What whoever made the tool wants to be asked themselves is not for the gateway to answer.
+        # If the tool's own policy requires an approval too, the gateway's decision does not replace it.
         own = await self.tool.own_policy(self.context, self.arguments or {}, self.call_id)
         return _Verdict(approved=not own)
 

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class RunBridge(Bridge):
-    """Carries out the calls of runs that are paused and resumed from outside."""
+    """Bridge for the calls of runs that are paused, and resumed with `resume`."""
 
     async def agoes_on(
         self,
@@ -46,10 +46,10 @@ class RunBridge(Bridge):
     ) -> T:
         """Continue a call that paused inside; a call that an approval allowed is not checked again.
 
-        Only what the gateway says it let through does: all else, also what was forbidden since, is asked as ever.
+        Only a call whose approval the gateway reports as consumed continues. Any other call is checked as usual.
         """
         looked = await self.apreview(call)
-        # One answer: what two of them seem to say together may have changed in between.
+        # One request, because the state could change between two of them.
         if not looked.already_used:
             return await self.arun(call, tool, failed, pauses)
         with self.acting(call, pauses):
@@ -73,7 +73,7 @@ UNREADABLE: Final = "Not done: the arguments are not a JSON object. Call the too
 
 
 class _PausedError(Exception):
-    """An agent as a tool stopped for a person: it is called again when they have decided."""
+    """An agent that runs as a tool paused for an approval, and is called again after the decision."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__("the agent stopped for a person")
@@ -84,28 +84,28 @@ class GuardedTool:
     """Invoker of a guarded tool.
 
     Attributes:
-        tool: The tool as it was.
-        agent_name: The agent whose tool it is.
-        pauses: Whether the run pauses for a held call.
+        tool: The original tool.
+        agent_name: Name of the agent that has the tool.
+        pauses: Whether the run pauses for a call that requires an approval.
     """
 
     def __init__(self, tool: FunctionTool, agent_name: str, bridge: RunBridge) -> None:
         self.tool = tool
         self.agent_name = agent_name
         self._bridge = bridge
-        # A copy: the SDK's handling of errors belongs to the tool it is bound to.
+        # A copy, because the SDK's error handling is bound to one tool object.
         self._inner = copy.copy(tool)
         self._is_agent = agent_of(tool) is not None
         self._function = function_of(tool)
         self._schema = schema_of(tool)
         self._remote = remote_of(tool)
-        # What a function that is guarded itself would ask only its own call knows: its holds cannot pause the run.
+        # A guarded function checks only while it runs, so its approval requests cannot pause the run before.
         asks_itself = is_guarded(self._function)
         self.pauses = bridge.on_hold == "pause" and not asks_itself
         self._named = bridge.names_calls and not asks_itself
 
     async def __call__(self, context: ToolContext[Any], text: str) -> Any:
-        """Ask, let the tool run, record; what is refused is told to the model."""
+        """Check the call, run the tool if it is allowed, and log the outcome; the model reads a refusal."""
         arguments = read(text)
         if arguments is None:
             await self._bridge.areject(
@@ -119,7 +119,7 @@ class GuardedTool:
             return await refusing(self._inner, error.__cause__)(context, text)
 
         async def run(approved: dict[str, Any]) -> Any:
-            # Never the model's text: a tool could read it otherwise, such as a number with more digits.
+            # The checked arguments instead of the model's text, which the tool's parser could read differently.
             given = json.dumps(sent := call.to_send(approved))
             if sent != arguments:
                 context.tool_arguments = given
@@ -136,7 +136,7 @@ class GuardedTool:
             return paused.answer
         except GuardError as error:
             return self._refusal(error)
-        # A function that is guarded itself is refused inside, where the SDK makes a text of every error.
+        # The SDK turns the refusal of a function that is guarded itself into a text, so it is taken from `seen`.
         return self._refusal(seen.error) if isinstance(seen.error, GuardError) else answer
 
     def call(self, arguments: Mapping[str, Any], call_id: str | None) -> ToolCall:
@@ -146,12 +146,12 @@ class GuardedTool:
             InvalidArgumentsError: The tool's validation refuses them.
         """
         server, name = self._remote or (None, self.tool.name)
-        # The model's ids of calls are unique in a program, and the SDK has no id of a run.
+        # The SDK has no run id, but the model's call ids are unique within a process.
         received = self._bridge.received.of(name, arguments, self._schema, "", call_id)
         return ToolCall(
             name,
             received.values,
-            # A model that is told to ask again does so by another id.
+            # Without a pause, the model repeats a call with another id, so the id would not match.
             call_id=call_id if self._named else None,
             agent=self.agent_name,
             function=self._function,
@@ -175,10 +175,10 @@ class GuardedTool:
             if await self._bridge.afind_pending(self.call(arguments, call_id)) is not None:
                 return True
         except InvalidArgumentsError:
-            # The SDK tells the model when it is invoked.
+            # The SDK reports this error to the model when the tool is invoked.
             return False
         except GuardError:
-            # Asked again when it is invoked: there the model can be told.
+            # The call is checked again when the tool is invoked, where the model can read the refusal.
             return False
         return await self.own_policy(context, arguments, call_id)
 
@@ -204,12 +204,12 @@ class GuardedTool:
         running = watched(self._inner, seen)(context, text)
         if not self._is_agent:
             return await running
-        # The tools of an agent are no part of this call: they act for themselves, after a pause as before it.
+        # An agent's tool calls are not part of this call, before and after a pause, so they run without its context.
         return await asyncio.create_task(_awaited(running), context=outside)
 
 
 def guarded_tool(tool: FunctionTool, agent_name: str, bridge: RunBridge) -> FunctionTool:
-    """A copy of a tool whose every call is asked for."""
+    """Return a copy of a tool whose calls are all checked."""
     guarded = copy.copy(tool)
     invoker = GuardedTool(tool, agent_name, bridge)
     guarded.on_invoke_tool = invoker

@@ -86,43 +86,41 @@ def _judge(context: dict[str, Any], response: Any) -> None:
 
 
 class GuardTransport(_Guarding, httpx.BaseTransport):
-    """Guards each request that an `httpx.Client` sends, as an operation of an OpenAPI document.
+    """Transport that guards each request of an `httpx.Client`, as an operation of an OpenAPI document.
 
-    Redirects that the client follows, and requests that it repeats, are requests of their own. Works with clients of
-    `httpx2` too, around one of its transports.
+    Redirects and retries of the client are checked as separate requests. Clients of `httpx2` are supported too, with
+    one of the transports of `httpx2`.
 
     Args:
-        transport: What sends the requests, such as `httpx.HTTPTransport()`.
-        document: The API's OpenAPI 3 document: parsed, a path, or its text; YAML where `yaml` is installed.
-        prefix: What the actions begin with: the operation `PostRefunds` of `prefix="stripe"` is `stripe.PostRefunds`.
-        guard: The guard that asks; None is the environment's.
-        servers: Addresses of the API in place of the document's.
-        unknown: What becomes of requests that are no operation of the document: `refuse`, or the action they are
-            asked for under.
-        actions: Actions of operations by their names, in place of the default: a mapping, or a function.
-        amounts: By action, what is compared with `max_amount` where that is no argument `amount`: an argument's name,
-            or a function, as `amount` of `guarded`.
-        headers: Headers that are arguments; others are neither shown nor bound.
-        redact: Names and patterns of what nobody is shown, as for `guarded`.
-        on_hold: What a held request does, as for `guarded`.
-        hold_timeout: Seconds to wait for the person; None waits as long as it takes.
-        max_body: The longest body that is read, and sent, in bytes.
+        transport: Transport that sends the requests, such as `httpx.HTTPTransport()`.
+        document: The API's OpenAPI 3 document: parsed, a path, or its text; in YAML if `yaml` is installed.
+        prefix: Prefix of the actions: the operation `PostRefunds` of `prefix="stripe"` has the action
+            `stripe.PostRefunds`.
+        guard: The guard; None for the guard that is configured by the environment.
+        servers: Base URLs of the API, instead of the document's.
+        unknown: Handling of requests that match no operation of the document: `refuse`, or an action with which they
+            are checked.
+        actions: Actions by the names of operations, instead of the default: a mapping, or a function of the name.
+        amounts: By action, the value that is compared with `max_amount` if it is not the argument `amount`: an
+            argument's name or a function, like `amount` of `guarded`.
+        headers: Headers that are arguments; an approver does not see other headers, and an approval does not bind them.
+        redact: Names and patterns of hidden arguments, as for `guarded`.
+        on_hold: Reaction to a request that requires an approval, as for `guarded`.
+        hold_timeout: Seconds to wait for the approver; None for no limit.
+        max_body: Maximum length of a body, in bytes.
 
     Raises:
-        ConfigurationError: An argument is wrong, or the document is.
+        ConfigurationError: An argument or the document is wrong.
     """
 
     _sends = "handle_request"
     _usual = "httpx.HTTPTransport()"
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        """Ask, send, record.
-
-        Args:
-            request: The request.
+        """Check the request, send it if it is allowed, and log the outcome.
 
         Raises:
-            GuardError: It was not sent.
+            GuardError: The request was not sent.
         """
         asked = self._road.asked(request, read(request, self._road.max_body))
         try:
@@ -135,7 +133,7 @@ class GuardTransport(_Guarding, httpx.BaseTransport):
         return response
 
     def close(self) -> None:
-        """Close the transport that sends."""
+        """Close the wrapped transport."""
         self._transport.close()
 
     def __enter__(self) -> Self:
@@ -152,19 +150,16 @@ class GuardTransport(_Guarding, httpx.BaseTransport):
 
 
 class AsyncGuardTransport(_Guarding, httpx.AsyncBaseTransport):
-    """Guards each request that an `httpx.AsyncClient` sends, like `GuardTransport`."""
+    """Transport that guards each request of an `httpx.AsyncClient`, like `GuardTransport`."""
 
     _sends = "handle_async_request"
     _usual = "httpx.AsyncHTTPTransport()"
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        """Ask, send, record.
-
-        Args:
-            request: The request.
+        """Check the request, send it if it is allowed, and log the outcome.
 
         Raises:
-            GuardError: It was not sent.
+            GuardError: The request was not sent.
         """
         asked = self._road.asked(request, await aread(request, self._road.max_body))
         try:
@@ -177,7 +172,7 @@ class AsyncGuardTransport(_Guarding, httpx.AsyncBaseTransport):
         return response
 
     async def aclose(self) -> None:
-        """Close the transport that sends."""
+        """Close the wrapped transport."""
         await self._transport.aclose()
 
     async def __aenter__(self) -> Self:

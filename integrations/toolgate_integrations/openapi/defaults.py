@@ -1,4 +1,4 @@
-"""Defaults of an operation: what the API takes where a request leaves an argument out."""
+"""Defaults of an operation: the values that the API uses for arguments that a request leaves out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FORM: Final = "application/x-www-form-urlencoded"
 
 
 class SeveralPlacesError(Exception):
-    """An amount stands in a request, and has a default in another place of it.
+    """A request contains an amount in one place, and the amount has a default in another place of the request.
 
     Attributes:
         name: The amount's name.
@@ -33,10 +33,10 @@ class Defaults:
     """Defaults of one operation's parameters and body.
 
     Attributes:
-        document: The OpenAPI document, which references are looked up in.
-        operation: The operation as the document has it.
-        method: Its method, in capitals.
-        shared: The parameters of all operations of its path.
+        document: The OpenAPI document, for references.
+        operation: The operation's object in the document.
+        method: HTTP method of the operation, in capitals.
+        shared: Parameters that all operations of the path share.
     """
 
     document: Mapping[str, Any] = field(repr=False)
@@ -47,21 +47,21 @@ class Defaults:
     def fill(
         self, arguments: Arguments, headers: tuple[str, ...] = (), amounts: frozenset[str] = frozenset()
     ) -> Arguments:
-        """Return the arguments with the defaults of those that the request leaves out.
+        """Return the arguments of a request, with defaults for those that the request leaves out.
 
         Args:
-            arguments: The request's.
+            arguments: Arguments of the request.
             headers: Headers that are arguments.
             amounts: Names that are compared with `max_amount`.
 
         Raises:
-            SeveralPlacesError: An amount stands in another place of the request.
+            SeveralPlacesError: The request contains an amount in another place than the one with the default.
         """
         context, places = dict(arguments.context), dict(arguments.places)
         given = set(places.values())
         for place, name, value in self._missing(arguments, headers):
             if place != "body" or arguments.body.kind == "form":
-                # In the form in which the request would have it.
+                # As text, which is how the request would contain the value outside of a JSON body.
                 text = value if isinstance(value, str | list) else dumps(value)
                 value = number(text) if name in amounts else text  # noqa: PLW2901 - the same value
             if (place, name) in given:
@@ -88,7 +88,7 @@ class Defaults:
                     yield "header", header, schema["default"]
         body = arguments.body
         if self.method == "PATCH":
-            # What a patch leaves out stays as it is.
+            # A member that a PATCH leaves out keeps its current value, so its default does not apply.
             return
         if body.kind == "members":
             yield from self._members(body.value, _JSON)

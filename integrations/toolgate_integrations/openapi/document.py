@@ -1,4 +1,4 @@
-"""An OpenAPI document: the operations it names, and where they are."""
+"""OpenAPI documents: their operations, with the addresses of the servers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Document", "Operation", "credentials", "load", "operations"]
 Origin: TypeAlias = tuple[str, str, int]
 _PORTS: Final = {"http": 80, "https": 443}
 _VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
-# Far more than any API has; beyond it a document asks for a computer's memory.
+# Far more than any API has; the limit bounds the memory for the server variables of a document.
 _MOST: Final = 1000
 
 
@@ -30,12 +30,12 @@ def addresses(named: Any, given: Sequence[str] | None, where: str) -> tuple[str,
     """Return the server addresses of an operation.
 
     Args:
-        named: `servers` of the document that counts for it; None if there is none.
-        given: Addresses in place of them.
-        where: The operation, for errors.
+        named: The list `servers` of the document that applies to the operation; None if there is none.
+        given: Addresses that replace this list; None to use the list.
+        where: The operation, for error messages.
 
     Raises:
-        ConfigurationError: There is none, or one that names no host.
+        ConfigurationError: There is no address, or one without a host.
     """
     chosen = _expanded(named, where) if given is None else given
     found = list(itertools.islice(chosen, _MOST + 1))
@@ -49,13 +49,13 @@ def addresses(named: Any, given: Sequence[str] | None, where: str) -> tuple[str,
 
 
 def split(address: object) -> tuple[Origin, str]:
-    """A server's address as its origin and the path that all of its operations begin with.
+    """Split a server's address into its origin and the common path prefix of its operations.
 
     Args:
-        address: Such as `https://api.example.com/v1`.
+        address: An address such as `https://api.example.com/v1`.
 
     Raises:
-        ConfigurationError: It is none.
+        ConfigurationError: It is not an HTTP address with a host.
     """
     try:
         parts = urlsplit(address) if isinstance(address, str) else None
@@ -106,7 +106,7 @@ def _values(variables: Any, name: str, url: str) -> list[str]:
     return [str(each) for each in variable.get("enum") or [variable["default"]]]
 
 
-#: as it was parsed, its file, or its text
+#: the parsed document, the path of its file, or its text
 Document: TypeAlias = "Mapping[str, Any] | str | PathLike[str]"
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
 
@@ -116,11 +116,11 @@ class Operation:
     """An operation of a document.
 
     Attributes:
-        name: Its `operationId`, or else `GET:/v1/refunds/{id}`.
-        method: In capitals.
-        path: Its template.
-        servers: The addresses under which the path is.
-        defaults: What the API takes where a request leaves an argument out.
+        name: The `operationId`, or a name such as `GET:/v1/refunds/{id}` if there is none.
+        method: HTTP method, in capitals.
+        path: Path template.
+        servers: Addresses of the servers.
+        defaults: Values that the API uses for arguments that a request leaves out.
     """
 
     name: str
@@ -134,10 +134,11 @@ def load(source: Document) -> Mapping[str, Any]:
     """Read a document.
 
     Args:
-        source: What was parsed, a file's path, or text: what begins with `{` or has more than one line.
+        source: The parsed document, the path of its file, or its text; a string that begins with `{` or has several
+            lines is a text.
 
     Raises:
-        ConfigurationError: It cannot be read, or is no OpenAPI 3 document.
+        ConfigurationError: It cannot be read, or is not an OpenAPI 3 document.
     """
     if isinstance(source, Mapping):
         found: Any = source
@@ -159,19 +160,19 @@ def load(source: Document) -> Mapping[str, Any]:
 
 
 def operations(document: Mapping[str, Any], servers: Sequence[str] | None) -> Iterator[Operation]:
-    """Every operation of a document.
+    """Yield every operation of a document.
 
     Args:
-        document: As `load` gave it.
-        servers: Addresses in place of all that it names.
+        document: The document that `load` returned.
+        servers: Addresses that replace those of the document.
 
     Raises:
-        ConfigurationError: It is not as OpenAPI wants it, or names no host.
+        ConfigurationError: The document is not valid, or has an operation without a server address.
     """
     paths = document.get("paths") or {}
     for path, written in _mapping(paths, "paths").items():
         if not str(path).startswith("/"):
-            # Extensions stand here too.
+            # Such keys are OpenAPI extensions.
             continue
         where = f"paths[{path!r}]"
         item = _resolved(document, _mapping(written, where), where)
@@ -190,14 +191,14 @@ def operations(document: Mapping[str, Any], servers: Sequence[str] | None) -> It
 
 
 def credentials(document: Mapping[str, Any], within: str) -> frozenset[str]:
-    """The names under which callers show who they are.
+    """Return the names of the API keys in a part of the request.
 
     Args:
-        document: As `load` gave it.
+        document: The document that `load` returned.
         within: `query`, `header` or `cookie`.
 
     Raises:
-        ConfigurationError: It is not as OpenAPI wants it.
+        ConfigurationError: The document is not valid.
     """
     components = _mapping(document.get("components") or {}, "components")
     where = "components.securitySchemes"

@@ -1,6 +1,6 @@
 """Matching of requests to operations of the document.
 
-Where a server could take a path for another one than the document's reader does, it is no operation at all.
+A path that a server could interpret differently from this module matches no operation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Found", "Routes"]
 
 _PARAMETER: Final = re.compile(r"\{([^{}/]+)\}")
 _WHOLE: Final = 1_000_000
-#: which pieces of a path are written out whole
+#: indexes of the path segments without parameters
 _Shape: TypeAlias = tuple[int, ...]
 
 
@@ -29,7 +29,7 @@ class _Segment:
     pattern: re.Pattern[str]
     loose: re.Pattern[str]
     names: tuple[str, ...]
-    #: how much of it is literal: of two that fit, the document means the one with more
+    #: number of literal characters; if two templates match, the one with more is chosen
     weight: int
 
 
@@ -55,7 +55,7 @@ class _Route:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The operation that a request is.
+    """Operation that a request matches.
 
     Attributes:
         operation: The operation.
@@ -70,7 +70,7 @@ class Found:
         """Return the encoded path of the operation with other parameters.
 
         Args:
-            values: All of them, by name.
+            values: Values of all path parameters, by name.
         """
         return "".join(
             "/" + _PARAMETER.sub(lambda found: quote(values[found[1]], safe=""), each.template)
@@ -89,8 +89,8 @@ class Routes:
     """
 
     def __init__(self, operations: Iterable[Operation]) -> None:
-        # By the places that are written out, then by what is written there: a large API has hundreds of paths of one
-        # length, and a handful of such shapes.
+        # Indexed by the positions of the literal segments, then by their text: a large API has hundreds of paths of
+        # one length, but only a few combinations of such positions.
         self._routes: dict[tuple[Origin, str, int], dict[_Shape, dict[tuple[str, ...], list[_Route]]]] = {}
         self._origins: set[Origin] = set()
         for operation in operations:
@@ -107,7 +107,7 @@ class Routes:
         """Return the operation of a request, or the reason why there is none.
 
         Args:
-            request: The HTTP library's.
+            request: Request of the HTTP library.
         """
         origin = origin_of(request.url)
         if origin is None or origin not in self._origins:
@@ -148,7 +148,7 @@ def _route(operation: Operation, path: str) -> _Route:
     return _Route(operation, path, segments)
 
 
-# A large API has a thousand paths of a few hundred different pieces, and compiling one is what takes the time.
+# Cached: a large API has a thousand paths with a few hundred different segments, and compiling patterns is slow.
 @lru_cache(maxsize=4096)
 def _segment(template: str) -> _Segment:
     parts = _PARAMETER.split(template)
@@ -162,7 +162,7 @@ def _segment(template: str) -> _Segment:
 
 
 def _segments(path: str) -> tuple[str, ...] | None:
-    """A path as decoded pieces; None if servers may not agree on what it is."""
+    """Return the decoded segments of a path, or None if servers may interpret the path differently."""
     if not path.startswith("/"):
         return None
     found = []
@@ -171,7 +171,7 @@ def _segments(path: str) -> tuple[str, ...] | None:
             text = unquote(piece, errors="strict")
         except UnicodeDecodeError:
             return None
-        # Some decode before they look for slashes and dots, and some cut off what follows a semicolon.
+        # Some servers decode the path before they look for slashes and dots, and some cut off the text after a semicolon.
         if (
             text in {".", ".."}
             or ";" in piece

@@ -32,19 +32,19 @@ def edited(
     approved: Mapping[str, Any],
     reread: Callable[[Any, bytes], Arguments | None],
 ) -> Any:
-    """The request with the arguments that were approved: the very same where none was changed.
+    """Return the request with the approved arguments; the same object if the approver edited none.
 
     Args:
-        request: The HTTP library's.
-        arguments: What it asked for.
-        found: The operation it is.
-        approved: The arguments as they were approved.
-        reread: Reads the arguments of a request of this operation; None if it is of another one.
+        request: Request of the HTTP library.
+        arguments: Arguments of the request.
+        found: Operation of the request; None for a request that is not in the document.
+        approved: The approved arguments.
+        reread: Function that parses the arguments of a request; it returns None for another operation's request.
 
     Raises:
-        ConfigurationError: The change cannot be written into the request; it is not sent.
+        ConfigurationError: An edit cannot be written into the request; the request is not sent.
     """
-    # Whoever edits puts new values in the place of the old ones; what stayed is the very object that was read.
+    # An edited argument is a new object, and an unchanged one is still the object that was parsed.
     changed = [name for name, value in arguments.context.items() if approved.get(name) is not value]
     if not changed:
         return request
@@ -61,7 +61,7 @@ def edited(
         ):
             return rebuilt
     except (AttributeError, KeyError, TypeError, ValueError, ConfigurationError):
-        # What cannot be written is told below, without the values.
+        # Raised below as an error that does not contain the values.
         pass
     raise ConfigurationError(
         f"{told(request)} was approved with another {changed[0]!r}, which cannot be written into it; it was not sent"
@@ -85,7 +85,7 @@ def _request(
     headers = request.headers.copy()
     for name, value in changes.get("header", {}).items():
         headers[name] = value
-    # It is sent in one piece, whose length the library says.
+    # The rebuilt body is sent as a whole, and the library sets its length.
     for name in ("content-length", "transfer-encoding"):
         headers.pop(name, None)
     if body is None:
@@ -117,7 +117,7 @@ def _with(pairs: list[tuple[str, str]], changes: Mapping[str, Any]) -> list[tupl
             done.add(name)
             values = changes[name] if isinstance(changes[name], list) else [changes[name]]
             written.extend((name, str(each)) for each in values)
-    # An approver edited what the request left to its default.
+    # Values that the request left to their defaults, and that an approver edited.
     written.extend((name, str(value)) for name, value in changes.items() if name not in done)
     return written
 
@@ -133,12 +133,12 @@ def _is_same(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
 def _equal(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, bytes) or isinstance(theirs, bytes):
         return bool(ours == theirs)
-    # In queries and forms a list of one is its only value.
+    # In queries and forms, a list with one value is the same as this value.
     return exact(theirs) in (exact(ours), exact([ours]))
 
 
 REFUSE: Final = "refuse"
-# By these a request asks to be taken for another one.
+# Headers that make some servers handle a request as another method or path.
 _DISGUISES: Final = (
     "x-http-method-override",
     "x-http-method",
@@ -146,7 +146,7 @@ _DISGUISES: Final = (
     "x-original-url",
     "x-rewrite-url",
 )
-# So says an argument that a POST is another method, to frameworks for forms of browsers.
+# Argument by which web frameworks handle the POST of a browser form as another method.
 _RENAMES: Final = "_method"
 _RENAMES_PART: Final = re.compile(rb"name=\"?_method\b", re.IGNORECASE)
 _ELSEWHERE: Final = frozenset({"target", "sni_hostname"})
@@ -158,11 +158,11 @@ class Asked:
     """A request with its action and arguments.
 
     Attributes:
-        request: The request.
-        action: Its action.
-        arguments: What it asks for.
-        found: The operation it is; None for one that is not in the document.
-        amount: What is compared with `max_amount`.
+        request: Request of the HTTP library.
+        action: Action of the request.
+        arguments: Arguments of the request.
+        found: Operation of the request; None for a request that is not in the document.
+        amount: Value that is compared with `max_amount`: an argument's name or a function.
     """
 
     request: Any
@@ -177,24 +177,24 @@ class Road:
 
     Args:
         document: The API's OpenAPI document.
-        prefix: What all of its actions begin with.
-        guard: The guard that asks; None is the environment's.
-        servers: Addresses in place of the document's.
-        unknown: What becomes of what is not in the document.
-        actions: Actions of operations by their names.
-        amounts: What is compared with `max_amount`, by action.
+        prefix: Prefix of the actions.
+        guard: The guard; None for the guard that is configured by the environment.
+        servers: Base URLs of the API, instead of the document's.
+        unknown: Handling of requests that are not in the document: `refuse`, or an action.
+        actions: Actions by the names of operations.
+        amounts: Values that are compared with `max_amount`, by action.
         headers: Headers that are arguments.
-        redact: What is hidden, as for `guarded`.
-        on_hold: What a held request does, as for `guarded`.
-        hold_timeout: Seconds to wait for the person.
-        max_body: The longest body that is read, in bytes.
+        redact: Names and patterns of hidden arguments, as for `guarded`.
+        on_hold: Reaction to a request that requires an approval, as for `guarded`.
+        hold_timeout: Seconds to wait for the approver.
+        max_body: Maximum length of a body, in bytes.
 
     Attributes:
-        actions: Of all operations, by their names in the document.
-        max_body: as given.
+        actions: Actions of all operations, by the operations' names.
+        max_body: The argument `max_body`.
 
     Raises:
-        ConfigurationError: An argument is wrong, or the document is.
+        ConfigurationError: An argument or the document is wrong.
     """
 
     def __init__(
@@ -230,7 +230,7 @@ class Road:
         self._unknown = None if unknown == REFUSE else unknown
         self._amounts = dict(amounts or {})
         self._holding: dict[str, Any] = {"on_hold": on_hold, "hold_timeout": hold_timeout}
-        # A single text is refused below, and not taken for its letters.
+        # A single string is kept, so that it is refused below and not split into its letters.
         self._redact = redact if isinstance(redact, (str, Pattern)) else tuple(redact)
         arguments = _headers(headers, credentials(loaded, "header"))
         self._reading = Reading(credentials(loaded, "query"), arguments)
@@ -243,14 +243,14 @@ class Road:
             make_options(action, rules, **self._holding, agent_id=None)
 
     def asked(self, request: Any, body: bytes) -> Asked:
-        """Return the action and the arguments of a request.
+        """Return the request with its action and arguments.
 
         Args:
-            request: The HTTP library's.
-            body: Its body.
+            request: Request of the HTTP library.
+            body: Body of the request.
 
         Raises:
-            ConfigurationError: It is no operation of the document, or may be taken for another.
+            ConfigurationError: The request matches no operation of the document, or an API may handle it as another.
         """
         _refuse_disguised(request)
         found = self._routes.find(request)
@@ -269,11 +269,7 @@ class Road:
         return Asked(request, self._unknown, arguments, None, self._amounts.get(self._unknown))
 
     def block(self, asked: Asked) -> Action:
-        """The guarded block in which a request is sent.
-
-        Args:
-            asked: The request.
-        """
+        """Return the guarded block in which the request is sent."""
         guard = default_guard() if self._guard is None else self._guard
         return guard.action(
             asked.action,
@@ -285,14 +281,14 @@ class Road:
         )
 
     def approved(self, asked: Asked, context: Mapping[str, Any]) -> Any:
-        """The request as it may be sent.
+        """Return the request with the approved arguments.
 
         Args:
-            asked: The request.
-            context: Its arguments, as they were approved.
+            asked: The checked request.
+            context: The approved arguments.
 
         Raises:
-            ConfigurationError: What a person changed cannot be written into it.
+            ConfigurationError: An approver's edit cannot be written into the request.
         """
 
         def reread(request: Any, body: bytes) -> Arguments | None:
@@ -358,7 +354,7 @@ def _is_size(size: object) -> bool:
 
 
 def _refuse_disguised(request: Any) -> None:
-    """Refuse what would arrive as something else than it looks like here."""
+    """Refuse a request that the API may handle as a request to another method, host or path."""
     for name in _DISGUISES:
         if name in request.headers:
             raise ConfigurationError(
@@ -374,7 +370,7 @@ def _refuse_disguised(request: Any) -> None:
 
 
 def _refuse_renamed(request: Any, arguments: Arguments) -> None:
-    """Refuse a POST that an API may take for a DELETE."""
+    """Refuse a POST with an argument by which an API may handle it as another method, such as DELETE."""
     if request.method != "POST":
         return
     body = arguments.body

@@ -15,13 +15,13 @@ from toolgate._capture.jsontext import loads
 
 __all__ = ["Arguments", "Place", "Reading", "number"]
 
-#: `members` is a JSON object, `json` any other JSON, `form` pairs, `bytes` whatever else there is
+#: `members` is a JSON object, `json` other JSON, `form` the pairs of a form, `bytes` any other body
 Kind = Literal["none", "members", "json", "form", "bytes"]
 _JSON: Final = re.compile(r"(application/json|[^/]+/[^/]+\+json|text/json)", re.IGNORECASE)
 _FORM: Final = "application/x-www-form-urlencoded"
 _CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([^\"';\s]+)", re.IGNORECASE)
 _UTF_8: Final = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
-# More fields than any form has; a parser's time grows with them.
+# More fields than any real form has; the limit bounds the time of the parser.
 _MOST_FIELDS: Final = 10_000
 _SHOWN: Final = 200
 
@@ -31,8 +31,8 @@ class Body:
     """A parsed body.
 
     Attributes:
-        kind: How it is written.
-        value: The object, the JSON, the pairs or the bytes.
+        kind: Format of the body.
+        value: The JSON object, other JSON value, pairs or bytes, by `kind`.
     """
 
     kind: Kind
@@ -40,14 +40,14 @@ class Body:
 
 
 def read(request: Any, longest: int) -> bytes:
-    """Read a request's body; the request is sent what was read.
+    """Read a request's body, and store the bytes in the request, so that exactly these are sent.
 
     Args:
-        request: The HTTP library's.
-        longest: The most bytes that are read.
+        request: Request of the HTTP library.
+        longest: Maximum length, in bytes.
 
     Raises:
-        ConfigurationError: It is longer; nobody was asked, and nothing sent.
+        ConfigurationError: The body is longer; the request was neither checked nor sent.
     """
     pieces: list[bytes] = []
     size = 0
@@ -72,16 +72,8 @@ async def aread(request: Any, longest: int) -> bytes:
 
 
 def put(request: Any, body: bytes) -> bytes:
-    """Have a request send these bytes, with the headers it has.
-
-    Args:
-        request: The HTTP library's.
-        body: The bytes.
-
-    Returns:
-        The bytes.
-    """
-    # Made by the request's own library, whichever it is.
+    """Set the body of a request, without a change of its headers, and return the body."""
+    # The stream is made by the request's own class, because the library may be httpx or httpx2.
     request.stream = type(request)(request.method, request.url, content=body).stream
     return body
 
@@ -89,12 +81,8 @@ def put(request: Any, body: bytes) -> bytes:
 def parsed(request: Any, body: bytes) -> Body:
     """Parse the body of a request.
 
-    Args:
-        request: The HTTP library's.
-        body: Its body.
-
     Raises:
-        ConfigurationError: It cannot be read as what its head says, or in more ways than one.
+        ConfigurationError: The body does not match its content type, or is ambiguous.
     """
     if not body:
         return Body("none", None)
@@ -115,15 +103,15 @@ def parsed(request: Any, body: bytes) -> Body:
 
 
 def pairs_of(request: Any, text: bytes, what: str) -> list[tuple[str, str]]:
-    """The pairs of a form or a query.
+    """Return the name-value pairs of a form or a query.
 
     Args:
-        request: The HTTP library's.
-        text: As it is sent.
-        what: `body` or `query`.
+        request: Request of the HTTP library, for error messages.
+        text: The encoded pairs.
+        what: `body` or `query`, for error messages.
 
     Raises:
-        ConfigurationError: It is not UTF-8.
+        ConfigurationError: The text is not UTF-8, or has too many pairs.
     """
     try:
         return parse_qsl(text.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
@@ -132,22 +120,14 @@ def pairs_of(request: Any, text: bytes, what: str) -> list[tuple[str, str]]:
 
 
 def address(request: Any) -> str:
-    """Return the address of a request, without the query and user information.
-
-    Args:
-        request: The HTTP library's.
-    """
+    """Return the address of a request, without the query and user information."""
     url = request.url
     path = url.raw_path.partition(b"?")[0].decode("ascii", "replace")
     return f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}{path}"
 
 
 def told(request: Any) -> str:
-    """A request in an error; without the query, in which there may be secrets.
-
-    Args:
-        request: The HTTP library's.
-    """
+    """Return the text for a request in error messages; without the query, which may contain secrets."""
     return repr(f"{request.method} {address(request)}"[:_SHOWN])
 
 
@@ -173,7 +153,7 @@ def _too_long(request: Any, longest: int) -> ConfigurationError:
 
 Place: TypeAlias = Literal["path", "query", "header", "body"]
 _AMOUNT: Final = "amount"
-# One way to write a number: what another reader might take for another number stays text.
+# Only unambiguous numbers: a text that another parser might read as another number stays text.
 _NUMBER: Final = re.compile(r"(0|[1-9][0-9]{0,29})(\.[0-9]{1,30})?")
 
 
@@ -183,9 +163,9 @@ class Arguments:
 
     Attributes:
         context: The arguments, by name.
-        places: Where each of them stands in the request, and its name there.
-        query: The pairs of the query, credentials too.
-        body: What the body says.
+        places: Place of each argument in the request, and its name there.
+        query: Name-value pairs of the query, including credentials.
+        body: The parsed body.
     """
 
     context: dict[str, Any]
@@ -195,10 +175,10 @@ class Arguments:
 
 
 class Reading:
-    """Reads arguments from requests.
+    """Parser of the arguments of requests.
 
     Args:
-        credentials: Names in the query under which callers show who they are; they are no arguments.
+        credentials: Names of credentials in the query; these are not arguments.
         headers: Headers that are arguments.
     """
 
@@ -209,18 +189,18 @@ class Reading:
     def of(
         self, request: Any, body: bytes, path: Mapping[str, str], amounts: frozenset[str] = frozenset()
     ) -> Arguments:
-        """The arguments of a request.
+        """Return the arguments of a request.
 
-        A name that stands in several places is told apart as `path.id`, `query.id`, `header.id`, `body.id`.
+        A name that occurs in several places is prefixed with the place: `path.id`, `query.id`, `header.id`, `body.id`.
 
         Args:
-            request: The HTTP library's.
-            body: Its body.
-            path: Its path parameters.
-            amounts: Names besides `amount` that are compared as one.
+            request: Request of the HTTP library.
+            body: Body of the request.
+            path: Path parameters of the request.
+            amounts: Names besides `amount` that are compared with `max_amount`.
 
         Raises:
-            ConfigurationError: It cannot be read, or in more ways than one.
+            ConfigurationError: The request cannot be parsed, or is ambiguous.
         """
         query = pairs_of(request, request.url.raw_path.partition(b"?")[2], "query")
         said = parsed(request, body)
@@ -231,7 +211,7 @@ class Reading:
         amounts |= {_AMOUNT}
         for place, name, value in given:
             if name in amounts and (often[name] > 1 or (place == "query" and said.kind == "bytes")):
-                # In a body that cannot be read, a multipart one for instance, it may stand as well.
+                # A body that is not parsed, such as a multipart one, may contain the amount a second time.
                 raise _twice(request, name)
             known = name if often[name] == 1 else f"{place}.{name}"
             if known in context:
@@ -263,11 +243,7 @@ class Reading:
 
 
 def number(value: Any) -> Any:
-    """An amount that was sent as text, as a number; whatever else it is, as it is.
-
-    Args:
-        value: What was sent.
-    """
+    """Convert an amount that was sent as text to a number; return any other value unchanged."""
     found = _NUMBER.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         return value
