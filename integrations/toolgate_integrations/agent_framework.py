@@ -45,7 +45,7 @@ __all__ = ["GuardMiddleware", "GuardSetupError", "MisplacedGuardError"]
 RUN: Final = "toolgate_run"
 # Key in the session's state: the pending calls, by the id of the framework's approval request.
 _HELD: Final = "toolgate_held"
-_WHY: Final = "rejected where the run is gone on with"
+_WHY: Final = "rejected when the run was resumed"
 # The run whose tool is running. An agent that a tool runs cannot pause: the caller treats a pause as an error.
 _outer: ContextVar[Run | None] = ContextVar("toolgate_agent_framework_outer", default=None)
 

@@ -123,10 +123,10 @@ class Gate:
         keys = [each for each in self._running if each[1] == tool_use_id]
         if len(keys) != 1:
             return PermissionResultDeny(
-                message="Not done: its arguments were changed, and nobody can be asked."
+                message="Denied: the arguments were changed, and the changed call cannot be checked."
             )
         told, before = self._running.pop(keys[0])
-        _ended(before, "not run: can_use_tool changed its arguments; they were asked about anew")
+        _ended(before, "not run: can_use_tool changed its arguments; the changed call was checked instead")
         # Checked without its id: an approval with this id covers the previous arguments, and may be consumed.
         try:
             passed = await self._asked({**told, "tool_input": answer.updated_input}, named=False)

@@ -155,7 +155,7 @@ class Made:
 
     def _let_through(self) -> Begun:
         if self.begun is None:
-            raise NotRunError("the call was not let through")
+            raise NotRunError("the call was not allowed")
         return self.begun
 
     def end(self, why: str | None) -> None:

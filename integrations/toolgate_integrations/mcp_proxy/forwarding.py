@@ -181,7 +181,7 @@ _PASSED: Final = (
     ResourceUpdatedNotification,
     ElicitCompleteNotification,
 )
-_NO_WAY: Final = "the client behind toolgate mcp-proxy speaks protocol 2026-07-28, where nobody is asked in the middle of a call"
+_NO_WAY: Final = "the client behind toolgate mcp-proxy speaks protocol 2026-07-28, which has no requests to the client during a call"
 
 
 def _event(message: Any) -> Any:

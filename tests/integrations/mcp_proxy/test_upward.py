@@ -62,7 +62,7 @@ async def test_a_client_that_cannot_be_asked_within_a_call(bank: Bank) -> None:
     bank.permit("ask")
     async with bank.client("--allow-elicitation", mode="auto", **ANSWERS) as client:
         told = await client.call_tool("ask", {})
-    assert "nobody is asked in the middle of a call" in text_of(told)
+    assert "no requests to the client during a call" in text_of(told)
 
 
 async def test_a_client_that_cannot_answer(bank: Bank) -> None:
