@@ -180,7 +180,7 @@ class ResponseHeaders:
             append_to_head: The server's function in the scope under `APPEND_TO_HEAD`; None for other servers.
         """
         given = message.get("headers", ())
-        if append_to_head is None or any(name in added or name in self._default_names for name, _ in given):
+        if append_to_head is None or self._sets_common_header(given, added):
             message["headers"] = self.complete(given, request_id, added)
             return
         lines = _lines((*added.items(), (b"x-request-id", request_id.encode())))
@@ -188,6 +188,13 @@ class ResponseHeaders:
             # A line break in a value would start another header.
             raise ValueError("a response header contains a line break")
         append_to_head(lines + self._default_lines)
+
+    def _sets_common_header(self, given: Iterable[RawHeader], added: Mapping[bytes, bytes]) -> bool:
+        defaults = self._default_names
+        for name, _ in given:  # noqa: SIM110 - `any` with a generator takes twice as long
+            if name in added or name in defaults:
+                return True
+        return False
 
     def answer(self, error: ApiError, request_id: str) -> bytes:
         """Return a complete HTTP/1.1 error response as bytes.
