@@ -60,8 +60,8 @@ _PREFLIGHT = {
 }
 
 
-#: Group of request paths, used as a label of metrics and traces. The path itself is not used as a label because paths
-#: contain ids, and a metric must have few label values.
+#: Group of request paths, used as a label of metrics and traces. Paths contain ids, and a metric must have few label
+#: values, so the path itself is not used.
 RouteGroup: TypeAlias = Literal[
     "check", "log", "approvals", "permissions", "management", "console", "health", "other"
 ]
@@ -278,7 +278,7 @@ _ONLY_POST = Reply({"detail": "Method Not Allowed"}, 405, {"Allow": "POST"})
 
 
 class _Response:
-    """Response that is being sent: adds the common headers when it starts."""
+    """Sender of one response, which adds the common headers and records whether the response has started."""
 
     __slots__ = ("_headers", "_scope", "_send", "started")
 
@@ -289,7 +289,7 @@ class _Response:
         self.started = False
 
     async def send(self, message: Message) -> None:
-        """ASGI `send` function."""
+        """Send an ASGI message of the response."""
         if message["type"] == "http.response.start":
             self.started = True
             scope = self._scope
