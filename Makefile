@@ -68,7 +68,7 @@ FAST := tests/guard/_capture tests/guard/running tests/guard/testing/test_fake.p
 	$(addprefix tests/service/,approvals/test_denials.py checks/test_decide.py contract/test_unchanged.py \
 	  core/test_batching.py core/test_canonical_json.py core/test_settings.py core/test_strict_json.py \
 	  grants/test_covers.py logs/test_search.py logs/test_spreadsheets.py organizations/test_ip_allowlist.py \
-	  plans/test_plan_file.py slack/test_signature.py webhooks/test_secrets.py webhooks/test_ssrf.py webhooks/test_urls.py)
+	  plans/test_plan_file.py slack/test_signature.py webhooks/test_secrets.py outbound/test_ssrf.py webhooks/test_urls.py)
 
 test-fast: $(UV) ## rules without processes, for each change while working: about a minute
 	@$(RUN) pytest -q -n 2 -m "not slow" $(FAST)

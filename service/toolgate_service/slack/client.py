@@ -5,9 +5,9 @@ import logging
 from collections.abc import Awaitable
 from urllib.parse import urlsplit
 
+from toolgate_service.outbound.sender import Sender
+from toolgate_service.outbound.ssrf import InvalidUrl, canonical_url
 from toolgate_service.slack.messages import ephemeral_message
-from toolgate_service.webhooks.sender import Sender
-from toolgate_service.webhooks.ssrf import InvalidUrl, canonical_url
 
 logger = logging.getLogger("toolgate.gateway")
 

@@ -16,6 +16,7 @@ from toolgate_service.core import strict_json
 from toolgate_service.core.crypto import Vault
 from toolgate_service.db.database import Database, now
 from toolgate_service.db.models import Id, Timestamp
+from toolgate_service.outbound.sender import SendResult
 from toolgate_service.webhooks.events import TEST_EVENT, resource_name
 from toolgate_service.webhooks.models import (
     DELIVERED,
@@ -29,7 +30,6 @@ from toolgate_service.webhooks.models import (
     Webhook,
 )
 from toolgate_service.webhooks.repository import DISABLED, fail_pending, load_secrets
-from toolgate_service.webhooks.sender import SendResult
 
 #: duration of a claim: longer than an attempt, so that another gateway repeats the delivery only after a crash
 CLAIM_PERIOD = timedelta(seconds=15)

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from toolgate_service.core.schemas import Body, Change, Description, example
+from toolgate_service.outbound.ssrf import MAX_URL
 from toolgate_service.webhooks.events import EVENT_TYPES
-from toolgate_service.webhooks.ssrf import MAX_URL
 
 _HOOK = "https://hooks.example.com/toolgate"
 

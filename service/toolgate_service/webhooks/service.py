@@ -17,6 +17,7 @@ from toolgate_service.core.ids import new_id
 from toolgate_service.db.database import now
 from toolgate_service.db.pagination import Found, Page
 from toolgate_service.organizations.models import Organization
+from toolgate_service.outbound.ssrf import InvalidUrl, canonical_url, mask_url
 from toolgate_service.webhooks import repository
 from toolgate_service.webhooks.events import (
     APPROVAL_TYPES,
@@ -50,7 +51,6 @@ from toolgate_service.webhooks.schemas import (
     WebhookChange,
     WebhookView,
 )
-from toolgate_service.webhooks.ssrf import InvalidUrl, canonical_url, mask_url
 
 #: maximum number of webhooks per environment
 MAX_WEBHOOKS = 20

@@ -16,6 +16,7 @@ from toolgate_service.core.telemetry import span
 from toolgate_service.db.database import Database
 from toolgate_service.db.health import MAX_SKEW, OUTAGE, skew
 from toolgate_service.db.retry import with_retry
+from toolgate_service.outbound.sender import Sender, SendResult, signed_headers
 from toolgate_service.webhooks.delivery_queue import (
     Attempt,
     AttemptResult,
@@ -24,7 +25,6 @@ from toolgate_service.webhooks.delivery_queue import (
     record_results,
     release_deliveries,
 )
-from toolgate_service.webhooks.sender import Sender, SendResult, signed_headers
 
 logger = logging.getLogger("toolgate.gateway")
 

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 from support.receiver import Receiver
 
+from toolgate_service.outbound.sender import Sender
 from toolgate_service.slack import client as module
 from toolgate_service.slack.client import Replies
-from toolgate_service.webhooks.sender import Sender
 
 MASKED = "https://hooks.slack-gov.com/…"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolgate_service.webhooks.ssrf import InvalidUrl, canonical_url
+from toolgate_service.outbound.ssrf import InvalidUrl, canonical_url
 
 pytestmark = pytest.mark.sqlite_only("it asks no database")
 

@@ -20,6 +20,7 @@ from toolgate_service.core.errors import StorageFault
 from toolgate_service.core.plans import BUILT_IN
 from toolgate_service.db.database import now
 from toolgate_service.db.health import MAX_SKEW
+from toolgate_service.outbound.sender import Sender, SendResult
 from toolgate_service.slack.messages import slack_message
 from toolgate_service.webhooks import worker as worker_module
 from toolgate_service.webhooks.delivery_queue import (
@@ -31,7 +32,6 @@ from toolgate_service.webhooks.delivery_queue import (
 from toolgate_service.webhooks.events import configure
 from toolgate_service.webhooks.models import Delivery, Webhook, WebhookSecret
 from toolgate_service.webhooks.repository import add_secret
-from toolgate_service.webhooks.sender import Sender, SendResult
 from toolgate_service.webhooks.worker import Worker
 
 VAULT = Vault(SECRET.encode())

@@ -13,8 +13,8 @@ import pytest
 from support.certificates import certificate_for
 from support.receiver import Answer, Receiver
 
-from toolgate_service.webhooks.sender import AGENT, Sender, SendResult, parse_retry_after
-from toolgate_service.webhooks.ssrf import AddressForbidden, NameNotResolved, SystemResolver
+from toolgate_service.outbound.sender import AGENT, Sender, SendResult, parse_retry_after
+from toolgate_service.outbound.ssrf import AddressForbidden, NameNotResolved, SystemResolver
 
 pytestmark = pytest.mark.sqlite_only("it asks no database")
 
@@ -334,7 +334,7 @@ async def test_the_systems_resolver() -> None:
 
 async def test_no_local_sockets() -> None:
     """Local sockets are always refused."""
-    from toolgate_service.webhooks.ssrf import SsrfGuardedBackend
+    from toolgate_service.outbound.ssrf import SsrfGuardedBackend
 
     with pytest.raises(AddressForbidden):
         await SsrfGuardedBackend(SystemResolver(), allow_private=True).connect_unix_socket("/run/docker.sock")

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httpcore
 
 from toolgate_service.core.clock import utcnow
-from toolgate_service.webhooks.ssrf import (
+from toolgate_service.outbound.ssrf import (
     AddressForbidden,
     NameNotResolved,
     Resolver,
