@@ -76,7 +76,9 @@ def build(gateway: Gateway, console: "Mount | None" = None) -> ASGIApp:
         console: Application of the web console; None if the operator has disabled the console.
     """
     endpoints = {path: make(gateway) for path, make in PLAIN_ENDPOINTS.items()}
-    app: ASGIApp = EdgeMiddleware(Dispatcher(_fastapi_app(gateway), console), gateway.settings, endpoints)
+    app: ASGIApp = EdgeMiddleware(
+        ConsoleOrFastAPI(_fastapi_app(gateway), console), gateway.settings, endpoints
+    )
     if gateway.metrics is not None:
         # Imported only here, because the module needs the optional dependency `prometheus-client`.
         from toolgate_service.api.metrics import MetricsMiddleware
@@ -92,7 +94,7 @@ class Mount(Protocol):
         """Return the application for a request; None if the request is not for this part of the gateway."""
 
 
-class Dispatcher:
+class ConsoleOrFastAPI:
     """ASGI application that passes each request to the console or to FastAPI."""
 
     def __init__(self, fastapi_app: FastAPI, console: Mount | None) -> None:

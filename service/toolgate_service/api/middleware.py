@@ -19,7 +19,7 @@ from toolgate_service.core.logging import FIELDS, ORGANIZATION, REQUEST
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.health import OUTAGE, STORAGE_FAULTS
 from toolgate_service.db.retry import with_retry
-from toolgate_service.http.asgi import Call, Handler, Response
+from toolgate_service.http.asgi import Handler, PlainRequest, PlainResponse
 from toolgate_service.http.body_limit import bounded
 from toolgate_service.http.request_head import repeated_header
 from toolgate_service.http.responses import (
@@ -246,7 +246,7 @@ class EdgeMiddleware:
             await _ONLY_POST(scope, receive, response.send)
             return
         try:
-            result = await handler(Call(scope, receive))
+            result = await handler(PlainRequest(scope, receive))
         except ApiError as error:
             await Reply({"detail": error.detail}, error.status_code, error.headers)(
                 scope, receive, response.send
@@ -296,7 +296,7 @@ class _Response:
             self._headers.add_to(message, scope[REQUEST_ID], scope[HEADER_BAG], scope.get(APPEND_TO_HEAD))
         await self._send(message)
 
-    async def send_json(self, result: Response) -> None:
+    async def send_json(self, result: PlainResponse) -> None:
         """Send the response of a plain ASGI endpoint."""
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(result.body))]
         if result.headers:

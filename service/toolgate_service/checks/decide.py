@@ -101,7 +101,9 @@ class ApprovalRequired:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """The call is allowed.
+    """Result that allows the call by an approval or a grant, or because the check is a retry of one that was allowed.
+
+    A retry and a dry run have this result too, although they consume nothing.
 
     Attributes:
         decision_id: Id of the decision.

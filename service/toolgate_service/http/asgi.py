@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope
 from toolgate_service.http.responses import HEADER_BAG, HEADERS
 
 
-class Call:
+class PlainRequest:
     """Request to a plain ASGI endpoint. The body is not read until `read` is called."""
 
     __slots__ = ("_receive", "scope")
@@ -48,7 +48,7 @@ class Call:
         return peer_of(self.scope)
 
 
-class Response(NamedTuple):
+class PlainResponse(NamedTuple):
     """Response of a plain ASGI endpoint: JSON body, status and headers. Header names are in lower case."""
 
     body: bytes
@@ -56,7 +56,7 @@ class Response(NamedTuple):
     headers: Mapping[bytes, bytes] | None = None
 
 
-Handler: TypeAlias = Callable[[Call], Awaitable[Response]]
+Handler: TypeAlias = Callable[[PlainRequest], Awaitable[PlainResponse]]
 
 
 def add_headers(scope: Scope, headers: Mapping[bytes, bytes]) -> None:

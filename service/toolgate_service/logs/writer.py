@@ -179,7 +179,9 @@ class LogStore(Protocol):
         """Return a context manager that waits until this process may write."""
 
     async def commit(self, entries: Sequence[NewEntry], *, wait: bool = False) -> Sequence[Outcome | None]:
-        """Commit entries and return one outcome for each, in order.
+        """Commit entries in one transaction and return one outcome for each, in order.
+
+        The method returns after the database has synced the transaction to disk.
 
         Args:
             entries: Entries of any organizations; with `wait`, of one organization.
@@ -187,7 +189,8 @@ class LogStore(Protocol):
                 are not written and their outcome is None. The caller must commit them again with `wait`.
 
         Raises:
-            Exception: No entry of the batch was stored.
+            Exception: The commit failed. If the connection was lost during the commit, the entries may be stored; a retry
+                with the same idempotency keys is safe.
         """
 
     def usage(self) -> Usage | None:
