@@ -76,8 +76,7 @@ async def read_open_form(request: Request) -> Form:
 
     Raises:
         ApiError: 429 after too many failures of this IP address; 400 if the body is not a valid form; 413 if the body
-            is
-            too large.
+            is too large.
     """
     failures: AuthFailures = request.app.state.gateway.auth_failures
     address = request.client.host if request.client else None

@@ -86,8 +86,7 @@ async def create_link_code(context: AppContext, caller: Caller, webhook_id: str 
 
     Raises:
         ApiError: 400 if `webhook_id` is required but missing, or is not the id of a Slack webhook of the organization;
-            409
-            if the organization has no Slack webhook.
+            409 if the organization has no Slack webhook.
     """
     async with transaction_as(context, caller) as session:
         moment = now(session)
@@ -146,8 +145,7 @@ async def _choose_app(
 
     Raises:
         ApiError: 400 if `webhook_id` is required but missing, or is not the id of a Slack webhook of the organization;
-            409
-            if the organization has no Slack webhook.
+            409 if the organization has no Slack webhook.
     """
     found = await signing_secrets(session, vault, organization_id)
     if not found:
@@ -254,8 +252,7 @@ async def verify_request(
 
     Raises:
         ApiError: 401 if the webhook is unknown, the signature is wrong, or the timestamp differs too much from the
-            current
-            time; 403 if the webhook or its organization is disabled, or the plan does not include webhooks.
+            current time; 403 if the webhook or its organization is disabled, or the plan does not include webhooks.
     """
     found = await _find_webhook(session, webhook_id)
     row = await find_current_secret(session, webhook_id, SLACK_SIGNING)
@@ -295,8 +292,7 @@ async def handle_command(context: AppContext, webhook: SignedWebhook, command: C
 
     Raises:
         ApiError: 403 if the webhook was deleted, the webhook or its organization is disabled, or the plan does not
-            include
-            webhooks.
+            include webhooks.
     """
     verb, _, code = command.text.strip().partition(" ")
     if verb.lower() != "link" or not code.strip():
@@ -361,8 +357,7 @@ async def _load_caller(
 
     Raises:
         ApiError: 403 if the webhook was deleted, the webhook or its organization is disabled, or the plan does not
-            include
-            webhooks.
+            include webhooks.
         _Rejection: The Slack account is not linked to a user, or the user is a viewer.
     """
     found = await _find_webhook(session, signed.webhook_id)

@@ -113,8 +113,7 @@ async def create_webhook(
 
     Raises:
         ApiError: 403 if the plan does not include webhooks; 400 if the URL is not allowed; 409 if the environment
-            already
-            has `MAX_WEBHOOKS` webhooks. The precondition `first` can raise other errors.
+            already has `MAX_WEBHOOKS` webhooks. The precondition `first` can raise other errors.
     """
     async with transaction_as(context, caller) as session:
         await first(session)
@@ -208,8 +207,7 @@ async def send_test_event(
 
     Raises:
         ApiError: 404 if the environment has no webhook with this id; 403 if the plan does not include webhooks; 409 if
-            the
-            webhook is disabled.
+            the webhook is disabled.
     """
     async with transaction_as(context, caller) as session:
         webhook = await get_webhook(session, caller, environment, webhook_id, lock=True)
@@ -239,8 +237,8 @@ async def rotate_webhook_secret(
 
     Raises:
         ApiError: 404 if the environment has no webhook with this id; 403 if the plan does not include webhooks; 409 if
-            the
-            webhook is a Slack webhook, or the secret was replaced too often. The precondition `first` can raise other errors.
+            the webhook is a Slack webhook, or the secret was replaced too often. The precondition `first` can raise
+            other errors.
     """
     async with transaction_as(context, caller) as session:
         webhook = await get_webhook(session, caller, environment, webhook_id, lock=True)
@@ -262,8 +260,7 @@ async def retry_delivery(
 
     Raises:
         ApiError: 404 if the webhook or the delivery does not exist; 403 if the plan does not include webhooks; 409 if
-            the
-            webhook is disabled.
+            the webhook is disabled.
     """
     async with transaction_as(context, caller) as session:
         webhook = await get_webhook(session, caller, environment, webhook_id, lock=True)
