@@ -1,10 +1,10 @@
-"""`toolgate admin`: changes that an operator makes directly in the database.
+"""`toolgate admin`: commands with which an operator changes the gateway's database directly.
 
-Each command reads the settings, makes one change and returns the lines to print. If it fails, it raises `StartError` with
-a one-line message for the operator.
+Each command reads the settings, makes one change and returns the lines to print. If it fails, it raises `StartError`
+with a one-line message for the operator.
 
-A rotation of the secret keeps the former secret until a second, separate step deletes it. So each encrypted value can
-always be decrypted with the current or the former secret.
+The command that replaces the gateway's secret keeps the former secret until a separate second step deletes it. At any
+time, each encrypted value can therefore be decrypted with the current or the former secret.
 """
 
 import secrets
@@ -41,7 +41,7 @@ from toolgate_service.organizations import service as organizations
 from toolgate_service.organizations.models import OPERATOR, PAYMENT, Organization
 from toolgate_service.secret_check import SEALED_MODELS, SealedModel, verified_vault
 
-#: name of the lock that a rotation of the secret holds
+#: Name of the database lock that a command holds while it replaces the gateway's secret.
 SECRET = "secret"  # noqa: S105 - the name of a lock
 
 RESTART = "restart every gateway that has not been told of the new secret: it goes on with the former one"
@@ -57,15 +57,14 @@ LEAKED = "everybody has to log in again: TOOLGATE_SECRET_PREVIOUS_LEAKED is set"
 
 
 def rotate_secret(*, finish: bool = False, discard_unreadable: bool = False) -> Lines:
-    """Re-encrypt all encrypted values with a new secret.
+    """Encrypt all stored secrets, such as API keys, with a new secret of the gateway.
 
-    The new secret of an embedded gateway is created by this command. If the secret is set by TOOLGATE_SECRET, the
-    operator sets the new secret there, and the former secret as TOOLGATE_SECRET_PREVIOUS, before running the command.
+    An embedded gateway stores its secret in a file, and this command creates the new secret. For other gateways, the
+    operator first sets TOOLGATE_SECRET to the new secret and TOOLGATE_SECRET_PREVIOUS to the former one.
 
     Args:
-        finish: End the rotation: delete the former secret.
-        discard_unreadable: Delete the encrypted values that no known secret decrypts, for instance if a secret was
-            lost.
+        finish: Delete the former secret, which ends the rotation.
+        discard_unreadable: Delete the values that no known secret can decrypt, for example because a secret was lost.
     """
 
     async def work(operator: OperatorSession) -> Lines:
@@ -73,11 +72,11 @@ def rotate_secret(*, finish: bool = False, discard_unreadable: bool = False) -> 
             return await _discard_unreadable(operator)
         is_in_file = operator.settings.secret is None and is_embedded(operator.settings.database_url)
         _refuse_without_secrets(operator.settings, is_in_file=is_in_file, finish=finish)
-        # If two operators run this command at the same time, the second one waits for the lock.
+        # If two operators run this command at the same time, the second one waits for the first.
         async with operator.database.writing(SECRET, patient=True) as session:
             if is_in_file:
-                # Check the current secret before the files change: if it decrypts none of the values, the rotation must
-                # not begin.
+                # Check the current secret before the files change: if it cannot decrypt any value, no rotation may
+                # begin.
                 _refuse_a_wrong_secret(await _reseal(session, Vault.of(operator.settings)))
             begun = is_in_file and not finish and begin_rotation(secret_path())
             vault = Vault.of(operator.settings)
@@ -134,9 +133,10 @@ async def _reseal(session: AsyncSession, vault: Vault) -> Counter[str]:
 async def _reseal_one(
     session: AsyncSession, vault: Vault, model: type[SealedModel], row: str, organization: str, sealed: bytes
 ) -> str | None:
-    """Re-encrypt one value and return the outcome: `resealed`, `present` (already current) or `lost` (unreadable).
+    """Encrypt one value with the current secret, and return the result.
 
-    Return None if the value is empty, because it was discarded or its row was deleted.
+    The result is `resealed`, or `present` if the value was already encrypted with the current secret, or `lost` if no
+    known secret can decrypt it. It is None if the value is empty, because it was discarded or its row was deleted.
     """
     while sealed:
         resealed = vault.resealed(sealed, table=model.__name__, row=row, organization=organization)
@@ -146,7 +146,7 @@ async def _reseal_one(
             return "present"
         if await _replace(session, model, row, sealed, resealed):
             return "resealed"
-        # A gateway replaced the value in the meantime, so read it again and repeat.
+        # A gateway has replaced the value in the meantime: read the new value and repeat.
         sealed = await _sealed(session, model, row)
     return None
 
@@ -154,7 +154,7 @@ async def _reseal_one(
 async def _discard_one(
     session: AsyncSession, vault: Vault, model: type[SealedModel], row: str, organization: str, sealed: bytes
 ) -> bool:
-    """Delete a value if no known secret decrypts it; return whether it was deleted."""
+    """Delete an encrypted value if no known secret can decrypt it. Return True if it was deleted."""
     while sealed and vault.open(sealed, table=model.__name__, row=row, organization=organization) is None:
         if await _replace(session, model, row, sealed, b""):
             return True
@@ -165,13 +165,13 @@ async def _discard_one(
 async def _replace(
     session: AsyncSession, model: type[SealedModel], row: str, sealed: bytes, by: bytes
 ) -> bool:
-    """Replace an encrypted value if it still equals `sealed`; return whether it was replaced."""
+    """Replace the encrypted value `sealed` by `by`. Return False if the stored value is no longer `sealed`."""
     query = update(model).where(col(model.id) == row, col(model.ciphertext) == sealed).values(ciphertext=by)
     return (await session.exec(query)).rowcount == 1
 
 
 async def _sealed(session: AsyncSession, model: type[SealedModel], row: str) -> bytes:
-    """Return the current encrypted value of a row; empty if the row was deleted."""
+    """Return the encrypted value that a row currently contains; empty if the row was deleted."""
     return (await session.exec(select(model.ciphertext).where(model.id == row))).first() or b""
 
 
@@ -237,7 +237,7 @@ def set_plan(name: str, plan: str) -> Lines:
 
 
 def set_rate(name: str, requests_per_minute: int | None) -> Lines:
-    """Set the rate limit of an organization in requests per minute; None restores the limit of its plan."""
+    """Set the rate limit of an organization in requests per minute. None restores the limit of its plan."""
     if requests_per_minute is not None and not 1 <= requests_per_minute <= MAX_RATE:
         raise StartError(f"{requests_per_minute!r} is no rate; write requests a minute from 1 to {MAX_RATE}")
 
@@ -253,7 +253,7 @@ def set_rate(name: str, requests_per_minute: int | None) -> Lines:
 
 
 def activate(name: str) -> Lines:
-    """Reactivate an organization, regardless of the reason for its deactivation, and waive its failed payments."""
+    """Reactivate an organization, whatever the reason for its deactivation was, and forget its failed payments."""
 
     async def change(_: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
         await waive_debts(session, organization)
@@ -269,7 +269,7 @@ def activate(name: str) -> Lines:
 
 
 def deactivate(name: str) -> Lines:
-    """Deactivate an organization immediately. A later payment does not reactivate it; only `activate` does."""
+    """Deactivate an organization immediately. Only the command `activate` reactivates it; a payment does not."""
 
     async def change(_: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
         if not await organizations.deactivate(session, organization, OPERATOR):
@@ -281,10 +281,10 @@ def deactivate(name: str) -> Lines:
 
 
 def link_customer(name: str, customer_id: str | None, *, replace: bool = False) -> Lines:
-    """Link an organization to a customer of the payment provider; None removes the link.
+    """Link an organization to a customer of the payment provider. A `customer_id` of None removes the link.
 
-    Events that the gateway received for this customer before the link existed are applied. `replace` allows replacing
-    an existing link.
+    Events that arrived for this customer before it was linked are applied now. Without `replace`, the link to another
+    customer is not replaced.
     """
     if customer_id is not None and not _is_customer(customer_id):
         raise StartError(f"{customer_id!r} is no customer of the provider; copy its id, for instance cus_…")
@@ -334,9 +334,9 @@ def _is_customer(text: str) -> bool:
 
 
 def create_organization(name: str, email: str) -> Lines:
-    """Create an organization and its first admin, and return a link with which the admin chooses a password.
+    """Create an organization with an administrator, and return a link with which the administrator sets a password.
 
-    The organization gets the default plan. ``TOOLGATE_REGISTRATION`` is ignored.
+    The organization gets the default plan. The command works even if ``TOOLGATE_REGISTRATION`` forbids registration.
     """
 
     async def work(operator: OperatorSession) -> Lines:
@@ -361,9 +361,9 @@ def create_organization(name: str, email: str) -> Lines:
 
 
 def reset_password(email: str) -> Lines:
-    """Return a link with which a user can choose a new password. It works once, within an hour.
+    """Return a link with which a user sets a new password. It works once and within one hour.
 
-    Earlier links of the user become invalid.
+    Earlier links for this user stop working.
     """
 
     async def work(operator: OperatorSession) -> Lines:
@@ -383,7 +383,7 @@ def reset_password(email: str) -> Lines:
 async def _vault(operator: OperatorSession) -> Vault:
     vault = await verified_vault(operator.database, operator.settings)
     if vault is None:
-        # Do not create a secret: it could not be the secret of the gateway that serves this database.
+        # Do not create a secret, because it would differ from the one that the gateway with this database uses.
         raise StartError(
             f"the gateway's secret is not in {str(secret_path())!r}; run this as the user who runs the gateway, or set "
             "TOOLGATE_SECRET"
@@ -393,7 +393,8 @@ async def _vault(operator: OperatorSession) -> Vault:
 
 def _registration(name: str, email: str) -> Registration:
     try:
-        # The password is random and unknown. The admin chooses a new one with the link.
+        # The administrator sets a password with the link, so until then the account has a random password that nobody
+        # knows.
         return Registration(organization_name=name, email=email, password=secrets.token_urlsafe(32))
     except ValidationError as error:
         problem = error.errors()[0]
@@ -413,7 +414,10 @@ async def _issue_link(session: AsyncSession, user: User, settings: Settings) -> 
 
 
 def prune_now(*, force: bool = False) -> Lines:
-    """Delete all rows whose retention has expired; with `force`, also if a clock jump has halted deletion."""
+    """Delete all rows whose retention period has ended.
+
+    After the clock has jumped, deletion is halted for a day. `force` deletes the rows nevertheless.
+    """
 
     async def work(operator: OperatorSession) -> Lines:
         settings = operator.settings

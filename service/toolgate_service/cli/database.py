@@ -1,7 +1,7 @@
-"""`toolgate db`: commands for the gateway's whole database. This module contains `current`, `upgrade` and `check`.
+"""`toolgate db`: commands for the whole database of a gateway. This module contains `current`, `upgrade` and `check`.
 
 Each command reads the settings and returns a `Report`. If it fails, it raises `StartError` with a one-line message for
-the operator, and the database is unchanged.
+the operator and leaves the database unchanged.
 """
 
 from collections.abc import Iterator
@@ -32,19 +32,19 @@ from toolgate_service.migrations.metadata import METADATA
 __all__ = ["backup", "check", "copy", "current", "upgrade"]
 
 
-#: first words of SQL statements that only read
+#: First words of SQL statements that do not change data.
 _READING = ("SELECT", "PRAGMA", "SHOW")
 
 
 class _RollBack(Exception):
-    """Raised to roll back the transaction of `upgrade --sql` after its statements were recorded."""
+    """Exception that rolls back the transaction of `upgrade --sql` after its SQL statements were recorded."""
 
 
 def current(url: str | None = None) -> Report:
-    """Report the revision of the schema, the latest revision of this version, and the pending migrations.
+    """Report the revision of the database's schema, the latest revision, and the migrations that have not run yet.
 
     Args:
-        url: URL of the database; by default the URL in the settings.
+        url: URL of the database; by default that of the settings.
 
     Raises:
         StartError: The database cannot be used.
@@ -55,15 +55,15 @@ def current(url: str | None = None) -> Report:
 
 
 def upgrade(url: str | None = None, *, dry_run: bool = False, sql: bool = False) -> Report:
-    """Run all pending migrations. Gateways can use the database at the same time.
+    """Run all migrations that have not run yet. Gateways can use the database at the same time.
 
     Args:
-        url: URL of the database; by default the URL in the settings.
-        dry_run: Only report the migrations that would run.
-        sql: Run the migrations, report their SQL statements, and roll everything back.
+        url: URL of the database; by default that of the settings.
+        dry_run: Only report which migrations would run.
+        sql: Only report the SQL statements of the migrations. They are run and then rolled back.
 
     Raises:
-        StartError: The database cannot be used, or a newer version migrated it. Nothing was changed.
+        StartError: The database cannot be used, or its schema is newer than this version. Nothing was changed.
     """
     chosen = settings_for(url).database_url
     if sql:
@@ -88,8 +88,8 @@ async def _upgrade(url: str) -> Report:
         await database.start()
     after = await _schema(url)
     was = before.current if before else None
-    # Another gateway may have run some of the migrations in the meantime. The report contains the migrations that were
-    # pending before, and the current state of the schema.
+    # A gateway may run some migrations at the same time. The report contains the migrations that had not run before the
+    # command, and the revision after it.
     steps = before.pending if before else after.steps
     lines = [f"ran {step.revision}: {step.summary}" for step in steps]
     facts = {"database": display_url(url), "before": was, "current": after.current, "newest": after.newest}
@@ -164,11 +164,11 @@ def _up_to_date(schema: Schema) -> str:
     return f"the schema is at {schema.current}, a newer version's that this one may use"
 
 
-#: maximum number of problems of a database file that are reported
+#: Maximum number of problems that are reported for a database file.
 MAX_PROBLEMS = 20
 
-#: Query for invalid indexes and foreign keys that were never validated. They remain after a migration or an operator's
-#: command that was interrupted.
+#: Query for invalid indexes, and for foreign keys that were never validated. An interrupted migration or command of an
+#: operator can leave them behind.
 _UNFINISHED = """
     SELECT 'the index ' || indexrelid::regclass || ' is not valid; rebuild it with REINDEX' FROM pg_index
     JOIN pg_class ON pg_class.oid = indrelid
@@ -180,10 +180,10 @@ _UNFINISHED = """
 
 
 def check(url: str | None = None) -> Report:
-    """Check that a database is intact, that its schema is current, and that its tables match the models.
+    """Check that a database is intact, its schema is current, and its tables have the expected columns and keys.
 
     Args:
-        url: URL of the database; by default the URL in the settings.
+        url: URL of the database; by default that of the settings.
 
     Raises:
         StartError: The database cannot be used.
@@ -231,11 +231,11 @@ def _revision(schema: Schema) -> list[str]:
 
 
 def drift(connection: Connection) -> list[str]:
-    """Return the differences between the database and the models: columns, indexes, unique and foreign keys."""
+    """Return how the columns, indexes, unique constraints and foreign keys of the database differ from the models."""
     ours = set(METADATA.tables)
 
     def is_ours(name: str | None, kind: str, _parents: Any) -> bool:
-        # Ignore other tables: they belong to the operator, or are partitions of a table that is compared.
+        # Ignore other tables: they belong to the operator, or are partitions of a table that is already compared.
         return kind != "table" or name in ours
 
     opts = {"compare_type": True, "include_name": is_ours}

@@ -167,7 +167,7 @@ def field_errors(error: ApiError | ValidationError) -> Mapping[str, str]:
             found.setdefault(name, message)
         return found
     detail = error.detail
-    if error.status_code == 400 and isinstance(detail, Mapping):  # noqa: PLR2004 - of `FieldErrors`
+    if error.status_code == 400 and isinstance(detail, Mapping):  # noqa: PLR2004 - status of `FieldErrors`
         return {name: "; ".join(_messages(message)) for name, message in detail.items()}
     return {}
 
