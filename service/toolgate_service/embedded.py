@@ -406,7 +406,9 @@ class Embedded:
             identity = await bootstrap(gateway, agent, permissions)
         except (SQLAlchemyError, StorageFault) as error:
             cause = getattr(error, "orig", None) or error
-            ready.set_exception(StartError(f"the database {str(settings.database_url)!r} refused: {cause}"))
+            ready.set_exception(
+                StartError(f"the database {str(settings.database_url)!r} reported an error: {cause}")
+            )
         except BaseException as error:  # noqa: BLE001 - passed to the opening thread, which raises it
             ready.set_exception(error)
         else:

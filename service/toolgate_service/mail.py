@@ -46,8 +46,8 @@ def invitation(to: str, organization: str, role: str, link: str) -> Email:
         to,
         "You are invited to Toolgate",
         f"You are invited to join the organization '{organization}' on Toolgate as {role}.\n\n"
-        f"Choose a password here, within 72 hours; the link works once:\n\n{link}\n\n"
-        "If you did not expect this, ignore it: nothing happens.\n",
+        f"Choose a password within 72 hours with this link, which works once:\n\n{link}\n\n"
+        "If you did not expect this invitation, ignore this e-mail: no account is created.\n",
     )
 
 
@@ -57,9 +57,9 @@ def password_reset(to: str, link: str) -> Email:
         "password reset",
         to,
         "Your new Toolgate password",
-        "Somebody, probably you, asked for a new password on Toolgate.\n\n"
-        f"Choose it here, within an hour; the link works once:\n\n{link}\n\n"
-        "If it was not you, ignore this: your password stays as it is.\n",
+        "A new password was requested for your Toolgate account.\n\n"
+        f"Choose it within an hour with this link, which works once:\n\n{link}\n\n"
+        "If you did not request it, ignore this e-mail: your password does not change.\n",
     )
 
 
@@ -129,7 +129,7 @@ class MailQueue:
 
         added = self.make_and_send(make)
         if not added:
-            logger.error("%r is not sent: %d are on their way already", email, MAX_QUEUED)
+            logger.error("%r is not sent: the queue is full with %d e-mails", email, MAX_QUEUED)
         return added
 
     def make_and_send(self, make: MakeEmail) -> bool:
@@ -154,7 +154,7 @@ class MailQueue:
             task.cancel()
         if left:
             await asyncio.wait(left)
-            logger.error("%d mails were not sent before the gateway stopped", len(left))
+            logger.error("%d e-mails were not sent before the gateway stopped", len(left))
 
     async def _process(self, make: MakeEmail) -> None:
         try:
@@ -162,7 +162,7 @@ class MailQueue:
             if email is not None:
                 await self._send_with_retries(email)
         except Exception:
-            logger.exception("a mail could not be written")
+            logger.exception("could not create an e-mail")
 
     async def _send_with_retries(self, email: Email) -> None:
         for pause in (*self._backoff, None):
@@ -172,9 +172,9 @@ class MailQueue:
                 return
             if failure.final or pause is None:
                 self.results["given_up"] += 1
-                logger.error("%r is given up: %s", email, failure)
+                logger.error("%r was not sent and is not retried: %s", email, failure)
                 return
-            logger.warning("%r did not go, another attempt follows: %s", email, failure)
+            logger.warning("%r was not sent and is retried: %s", email, failure)
             await asyncio.sleep(pause)
 
     async def _attempt(self, email: Email) -> NotSent | None:
@@ -261,13 +261,18 @@ class SmtpMailer:
         if await _has_extension(client, "starttls"):
             await client.starttls()
         elif self.server.require_tls:
-            raise NotSent("the server offers no TLS; append ?tls=off to send in the clear", final=True)
+            raise NotSent(
+                "the server does not support TLS; append ?tls=off to the URL to send without encryption",
+                final=True,
+            )
 
     async def _log_in(self, client: "aiosmtplib.SMTP") -> None:
         if self.server.user is None or self.server.password is None:
             return
         if not await _has_extension(client, "auth"):
-            raise NotSent("the server takes no login", final=True)
+            raise NotSent(
+                "the server does not support a login; remove the user and password from the URL", final=True
+            )
         await client.login(self.server.user, self.server.password)
 
 
@@ -305,20 +310,20 @@ def _describe(error: BaseException) -> NotSent:
 
     match error:
         case aiosmtplib.SMTPAuthenticationError():
-            return NotSent(f"the server refused the login ({error.code})", final=error.code >= FINAL)
+            return NotSent(f"the server rejected the login ({error.code})", final=error.code >= FINAL)
         case aiosmtplib.SMTPRecipientsRefused():
             code = max(refused.code for refused in error.recipients)
-            return NotSent(f"the server refused the recipient ({code})", final=code >= FINAL)
+            return NotSent(f"the server rejected the recipient ({code})", final=code >= FINAL)
         case aiosmtplib.SMTPResponseException():
-            return NotSent(f"the server refused ({error.code})", final=error.code >= FINAL)
+            return NotSent(f"the server responded with error {error.code}", final=error.code >= FINAL)
         case TimeoutError():
-            return NotSent("the server did not answer in time", final=False)
+            return NotSent("the server did not respond in time", final=False)
         case aiosmtplib.SMTPConnectError(__cause__=OSError() as cause):
             return _describe(cause)
         case aiosmtplib.SMTPException():
-            return NotSent(f"the server hung up ({type(error).__name__})", final=False)
+            return NotSent(f"the connection to the server failed ({type(error).__name__})", final=False)
         case ssl.SSLCertVerificationError():
-            return NotSent(f"the server's certificate is not good: {error.verify_message}", final=True)
+            return NotSent(f"the server's certificate is not valid: {error.verify_message}", final=True)
         case ssl.SSLError():
             return NotSent(f"TLS failed ({error.reason})", final=False)
         case OSError(strerror=str() as reason):

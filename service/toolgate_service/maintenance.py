@@ -66,7 +66,7 @@ def frequent_jobs(database: Database, settings: Settings) -> Sequence[Job]:
     async def expiry() -> None:
         expired = await expire_approvals(database, settings.prune_batch)
         if expired:
-            logger.info("%d approvals have run out", expired)
+            logger.info("%d approval requests have expired", expired)
 
     return (reminding, expiry)
 
@@ -89,7 +89,7 @@ def maintenance_jobs(database: Database, settings: Settings, plans: Plans) -> Se
     async def payments() -> None:
         deactivated = await deactivate_overdue(database, timedelta(days=settings.payment_grace_days))
         if deactivated:
-            logger.warning("%d organizations were deactivated: their time to pay has passed", deactivated)
+            logger.warning("%d organizations were deactivated: their payments are overdue", deactivated)
 
     return (payments, months, folding, retention)
 
@@ -112,7 +112,7 @@ async def prune(database: Database, plans: Plans, batch: int, *, force: bool = F
     await delete_where(database, batch, RateWindow, col(RateWindow.minute) > _minute(moment + RATE_WINDOWS))
     if trusted > moment and not force:
         raise RetentionHalted(
-            "the clock is, or was of late, more than a day ahead of the newest heartbeat: nothing is removed until "
+            "the clock is, or recently was, more than a day ahead of the latest heartbeat: no rows are deleted until "
             f"{wire(trusted)}"
         )
     counts = await _prune_expired(database, batch, moment)

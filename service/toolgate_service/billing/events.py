@@ -91,8 +91,8 @@ class ProviderSignature:
 def _not_signed() -> ApiError:
     return ApiError(
         400,
-        f"The {HEADER} header is missing, wrong or older than {TOLERANCE // 60} minutes; it must sign this "
-        "body with the secret of TOOLGATE_PROVIDER_WEBHOOK_SECRET",
+        f"The {HEADER} header is missing, wrong or older than {TOLERANCE // 60} minutes; the provider "
+        "must sign the body with the secret in TOOLGATE_PROVIDER_WEBHOOK_SECRET",
     )
 
 
@@ -241,15 +241,17 @@ async def receive_event(context: AppContext, event: EventFacts) -> Receipt:
         # Acknowledge the event: after an error, the provider would repeat it for three days and then disable the
         # endpoint.
         logger.warning(
-            "event %r has livemode %s and is ignored; this gateway takes livemode %s (TOOLGATE_PROVIDER_LIVEMODE)",
+            "event %r is ignored: its livemode is %s, but this gateway accepts only %s (TOOLGATE_PROVIDER_LIVEMODE)",
             event.id,
             event.livemode,
             expected,
         )
-        detail = f"livemode is {event.livemode}; this gateway takes {expected} (TOOLGATE_PROVIDER_LIVEMODE)"
+        detail = (
+            f"livemode is {event.livemode}; this gateway accepts only {expected} (TOOLGATE_PROVIDER_LIVEMODE)"
+        )
         return Receipt(outcome="ignored", detail=detail)
     if event.subscription is None and event.invoice is None:
-        return Receipt(outcome="ignored", detail=f"events of kind {event.kind!r} have no effect here")
+        return Receipt(outcome="ignored", detail=f"the gateway does not use events of type {event.kind!r}")
     terms = BillingTerms(context.plans, timedelta(days=context.settings.payment_grace_days))
     return Receipt(outcome=await apply_event(context.database, terms, event))
 
@@ -323,7 +325,7 @@ async def _apply_once(
     if organization_id is None:
         record.facts = event.model_dump_json()
         logger.warning(
-            "event %r is about customer %r, who is linked to no organization; link it with: "
+            "event %r belongs to customer %r, who is not linked to an organization; link the customer with: "
             "toolgate admin link-customer ORGANIZATION %s",
             event.id,
             event.customer_id,
@@ -371,8 +373,8 @@ async def _follow(
     plan = plan_of(terms.plans, current)
     if plan is None:
         logger.warning(
-            "subscription %r of organization %r has the prices %s, which buy no plan; name one in "
-            "'provider_price_ids' of the plan file and send the event again",
+            "subscription %r of organization %r has the prices %s, none of which belongs to a plan; add one "
+            "to 'provider_price_ids' in the plan file, and let the provider send the event again",
             current.provider_subscription_id,
             organization.slug,
             current.price_ids,

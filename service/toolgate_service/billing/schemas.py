@@ -116,7 +116,7 @@ LAST_SECOND = 253_402_300_799
 
 def _from_seconds(value: object) -> datetime:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LAST_SECOND:
-        raise ValueError("must be seconds since the epoch")
+        raise ValueError("must be a Unix time in seconds")
     return datetime.fromtimestamp(value, UTC)
 
 

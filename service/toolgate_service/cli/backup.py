@@ -82,7 +82,7 @@ def check_file(path: Path, named: Path) -> str:
         with closing(connect_file(path)) as connection:
             problems = [row[0] for row in connection.execute("PRAGMA integrity_check(1)") if row[0] != "ok"]
             if not problems and connection.execute("PRAGMA foreign_key_check").fetchone():
-                problems = ["rows point to rows that are not there"]
+                problems = ["some rows refer to rows that do not exist"]
             if problems:
                 raise StartError(f"{str(named)!r} is damaged: {problems[0]}")
             return revision_of(connection, named)
@@ -101,7 +101,7 @@ def revision_of(connection: sqlite3.Connection, path: Path) -> str:
     except sqlite3.OperationalError:
         found = []
     if len(found) != 1:
-        raise StartError(f"{str(path)!r} is no gateway's database")
+        raise StartError(f"{str(path)!r} is not the database of a gateway")
     return str(found[0][0])
 
 
@@ -202,7 +202,7 @@ def exclusive_lock(path: Path) -> Iterator[sqlite3.Connection]:
             if error.sqlite_errorcode & 0xFF not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
                 raise
             raise StartError(
-                f"{str(path)!r} is in use: stop every gateway that serves it, and whatever else has it open"
+                f"{str(path)!r} is in use: stop every gateway and every other program that has it open"
             ) from None
         yield connection
 
@@ -211,7 +211,7 @@ def secret_reminder(settings: Settings) -> list[str]:
     """Return a line of text that reminds the operator to back up the gateway's secret too."""
     where = "TOOLGATE_SECRET" if settings.secret else f"the file {str(secret_path())!r}"
     return [
-        f"keep the secret too, elsewhere ({where}): without it API keys and webhook secrets cannot be shown or used again"
+        f"back up the secret too, in another place ({where}): without it, API keys and webhook secrets cannot be decrypted"
     ]
 
 
@@ -234,13 +234,13 @@ def backup(file: Path, url: str | None = None, *, force: bool = False) -> Report
     if target.exists() and target.samefile(source):
         raise StartError(f"{str(file)!r} is the database itself; name another file")
     if target.resolve() in companion_files(source.resolve()):
-        raise StartError(f"{str(file)!r} is a part of the database; name another file")
+        raise StartError(f"{str(file)!r} is part of the database; name another file")
     if target.is_dir():
         raise StartError(f"{str(file)!r} is a folder; name a file in it")
     if target.exists() and not force:
-        raise StartError(f"{str(file)!r} is there already; replace it with --force, or name another file")
+        raise StartError(f"{str(file)!r} already exists; replace it with --force, or name another file")
     if not target.parent.is_dir():
-        raise StartError(f"there is no folder {str(target.parent)!r}; make it, or name another file")
+        raise StartError(f"the folder {str(target.parent)!r} does not exist; create it, or name another file")
     revision, counts = call(lambda: _copy(source, target, force=force))
     size = target.stat().st_size
     facts: dict[str, Any] = {
@@ -250,7 +250,7 @@ def backup(file: Path, url: str | None = None, *, force: bool = False) -> Report
         "revision": revision,
     }
     lines = [
-        f"{str(source)!r} is in {str(target)!r}: {size} bytes, looked through and on disk",
+        f"copied {str(source)!r} to {str(target)!r}: {size} bytes, checked and written to disk",
         f"schema {revision}, {counts['organizations']} organizations, {counts['log_entries']} log entries",
         *secret_reminder(settings),
     ]
@@ -269,7 +269,7 @@ def _copy(source: Path, target: Path, *, force: bool) -> tuple[str, dict[str, in
             publish(draft, target, force=force)
         except FileExistsError:
             raise StartError(
-                f"{str(target)!r} was made meanwhile; replace it with --force, or name another file"
+                f"{str(target)!r} was created in the meantime; replace it with --force, or name another file"
             ) from None
     return revision, counts
 

@@ -219,12 +219,12 @@ def _unknown_name_finding(name: str, label: str, known: Collection[str]) -> Iter
     bare = {one.removeprefix(PREFIX): one for one in known}
     near = get_close_matches(spelt.removeprefix(PREFIX), bare, n=1, cutoff=ALIKE)
     if near:
-        yield Finding("variables", "wrong", f"{label} is no setting", f"did you mean {bare[near[0]]!r}?")
+        yield Finding("variables", "wrong", f"{label} is not a setting", f"did you mean {bare[near[0]]!r}?")
     else:
-        yield Finding("variables", "warning", f"{label} is no setting, and does nothing")
+        yield Finding("variables", "warning", f"{label} is not a setting and has no effect")
 
 
-USE = "name a file in a directory you may write with TOOLGATE_DATABASE_URL=sqlite:///PATH"
+USE = "set TOOLGATE_DATABASE_URL=sqlite:///PATH to a file in a directory that you can write"
 _VERSION = text("SHOW server_version")
 
 
@@ -257,7 +257,9 @@ def _check_file(path: Path, settings: Settings, vault: Vault | None) -> Sequence
         if problem := _file_problem(path):
             return [Finding("database", "wrong", f"cannot use the database {str(path)!r}: {problem}", USE)]
         if not path.exists():
-            return [Finding("database", "ok", f"{str(path)!r} is not there yet; the first start makes it")]
+            return [
+                Finding("database", "ok", f"{str(path)!r} does not exist yet; the first start creates it")
+            ]
     except OSError as error:
         return [Finding("database", "wrong", f"cannot use the database {str(path)!r}: {error.strerror}", USE)]
     # A read-only connection in WAL mode would create missing `-wal` and `-shm` files, and `immutable` prevents that. If
@@ -310,20 +312,22 @@ def _schema_finding(what: str, schema: Schema, settings: Settings) -> Finding:
     if not schema.known:
         if schema.usable:
             return Finding(
-                "database", "warning", f"{what}; schema {schema.current}, a newer version's, usable"
+                "database",
+                "warning",
+                f"{what}; schema {schema.current}, of a newer version, which this version can use",
             )
         return Finding(
             "database",
             "wrong",
-            f"{what}; schema {schema.current}, which this version does not know",
-            "upgrade this installation",
+            f"{what}; schema {schema.current}, which is unknown to this version",
+            "install a newer version of Toolgate",
         )
     if not schema.pending:
         return Finding("database", "ok", f"{what}; schema {schema.current}, up to date")
     state = f"schema {schema.current}" if schema.current else "no schema yet"
     if settings.migrate == "check":
         return Finding("database", "wrong", f"{what}; {state}", "run 'toolgate db upgrade'")
-    return Finding("database", "ok", f"{what}; {state}, the start brings it to {schema.newest}")
+    return Finding("database", "ok", f"{what}; {state}, the next start upgrades it to {schema.newest}")
 
 
 #: Maximum seconds to wait for a connection to the Redis server, and for its response.
@@ -414,7 +418,9 @@ def _check_secret(settings: Settings) -> tuple[Finding, Vault | None]:
     path = secret_path()
     if settings.secret is None and is_embedded(settings.database_url):
         if not path.exists():
-            return Finding("secret", "ok", f"{str(path)!r} is not there yet; the first start makes it"), None
+            return Finding(
+                "secret", "ok", f"{str(path)!r} does not exist yet; the first start creates it"
+            ), None
         where = f"in {str(path)!r}"
     else:
         where = "TOOLGATE_SECRET"
@@ -433,8 +439,8 @@ def _check_tls(certificate: Path, key: Path) -> Finding:
     except StartError as error:
         return wrong_finding("tls", error)
     if ends < utcnow():
-        return Finding("tls", "wrong", f"the certificate ran out on {ends:%Y-%m-%d}", "renew it")
-    return Finding("tls", "ok", f"certificate and key fit; good until {ends:%Y-%m-%d}")
+        return Finding("tls", "wrong", f"the certificate expired on {ends:%Y-%m-%d}", "renew it")
+    return Finding("tls", "ok", f"the certificate matches the key and is valid until {ends:%Y-%m-%d}")
 
 
 async def _check_redis(url: str) -> Finding:
@@ -457,4 +463,4 @@ async def _check_mail(mailer: SmtpMailer) -> Finding:
         await mailer.check_connection()
     except NotSent as error:
         return Finding("mail", "wrong", f"{mailer.server.host}:{mailer.server.port}: {error}")
-    return Finding("mail", "ok", f"{mailer.server.host}:{mailer.server.port} lets us in")
+    return Finding("mail", "ok", f"{mailer.server.host}:{mailer.server.port} accepts the connection")

@@ -48,7 +48,9 @@ def translate_errors() -> Iterator[None]:
         raise StartError(str(error)) from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
         cause = getattr(error, "orig", None) or error
-        raise StartError(f"the database refused ({type(cause).__name__}: {first_line(cause)})") from None
+        raise StartError(
+            f"the database reported an error ({type(cause).__name__}: {first_line(cause)})"
+        ) from None
     except OSError as error:
         where = f" {error.filename!r}" if error.filename else ""
         raise StartError(f"cannot use{where or ' a file'}: {error.strerror or error}") from None
@@ -80,15 +82,15 @@ def existing_file(url: str) -> Path:
     """
     if not is_embedded(url):
         raise StartError(
-            "this command is for the embedded SQLite file; a PostgreSQL server has tools of its own: pg_dump, pg_restore "
-            "and continuous archiving"
+            "this command works only with the SQLite file of an embedded gateway; for PostgreSQL, use pg_dump, pg_restore "
+            "or continuous archiving"
         )
     with translate_errors():
         path = sqlite_path(url)
     if not path.is_file():
         # Raise the error before the file is opened, because SQLite would create a missing file.
         raise StartError(
-            f"there is no database {str(path)!r}; set TOOLGATE_DATABASE_URL to the one that the gateway uses"
+            f"the database {str(path)!r} does not exist; set TOOLGATE_DATABASE_URL to the one that the gateway uses"
         )
     return path
 
@@ -198,13 +200,13 @@ def run_with_database(work: Callable[[OperatorSession], Awaitable[Lines]]) -> Li
     except StorageError as error:
         raise StartError(str(error)) from error
     except StorageFault as fault:
-        raise StartError(f"the database cannot be used just now ({fault}); try again") from fault
+        raise StartError(f"the database is unavailable ({fault}); try again") from fault
     except (SQLAlchemyError, sqlite3.Error, OSError, UnicodeEncodeError) as error:
         if _is_invalid_text(error):
-            raise StartError("an argument is no UTF-8 text; nothing was changed") from None
+            raise StartError("an argument is not valid UTF-8; nothing was changed") from None
         cause = getattr(error, "orig", None) or error
         raise StartError(
-            f"the database refused ({type(cause).__name__}: {str(cause).splitlines()[0]}); nothing was changed"
+            f"the database reported an error ({type(cause).__name__}: {str(cause).splitlines()[0]}); nothing was changed"
         ) from error
 
 
@@ -280,7 +282,7 @@ async def find_organization(session: AsyncSession, name: str) -> Organization:
     best = min(found, key=lambda organization: organization.id != name, default=None)
     if best is None:
         raise StartError(
-            f"there is no organization {name!r}; name it by its id, its slug, or the e-mail of one of its admins"
+            f"no organization matches {name!r}: give its id, its slug, or the e-mail address of one of its admins"
         )
     return best
 

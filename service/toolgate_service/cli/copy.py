@@ -163,7 +163,9 @@ async def compare_table(file: sqlite3.Connection, connection: Any, table: sa.Tab
 def _differ(columns: Columns, row: tuple[Any, ...]) -> StartError:
     named = dict(zip(columns.names, row, strict=True))
     key = {column.name: named[column.name] for column in columns.table.primary_key.columns}
-    return StartError(f"the row {key} of {columns.table.name!r} did not arrive as it was; nothing was copied")
+    return StartError(
+        f"the copy of row {key} of {columns.table.name!r} differs from the original; nothing was copied"
+    )
 
 
 def copy(to: str, url: str | None = None) -> Report:
@@ -182,7 +184,7 @@ def copy(to: str, url: str | None = None) -> Report:
     chosen = settings_for(url).database_url
     source = existing_file(chosen)
     if is_embedded(to):
-        raise StartError("--to names a file; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
+        raise StartError("--to must not be a file; expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
 
     async def work() -> list[Compared]:
         with exclusive_lock(source) as file:
@@ -194,7 +196,7 @@ def copy(to: str, url: str | None = None) -> Report:
                 revision = revision_of(file, source)
                 if revision != newest:
                     raise StartError(
-                        f"the schema of {str(source)!r} is {revision}, and that of the other {newest}; bring it up to date "
+                        f"the schema of {str(source)!r} is {revision}, but that of the target is {newest}; upgrade it "
                         "with 'toolgate db upgrade'"
                     )
                 return await _copy(file, target)
@@ -202,15 +204,13 @@ def copy(to: str, url: str | None = None) -> Report:
     found = done(work())
     lines = [f"{one.table:20} {one.rows:>10}  {one.digest}" for one in found]
     total = sum(one.rows for one in found)
-    summary = (
-        f"{total} rows of {len(found)} tables are in {display_url(to)}; each was read back and is the same"
-    )
+    summary = f"copied {total} rows of {len(found)} tables to {display_url(to)}; each was read back and is identical"
     facts: dict[str, Any] = {
         "database": display_url(chosen),
         "to": display_url(to),
         "tables": {one.table: {"rows": one.rows, "sha256": one.digest} for one in found},
     }
-    secret = "serve it with the same TOOLGATE_SECRET: what is sealed opens with no other"  # noqa: S105 - text for the operator
+    secret = "start the gateway with the same TOOLGATE_SECRET: no other secret decrypts the stored keys"  # noqa: S105 - text for the operator
     return Report([*lines, summary, secret], facts)
 
 
@@ -232,7 +232,7 @@ async def _copy(file: sqlite3.Connection, target: Database) -> list[Compared]:
         for table in COPIED:
             if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {table.name})"):  # noqa: S608 - constant names
                 raise StartError(
-                    f"the table {table.name!r} of the other database has rows; copy into an empty one: nothing was copied"
+                    f"the table {table.name!r} of the target is not empty; copy into an empty database: nothing was copied"
                 )
         file.execute("BEGIN")
         for table in COPIED:
@@ -258,7 +258,7 @@ async def _fill(file: sqlite3.Connection, connection: Any, table: sa.Table) -> N
     except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TypeError) as error:
         # Show the driver's message only up to the first quote, because the rest may contain data of the row.
         raise StartError(
-            f"a row of {table.name!r} is not taken by PostgreSQL ({type(error).__name__}: "
+            f"PostgreSQL rejected a row of {table.name!r} ({type(error).__name__}: "
             f"{first_line(error).partition(chr(39))[0].strip()}); nothing was copied"
         ) from None
 
@@ -298,8 +298,8 @@ async def _transaction(target: Database) -> AsyncIterator[Any]:
         # If the connection was lost during the commit, the result is unknown. Running the command again detects a
         # committed copy, because the tables are then not empty.
         raise StartError(
-            f"the PostgreSQL server did not go on ({type(error).__name__}: {first_line(error)}); run this again: a copy that "
-            "was committed nevertheless is refused, as its tables have rows"
+            f"the copy to PostgreSQL failed ({type(error).__name__}: {first_line(error)}); run this command again: if the copy "
+            "was committed, the command reports that the target is not empty"
         ) from None
 
 

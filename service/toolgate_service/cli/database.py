@@ -135,12 +135,12 @@ def _recording(connection: Connection, statements: list[str]) -> Iterator[None]:
 def _lines(url: str, schema: Schema) -> list[str]:
     lines = [
         f"database       {display_url(url)}",
-        f"its schema     {schema.current or 'none yet'}",
-        f"this version's {schema.newest}",
+        f"schema         {schema.current or 'none yet'}",
+        f"latest schema  {schema.newest}",
     ]
     if not schema.known:
-        usable = "may use it all the same" if schema.usable else "may not use it"
-        lines.append(f"a newer version wrote it; this one {usable}")
+        usable = "can use it" if schema.usable else "cannot use it"
+        lines.append(f"a newer version of Toolgate upgraded the schema; this version {usable}")
     lines += [f"pending        {step.revision}: {step.summary}" for step in schema.pending]
     if not schema.pending and schema.known:
         lines.append("pending        nothing")
@@ -160,8 +160,8 @@ def _facts(url: str, schema: Schema) -> dict[str, Any]:
 
 def _up_to_date(schema: Schema) -> str:
     if schema.known:
-        return f"the schema is at {schema.current}, which is this version's"
-    return f"the schema is at {schema.current}, a newer version's that this one may use"
+        return f"the schema is up to date at {schema.current}"
+    return f"the schema is at {schema.current} of a newer version, which this version can use"
 
 
 #: Maximum number of problems that are reported for a database file.
@@ -197,7 +197,7 @@ def check(url: str | None = None) -> Report:
         "newest": schema.newest,
         "problems": problems,
     }
-    lines = problems or [f"{display_url(chosen)} is whole, and its schema is this version's, {schema.newest}"]
+    lines = problems or [f"{display_url(chosen)} is intact, and its schema is up to date at {schema.newest}"]
     return Report(lines, facts, good=not problems)
 
 
@@ -218,15 +218,15 @@ def _problems(connection: Connection) -> tuple[Schema, list[str]]:
 
 def _revision(schema: Schema) -> list[str]:
     if schema.pending:
-        state = f"is at {schema.current}" if schema.current else "has not been made"
-        return [f"the schema {state}, and this version's is {schema.newest}; run: toolgate db upgrade"]
+        state = f"is at {schema.current}" if schema.current else "has not been created"
+        return [f"the schema {state}, but this version needs {schema.newest}; run: toolgate db upgrade"]
     if not schema.known:
         usable = (
-            "which this one may use"
+            "which this version can use"
             if schema.usable
-            else "which this one may not use: upgrade this installation"
+            else "which this version cannot use: install a newer version of Toolgate"
         )
-        return [f"the schema is at {schema.current}, a newer version's, {usable}"]
+        return [f"the schema is at {schema.current} of a newer version, {usable}"]
     return []
 
 
@@ -253,8 +253,8 @@ def _describe_difference(difference: Any) -> str:
     if kind.startswith("add_"):
         return f"{named} is missing"
     if kind.startswith("remove_"):
-        return f"{named} is none of this version's"
-    return f"{named} differs from this version's"
+        return f"{named} does not exist in this version"
+    return f"{named} differs from its definition in this version"
 
 
 def _name(one: object) -> str | None:
@@ -274,7 +274,7 @@ def _broken_file(connection: Connection) -> list[str]:
     broken = [f"the file is damaged: {told}" for told in found]
     pointing = connection.execute(text("PRAGMA foreign_key_check")).fetchmany(MAX_PROBLEMS)
     return broken + [
-        f"row {row[1]} of {row[0]} points to a row of {row[2]} that is not there" for row in pointing
+        f"row {row[1]} of {row[0]} refers to a row of {row[2]} that does not exist" for row in pointing
     ]
 
 

@@ -134,10 +134,15 @@ async def _handle_failure(request: Request, error: Exception) -> Response:
     # Do not log the error here: Starlette raises it again after it has sent this response, and the outer middleware
     # then logs it.
     if isinstance(error, STORAGE_FAULTS):
-        response = _error_page(request, 503, "Nothing may have been changed. Try again in a second.")
+        response = _error_page(
+            request, 503, "If this was a change, it may not have been saved. Try again in a second."
+        )
         response.headers["Retry-After"] = "1"
         return response
-    message = f"The operator finds it under request id {request.scope[REQUEST_ID]}. Whether anything was changed is not known: look before you try again."
+    message = (
+        "If this was a change, it may or may not have been saved: check before you try again. "
+        f"The operator finds the error in the log under request id {request.scope[REQUEST_ID]}."
+    )
     return _error_page(request, 500, message)
 
 

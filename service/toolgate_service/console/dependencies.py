@@ -31,17 +31,17 @@ _MEDIA_TYPE = "application/x-www-form-urlencoded"
 _MAX_FIELDS = 400
 
 _TITLES = {
-    400: "That cannot be done",
+    400: "The request is not valid",
     401: "You are not signed in",
-    403: "You may not do that",
-    404: "There is no such page",
-    405: "That is not how it is done",
-    409: "Somebody was faster",
-    413: "That is too much",
+    403: "You are not allowed to do this",
+    404: "Page not found",
+    405: "The page does not accept this kind of request",
+    409: "The data has changed in the meantime",
+    413: "The request is too large",
     421: "Unknown host name",
     429: "Too many requests",
     500: "The gateway failed",
-    503: "The gateway's database cannot be used just now",
+    503: "The gateway's database is unavailable",
 }
 
 
@@ -96,7 +96,7 @@ async def read_form(request: Request) -> Form:
         ApiError: 400 if the body is not a valid form, 413 if the body is too large.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _MEDIA_TYPE:
-        raise ApiError(400, f"A form is sent as {_MEDIA_TYPE}")
+        raise ApiError(400, f"The form must be sent as {_MEDIA_TYPE}")
     body = await request.body()
     parser: BodyParser = request.app.state.gateway.parser
     try:
@@ -104,7 +104,7 @@ async def read_form(request: Request) -> Form:
     except ValueError:
         raise ApiError(400, "The form cannot be read; reload the page and try again") from None
     if any("\0" in name or "\0" in value for name, value in fields):
-        raise ApiError(400, "The form has a NUL character in it")
+        raise ApiError(400, "The form contains a NUL character; remove it and try again")
     return Form(fields)
 
 
@@ -133,13 +133,13 @@ def read_number(form: Form, name: str) -> Json:
     except strict_json.InvalidJson:
         value = None
     if isinstance(value, bool | str | list | dict) or value is None:
-        raise FieldErrors({name: [f"{text[:40]!r} is no number; write for instance 49.90"]})
+        raise FieldErrors({name: [f"{text[:40]!r} is not a number; enter one such as 49.90"]})
     return value
 
 
 def error_title(status: int) -> str:
     """Return the headline of the error page for a status code."""
-    return _TITLES.get(status, "That did not work")
+    return _TITLES.get(status, "The request failed")
 
 
 def error_status(error: ApiError | ValidationError) -> int:
@@ -318,7 +318,10 @@ def form_route(
     return Route(path, endpoint, methods=["POST"])
 
 
-REPEATED = "This form was sent before, or somebody else was faster: nothing was changed now. Look at the page, then decide anew"
+REPEATED = (
+    "This form was submitted before, or another user made a change first; nothing was changed now. Open the page again "
+    "and check whether the change is still needed"
+)
 
 
 def check_not_repeated(form: Form, newest: str | None) -> None:
@@ -383,7 +386,7 @@ async def load_page_context(request: Request) -> PageContext:
     )
     environment = request.query_params.get("environment", PRODUCTION)
     if environment not in ENVIRONMENTS:
-        raise ApiError(400, f"There is no environment {environment[:40]!r}; there are production and test")
+        raise ApiError(400, f"Unknown environment {environment[:40]!r}: expected production or test")
     query = (
         select(User.email, Organization.name)
         .join(Organization, col(Organization.id) == User.organization_id)

@@ -149,7 +149,7 @@ async def show_decided(page: PageContext) -> Response:
     """Show the page that lists approval requests that are no longer pending, newest first."""
     status = page.request.query_params.get("status") or None
     if status is not None and status not in DECIDED:
-        raise ApiError(400, f"There is no state {status[:40]!r}; there are {', '.join(DECIDED)}")
+        raise ApiError(400, f"Unknown state {status[:40]!r}: expected one of {', '.join(DECIDED)}")
     async with page.gateway.database.reading() as session:
         pagination = read_pagination(page, 50)
         found = await list_approvals(

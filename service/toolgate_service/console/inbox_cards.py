@@ -241,7 +241,7 @@ async def _card(
         reasons=list(_reasons(view, permission)) if is_pending else [],
         similar=similar,
         people=people,
-        voted=[people.get(user, "somebody who left") for user in voted],
+        voted=[people.get(user, "a former member") for user in voted],
         has_voted=page.caller.user_id in voted,
         is_pending=is_pending,
         may_deny=decides,
@@ -255,15 +255,15 @@ async def _card(
 
 def _reasons(view: ApprovalView, permission: Permission | None) -> list[str]:
     if permission is None:
-        return ["Its permission is gone: approving lets nothing happen."]
-    reasons = ["Its permission says that a person must approve every call"]
+        return ["The permission was deleted: the call cannot run even if you approve it."]
+    reasons = ["The permission requires that a person approves every call"]
     if permission.max_amount is not None:
-        reasons[0] += f", up to an amount of {plain_number(permission.max_amount)}"
+        reasons[0] += f", and allows amounts up to {plain_number(permission.max_amount)}"
     reasons[0] += "."
     required = max(view.required_approvals, permission.required_approvals)
     if required > 1:
         voted = sum(vote.decision == "approved" for vote in view.votes)
-        reasons.append(f"{required} people must approve it; {voted} of them did so far.")
+        reasons.append(f"{required} people must approve it; {voted} have approved so far.")
     if _is_separated(view, permission):
         reasons.append(
             "Users who created the agent, or created or loosened the permission, may not approve it."

@@ -100,7 +100,7 @@ def parse_query(typed: Mapping[str, str], moment: datetime) -> LogQuery:
         wrong.setdefault(name, []).append(message)
     begins, ends = (_parse_moment(typed[name], name, wrong) for name in (FROM, TO))
     if begins is not None and ends is not None and ends <= begins:
-        wrong.setdefault(TO, []).append("must be later than from")
+        wrong.setdefault(TO, []).append("must be later than 'from'")
     if wrong:
         raise FieldErrors(wrong)
     if typed[SPAN]:
@@ -116,19 +116,21 @@ def _find_errors(typed: Mapping[str, str]) -> Sequence[tuple[str, str]]:
     agent, action, status, span = (typed[name] for name in (AGENT, ACTION, STATUS, SPAN))
     found = []
     if agent and not is_id(agent):
-        found.append((AGENT, f"{agent[:40]!r} is no agent's id; choose an agent from the list"))
+        found.append((AGENT, f"{agent[:40]!r} is not the id of an agent; choose an agent from the list"))
     if action and not is_action(action):
-        found.append((ACTION, f"{action[:40]!r} is no action: it {ACTION_RULE}"))
+        found.append((ACTION, f"{action[:40]!r} is not an action: it {ACTION_RULE}"))
     if status and status not in STATUSES:
-        found.append((STATUS, f"there is no status {status[:40]!r}; there are {', '.join(STATUSES)}"))
+        found.append((STATUS, f"unknown status {status[:40]!r}: expected one of {', '.join(STATUSES)}"))
     if span and span not in SPANS:
-        found.append((SPAN, f"there is no span {span[:40]!r}; there are {', '.join(SPANS)}"))
+        found.append((SPAN, f"unknown time range {span[:40]!r}: expected one of {', '.join(SPANS)}"))
     if span and (typed[FROM] or typed[TO]):
-        found.append((SPAN, f"{span[:40]!r} does not go with from and to; leave out the one or the others"))
+        found.append(
+            (SPAN, f"{span[:40]!r} cannot be combined with 'from' and 'to'; leave out one or the other")
+        )
     if len(typed[TEXT]) > MAX_TEXT_LENGTH:
-        found.append((TEXT, f"has {len(typed[TEXT]):,} characters; look for at most {MAX_TEXT_LENGTH}"))
+        found.append((TEXT, f"has {len(typed[TEXT]):,} characters; the maximum is {MAX_TEXT_LENGTH}"))
     if typed[TEXT] and typed[TO] and not typed[FROM]:
-        found.append((FROM, "must be given: a text is looked for only within a time range"))
+        found.append((FROM, "is required, because a text search needs a time range"))
     return found
 
 
@@ -138,7 +140,7 @@ def _parse_moment(text: str, name: str, wrong: dict[str, list[str]]) -> datetime
     try:
         return moment_of(text)
     except ValueError:
-        wrong.setdefault(name, []).append(f"{text[:40]!r} is no moment: it {MOMENT_RULE}")
+        wrong.setdefault(name, []).append(f"{text[:40]!r} is not a time: it {MOMENT_RULE}")
         return None
 
 

@@ -174,7 +174,7 @@ async def stream_events(request: Request) -> Response:
     page = await load_page_context(request)
     since = decode_moment(request.query_params.get("since", ""))
     if since is None:
-        raise FieldErrors({"since": ["must be microseconds since 1970, as the page has them"]})
+        raise FieldErrors({"since": ["must be microseconds since 1970; reload the page"]})
     async with page.gateway.database.reading() as session:
         query = parse_query(read_params(request.query_params), now(session))
     live: EventStreams = request.app.state.live
@@ -189,13 +189,13 @@ async def export_log(page: PageContext) -> Response:
     named = page.request.query_params.get("format", "jsonl")
     form = next((one for one in FORMATS if one == named), None)
     if form is None:
-        raise FieldErrors({"format": [f"there is no {named[:40]!r}; there are {', '.join(FORMATS)}"]})
+        raise FieldErrors(
+            {"format": [f"unknown format {named[:40]!r}: expected one of {', '.join(FORMATS)}"]}
+        )
     async with page.gateway.database.reading() as session:
         query = parse_query(read_params(page.request.query_params), now(session))
     if query.matcher is not None:
-        raise FieldErrors(
-            {TEXT: ["is for looking, a slice at a time: a file has all that the other filters say"]}
-        )
+        raise FieldErrors({TEXT: ["cannot be used for an export; remove the text and use the other filters"]})
     parts = export_entries(page.gateway, page.caller.organization_id, page.environment, query.filters, form)
     return Stream(
         parts, FORMATS[form].media_type, {**HEADERS, **NO_STORE, **download_headers(page.environment, form)}

@@ -257,7 +257,7 @@ _WAIT_RANGES = (
     ("15 minutes to an hour", timedelta(hours=1)),
     ("1 to 4 hours", timedelta(hours=4)),
     ("4 to 24 hours", timedelta(days=1)),
-    ("A day and more", timedelta.max),
+    ("A day or more", timedelta.max),
 )
 
 
@@ -357,7 +357,7 @@ def _chosen_range(page: PageContext, ranges: Sequence[Range]) -> Range:
         if one.name == given:
             return one
     names = ", ".join(one.name for one in ranges)
-    raise ApiError(400, f"There is no range {given[:40]!r} here; choose one of {names}")
+    raise ApiError(400, f"Unknown time range {given[:40]!r}: expected one of {names}")
 
 
 async def _agent_names(

@@ -49,7 +49,7 @@ def check_host(request: Request, gateway: Gateway) -> None:
     if name is None or not is_allowed_host(name, _own_hosts(gateway)):
         raise ApiError(
             421,
-            "The console does not answer to this host name; its operator names it in TOOLGATE_PUBLIC_URL or "
+            "The console does not accept this host name; the operator can add it to TOOLGATE_PUBLIC_URL or "
             "TOOLGATE_CONSOLE_HOSTS",
         )
 

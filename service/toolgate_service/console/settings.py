@@ -136,7 +136,7 @@ async def show_masked_key(
 
 ACCOUNT = "/console/settings/account"
 PASSWORD = f"{ACCOUNT}/password"
-PASSWORDS_DIFFER = "The new password was not typed the same way twice; nothing was changed"
+PASSWORDS_DIFFER = "The two new passwords differ; nothing was changed"
 
 
 async def change_password(page: PageContext, form: Form) -> Response:

@@ -91,7 +91,9 @@ class EventStreams:
         loop = asyncio.get_running_loop()
         open_streams = self._open_streams.get(caller.user_id, 0)
         if open_streams >= MAX_STREAMS_PER_USER:
-            raise ApiError(429, "Too many pages of yours listen already; close some", {"Retry-After": "5"})
+            raise ApiError(
+                429, "You have too many console pages open; close some of them", {"Retry-After": "5"}
+            )
         self._open_streams[caller.user_id] = open_streams + 1
         try:
             topic = (poll, caller.organization_id, environment)
@@ -162,7 +164,10 @@ class EventStreams:
                 state = await poll(session, organization_id, environment)
         except STORAGE_FAULTS as error:
             # During a database outage, pages receive no events and keep the last state.
-            logger.warning("what open pages show could not be looked at: %s", type(error).__name__)
+            logger.warning(
+                "cannot update open console pages, because the database is unavailable: %s",
+                type(error).__name__,
+            )
         else:
             if state != subscription.state:
                 async with subscription.changed:

@@ -236,9 +236,7 @@ class Scheduler:
         except StorageFault as failed:
             OUTAGE.failed("releases of the maintenance lease", failed)
         except Exception:
-            logger.exception(
-                "the upkeep could not be left to another gateway, which waits until it may take it"
-            )
+            logger.exception("could not release the maintenance lease; other gateways wait until it expires")
 
     async def _run(self) -> None:
         await asyncio.sleep(_about(min(self._seconds, FIRST_DELAY)))
@@ -276,9 +274,9 @@ class Scheduler:
         """Log a problem that prevents maintenance, or the end of the problem, once per change."""
         if problem != self._logged:
             if problem is not None:
-                logger.warning("no upkeep is done: %s", problem)
+                logger.warning("maintenance is paused: %s", problem)
             else:
-                logger.info("upkeep is done again")
+                logger.info("maintenance runs again")
             self._logged = problem
 
     async def _round(self) -> None:
@@ -289,13 +287,13 @@ class Scheduler:
                 # transactions.
                 await with_retry(job)
             except RetentionHalted as halted:
-                logger.warning("retention halts: %s", halted)
+                logger.warning("retention is halted: %s", halted)
             except StorageFault as failed:
                 succeeded = False
                 OUTAGE.failed("steps of maintenance", failed)
             except Exception:
                 succeeded = False
-                logger.exception("a step of the upkeep failed; the gateway tries again in the next round")
+                logger.exception("a maintenance job failed; the gateway runs it again in the next round")
         if succeeded:
             self.finished_at = time.time()
 

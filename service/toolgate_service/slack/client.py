@@ -79,4 +79,4 @@ async def _log_failure(work: Awaitable[None]) -> None:
     try:
         await work
     except Exception:
-        logger.exception("a click in Slack could not be carried out")
+        logger.exception("could not process a button click from Slack")

@@ -228,10 +228,10 @@ _TITLES = {
     "approval.reminder": "An agent still waits for approval",
     "approval.approved": "Approved",
     "approval.denied": "Denied",
-    "approval.expired": "Nobody decided in time, or it was approved and not used",
-    "approval.cancelled": "Withdrawn",
-    "approval.consumed": "Approved before, and now let through",
-    "approval.replaced": "Approved with changes, as a request of its own",
+    "approval.expired": "Expired: not decided in time, or approved but not used in time",
+    "approval.cancelled": "Cancelled",
+    "approval.consumed": "Approved earlier, and now used by the agent",
+    "approval.replaced": "Approved with changes, and continued as a new request",
 }
 #: Types of events about pending approval requests. Only their messages can have buttons.
 WAITING = frozenset({"approval.requested", "approval.reminder"})
@@ -272,7 +272,7 @@ def _approval(kind: str, approval: Mapping[str, Any], suffix: str) -> list[dict[
     context = approval.get("context")
     whole = None if context is None else _full_lines(context)
     if context is not None:
-        blocks.append(_section("*With*"))
+        blocks.append(_section("*Arguments*"))
         blocks += _code(whole) if whole is not None else _abridged_blocks(context)
     if waits and whole is not None:
         blocks.append(buttons(approval["id"], approval["digest"]))
@@ -303,7 +303,7 @@ def _fact_lines(approval: Mapping[str, Any]) -> Iterator[str]:
     if approval.get("cancel_reason"):
         yield from labelled("why", quoted(approval["cancel_reason"]))
     if approval.get("replaced_by"):
-        yield from labelled("goes on as", in_code(approval["replaced_by"]))
+        yield from labelled("continues as", in_code(approval["replaced_by"]))
     if hidden := list(hidden_names(approval.get("context"))):
         more = f" and {len(hidden) - _MAX_NAMES} more" if len(hidden) > _MAX_NAMES else ""
         names = ", ".join(in_code(name[:100]) for name in hidden[:_MAX_NAMES])
@@ -341,7 +341,7 @@ def _abridged_blocks(context: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             break
         lines.append(line)
     yield from _code(lines)
-    yield _section("*This is not all of it.*")
+    yield _section("*The arguments are too long: this is only a part of them.*")
 
 
 def _code(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -366,11 +366,11 @@ def _footer(text: str) -> dict[str, Any]:
 
 def _cli_hint(approval_id: str, *, hidden: bool) -> str:
     why = (
-        "What it would be done with is not told to Slack"
+        "This channel does not receive the arguments of calls"
         if hidden
-        else "It is too long to be shown here whole"
+        else "The arguments are too long to be shown here"
     )
-    return f"{why}, so it cannot be decided here. Look at it and decide with `toolgate approvals show {approval_id}`."
+    return f"{why}, so you cannot decide here. Review and decide the request with `toolgate approvals show {approval_id}`."
 
 
 def _format_time(text: str) -> str:

@@ -167,13 +167,13 @@ def _interaction(payload: strict_json.Json) -> Payload:
             return Click(slack_user, found, url if isinstance(url, str) else "")
         case {"type": str()}:
             return Other()
-    raise FieldErrors({"payload": ["The payload must be an interaction of Slack"]})
+    raise FieldErrors({"payload": ["The payload must be a Slack interaction"]})
 
 
 def _slack_user(team: object, user: object) -> SlackUser:
     for name, value in (("team", team), ("user", user)):
         if not isinstance(value, str) or not _ID.fullmatch(value):
-            raise FieldErrors({name: ["must be an id of Slack"]})
+            raise FieldErrors({name: ["must be a Slack id"]})
     return SlackUser(str(team), str(user))
 
 

@@ -51,26 +51,29 @@ from toolgate_service.webhooks.repository import find_current_secret, unseal
 
 VIA = "slack"
 UNLINKED = (
-    "Nothing was decided: the gateway does not know who you are. Run `toolgate slack link` on your machine and type what "
-    "it tells you here; then press again."
+    "Nothing was decided: your Slack account is not linked to a Toolgate account. Run `toolgate slack link` on your "
+    "machine, enter the command that it prints here, and press the button again."
 )
-GONE = "Nothing was decided: there is no such request any more."
-CHANGED = "Nothing was decided: the request is not the one that was shown here. Look at it with `toolgate approvals show {}`."
-VIEWS = "Nothing was decided: your role is 'viewer', which may only read; ask an admin."
-FAILED = "Whether it was decided is unknown: the gateway failed. Look with `toolgate approvals show {}`, or press again."
+GONE = "Nothing was decided: this approval request does not exist any more."
+CHANGED = "Nothing was decided: the request differs from the one in this message. Review it with `toolgate approvals show {}`."
+VIEWS = "Nothing was decided: your role is 'viewer', which cannot decide requests. Ask an administrator."
+FAILED = (
+    "The gateway failed, so your decision may not have been saved. Check it with `toolgate approvals show {}`, or press "
+    "the button again."
+)
 HELP = (
-    "`/toolgate link CODE` links you to your account, so that you can decide here; `toolgate slack link` on your "
-    "machine makes the code."
+    "`/toolgate link CODE` links your Slack account to your Toolgate account, so that you can decide requests here. "
+    "Create a code with `toolgate slack link` on your machine."
 )
 
 #: Secret that is used for an unknown webhook, so that its rejection takes as long as that of a known webhook.
 _NO_SECRET = "0" * 32
 
-LINKED = "Linked: what you press here is decided by you as a member of the organization."
-ALREADY = "You are linked already."
-WRONG = "The code is wrong, used or has run out. Make a new one with `toolgate slack link`; it works for ten minutes."
-TAKEN = "This Slack account is linked to another member; that member, or an admin, has to end it first."
-ELSEWHERE = "You are linked to another Slack account in this app; end that first, then use the code again."
+LINKED = "Linked: your decisions in Slack now count as decisions of your Toolgate account."
+ALREADY = "Your Slack account is already linked."
+WRONG = "The code is wrong, used or expired. Create a new one with `toolgate slack link`; it is valid for ten minutes."
+TAKEN = "This Slack account is linked to another member. That member or an administrator must remove the link first."
+ELSEWHERE = "Your Toolgate account is linked to another Slack account in this app. Remove that link, then enter the code again."
 
 #: Time after its creation at which a link code expires.
 CODE_LIFETIME = timedelta(minutes=10)
@@ -149,9 +152,7 @@ async def _choose_app(
     """
     found = await signing_secrets(session, vault, organization_id)
     if not found:
-        raise ApiError(
-            409, "No Slack app is connected; an admin connects one first (webhook of kind 'slack')"
-        )
+        raise ApiError(409, "No Slack app is connected; an admin must first create a webhook of kind 'slack'")
     if webhook_id is not None:
         named = next((one for one in found if one.webhook.id == webhook_id), None)
         if named is None:
@@ -164,7 +165,7 @@ async def _choose_app(
         f"{one.webhook.id} ({one.webhook.environment}, {one.webhook.description or 'no description'})"
         for one in found
     )
-    error = f"{REQUIRED}: several Slack apps are connected; name a webhook of yours: {known}"
+    error = f"{REQUIRED}: several Slack apps are connected; name one of their webhooks: {known}"
     raise FieldErrors({"webhook_id": [error]})
 
 
@@ -271,7 +272,7 @@ async def verify_request(
 
 def invalid_signature() -> ApiError:
     """Return a 401 error. It does not reveal whether the signature, the timestamp or the id of the webhook is wrong."""
-    return ApiError(401, "Not signed by Slack for this webhook")
+    return ApiError(401, "The request is not signed with the Slack signing secret of this webhook")
 
 
 async def handle_click(context: AppContext, replies: Replies, webhook: SignedWebhook, click: Click) -> None:
@@ -325,7 +326,7 @@ async def _decide(context: AppContext, webhook: SignedWebhook, click: Click) -> 
             denied = await approvals.deny(
                 context, caller, environment, approval_id, None, shown=shown, transaction=transaction
             )
-            return f"Denied: `{in_code(denied.action)}` is not done."
+            return f"Denied: `{in_code(denied.action)}` does not run."
         decided = await approvals.approve(
             context,
             caller,
@@ -346,8 +347,8 @@ async def _decide(context: AppContext, webhook: SignedWebhook, click: Click) -> 
             else f"Nothing was decided: {_error_text(error)}."
         )
     if decided.status == PENDING:
-        return "Your vote counts; it waits for more people."
-    return "Approved, once."
+        return "Your approval counts. The request needs further approvals."
+    return "Approved: the call may run once."
 
 
 async def _load_caller(
@@ -413,7 +414,7 @@ def _require_enabled(plans: Plans, webhook: Webhook, organization: Organization)
     if not has_feature(plans, organization.plan):
         raise ApiError(403, f"The {organization.plan} plan does not include webhooks")
     if not webhook.is_active:
-        raise ApiError(403, "The webhook is switched off")
+        raise ApiError(403, "The webhook is disabled")
 
 
 def _error_text(error: ApiError) -> str:

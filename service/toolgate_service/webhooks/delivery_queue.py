@@ -59,8 +59,8 @@ MAX_RETRY_AFTER = timedelta(hours=6)
 CONTEXT_FIELDS = ("context", "approved_context", "reason")
 
 #: Reasons for which the gateway disables a webhook. Users can see them.
-GONE = "the receiver answered 410 Gone"
-UNREACHABLE = "nothing could be delivered for three days"
+GONE = "the receiver responded with 410 Gone"
+UNREACHABLE = "no delivery succeeded for three days"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from toolgate_service.webhooks.models import FAILED, PENDING, SIGNING, Delivery,
 from toolgate_service.webhooks.schemas import DeliveryStatus, DeliveryView
 
 #: Values of `deliveries.error` for deliveries that were pending when their webhook was disabled or deleted.
-DISABLED = "the webhook was switched off"
+DISABLED = "the webhook was disabled"
 DELETED = "the webhook was deleted"
 
 
@@ -170,7 +170,9 @@ async def rotate_secret(session: AsyncSession, vault: Vault, webhook: Webhook) -
         )
     ).all()
     if len(rows) > MAX_FORMER:
-        raise ApiError(409, f"The secret was rotated {MAX_FORMER} times within 24 hours; make a new webhook")
+        raise ApiError(
+            409, f"The secret was rotated {MAX_FORMER} times within 24 hours; create a new webhook"
+        )
     for row in rows:
         if row.expires_at is None:
             row.expires_at = ends

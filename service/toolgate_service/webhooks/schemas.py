@@ -19,7 +19,7 @@ def _require_known_types(value: object) -> object:
     unknown = [one for one in value if one not in EVENT_TYPES]
     if unknown:
         shown = ", ".join(map(_describe, unknown[:5]))
-        raise ValueError(f"no such kind of event: {shown}; choose of {', '.join(EVENT_TYPES)}")
+        raise ValueError(f"unknown event type {shown}: expected one of {', '.join(EVENT_TYPES)}")
     return value
 
 

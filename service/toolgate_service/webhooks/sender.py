@@ -141,7 +141,7 @@ class Sender:
         except TimeoutError:
             # If the status has already arrived, it is the result, even if the rest of the response is late.
             return (
-                received[0] if received else SendResult(None, f"no answer within {self._seconds:g} seconds")
+                received[0] if received else SendResult(None, f"no response within {self._seconds:g} seconds")
             )
         except Exception as error:  # noqa: BLE001 - a broken receiver can cause any exception
             return received[0] if received else SendResult(None, _describe(error))
@@ -183,7 +183,7 @@ def _target(url: str) -> httpcore.URL:
 def _result(code: int, headers: list[tuple[bytes, bytes]]) -> SendResult:
     if code in _SUCCESS:
         return SendResult(code, None)
-    error = f"the receiver answered {code}"
+    error = f"the receiver responded with {code}"
     if 300 <= code < 400:  # noqa: PLR2004 - a class of statuses
         error += "; redirects are not followed"
     value = next((content for name, content in headers if name.lower() == b"retry-after"), None)
@@ -210,13 +210,13 @@ def _describe(error: Exception) -> str:
         case AddressForbidden() | NameNotResolved() | ResponseTooLong():
             return str(error)
         case httpcore.ConnectTimeout():
-            return "the connection could not be made in time"
+            return "connecting to the receiver took too long"
         case httpcore.ConnectError():
-            return _describe_tls(error) or "the connection could not be made"
+            return _describe_tls(error) or "cannot connect to the receiver"
         case httpcore.RemoteProtocolError():
-            return "the receiver's answer was not HTTP, or broke off"
+            return "the receiver's response was not HTTP, or incomplete"
         case httpcore.ReadError() | httpcore.WriteError():
-            return "the connection broke off"
+            return "the connection was lost"
     return f"the delivery failed: {type(error).__name__}"
 
 
@@ -226,6 +226,6 @@ def _describe_tls(error: BaseException | None) -> str | None:
             # OpenSSL's message is safe to show, because it contains no part of the URL except the host.
             return f"the receiver's certificate is not valid: {error.verify_message}"[:200]
         if isinstance(error, ssl.SSLError):
-            return "no secure connection could be made"
+            return "no TLS connection could be established"
         error = error.__cause__ or error.__context__
     return None

@@ -246,7 +246,8 @@ async def rotate_webhook_secret(
         await _require_feature(session, context, caller)
         if webhook.kind == SLACK:
             raise ApiError(
-                409, "The secret is the Slack app's: rotate it there, then send it as signing_secret (PUT)"
+                409,
+                "The secret belongs to the Slack app: replace it in Slack, then send it as signing_secret (PUT)",
             )
         secret, ends = await rotate_secret(session, context.vault, webhook)
         _audit(session, caller, "webhook.secret_rotated", webhook)
@@ -291,7 +292,7 @@ async def _require_feature(session: AsyncSession, context: AppContext, caller: C
 
 def _require_active(webhook: Webhook) -> None:
     if not webhook.is_active:
-        raise ApiError(409, "The webhook is switched off; switch it on first")
+        raise ApiError(409, "The webhook is disabled; enable it first")
 
 
 def _audit(session: AsyncSession, caller: Caller, kind: str, webhook: Webhook, /, **changes: object) -> None:
@@ -313,10 +314,10 @@ def _dump_types(events: Sequence[str] | None, kind: str) -> str | None:
 
 def _check_signing_secret(secret: str | None, kind: str, *, required: bool = False) -> None:
     if kind != SLACK and secret is not None:
-        error = "belongs to webhooks of kind 'slack'; this one signs with a secret of its own"
+        error = "is only for webhooks of kind 'slack'; the gateway creates the secret of this webhook"
         raise FieldErrors({"signing_secret": [error]})
     if kind == SLACK and required and secret is None:
-        error = f"{REQUIRED}: the Slack app's, under Basic Information"
+        error = f"{REQUIRED}: copy it from 'Basic Information' of the Slack app"
         raise FieldErrors({"signing_secret": [error]})
 
 

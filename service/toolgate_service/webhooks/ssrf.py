@@ -172,7 +172,7 @@ class SystemResolver:
             NameNotResolved: The host has no address, or too many lookups are running.
         """
         if self._running >= MAX_LOOKUPS:
-            raise NameNotResolved("too many names are being resolved at the same time")
+            raise NameNotResolved("too many host names are being looked up at the same time")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Sequence[str]] = loop.create_future()
 
@@ -181,7 +181,7 @@ class SystemResolver:
             if future.done():
                 return
             if found is None:
-                future.set_exception(NameNotResolved("the host's name could not be resolved"))
+                future.set_exception(NameNotResolved("the host name could not be resolved"))
             else:
                 future.set_result(found)
 
@@ -220,7 +220,7 @@ class LimitedStream(httpcore.AsyncNetworkStream):
             ResponseTooLong: The response is longer than `MAX_RESPONSE` bytes.
         """
         if self._size >= MAX_RESPONSE:
-            raise ResponseTooLong(f"the receiver's answer is longer than {MAX_RESPONSE} bytes")
+            raise ResponseTooLong(f"the receiver's response is longer than {MAX_RESPONSE} bytes")
         piece = await self._inner.read(min(max_bytes, READ_SIZE), timeout)
         self._size += len(piece)
         return piece
@@ -281,12 +281,12 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
         """
         addresses = await self._resolve(host, port)
         if not addresses:
-            raise NameNotResolved("the host's name could not be resolved")
+            raise NameNotResolved("the host name could not be resolved")
         # One forbidden address is enough to reject the host. Otherwise an attacker could add a private address to
         # public ones and wait until the gateway connects to it.
         for address in addresses:
             self._require_reachable(address)
-        failed: Exception = httpcore.ConnectError("no address answered")
+        failed: Exception = httpcore.ConnectError("no address accepted the connection")
         for address in addresses:
             try:
                 stream = await self._inner.connect_tcp(
@@ -313,7 +313,7 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
         Raises:
             AddressForbidden: Always.
         """
-        raise AddressForbidden("webhooks reach no local sockets")
+        raise AddressForbidden("webhooks cannot connect to local sockets")
 
     async def sleep(self, seconds: float) -> None:
         """Wait for a number of seconds without blocking the event loop."""
@@ -331,7 +331,7 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
 
     def _require_reachable(self, address: str) -> None:
         if not is_reachable(address, allow_private=self._allow_private):
-            raise AddressForbidden("the host's address is not public, and webhooks may not reach it")
+            raise AddressForbidden("the host's address is not public, so webhooks may not connect to it")
 
 
 MAX_URL = 2048
@@ -367,13 +367,13 @@ def canonical_url(text: str, *, allow_private: bool) -> str:
     if parts.scheme not in schemes:
         raise InvalidUrl(f"must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
     if "@" in parts.netloc:
-        raise InvalidUrl("must not contain a user or password; the deliveries are signed")
+        raise InvalidUrl("must not contain a user or password; receivers verify the signature instead")
     if "#" in text:
         raise InvalidUrl("must not contain a fragment (#…)")
     host = _host(parts, allow_private=allow_private)
     rest = text.partition("://")[2][len(parts.netloc) :]
     if not _VISIBLE.fullmatch(rest) or "\\" in rest:
-        raise InvalidUrl("must have a path and query of visible ASCII characters; write others as %XX")
+        raise InvalidUrl("must have a path and query of visible ASCII characters; encode others as %XX")
     url = f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{rest}"
     if len(url) > MAX_URL:
         raise InvalidUrl(f"must be at most {MAX_URL} characters")
@@ -390,16 +390,16 @@ def _split(text: str) -> tuple[SplitResult, int | None]:
     # Reject characters that `urlsplit` silently drops or replaces, because another URL parser could find a different
     # host.
     if not text.isprintable() or " " in text or "\\" in text:
-        raise InvalidUrl("must be a web address without spaces, control characters and backslashes")
+        raise InvalidUrl("must be a URL without spaces, control characters and backslashes")
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        raise InvalidUrl("is not a web address; write for instance https://example.com/hook") from None
+        raise InvalidUrl("is not a URL; enter one such as https://example.com/hook") from None
     if not parts.netloc or parts.hostname is None or not text.lower().startswith(f"{parts.scheme}://"):
-        raise InvalidUrl("is not a web address; write for instance https://example.com/hook")
+        raise InvalidUrl("is not a URL; enter one such as https://example.com/hook")
     if port == 0 or parts.netloc.endswith(":"):
-        raise InvalidUrl(f"must have a port of 1-{MAX_PORT}, or none")
+        raise InvalidUrl(f"must have a port from 1 to {MAX_PORT}, or none")
     return parts, port
 
 
@@ -409,12 +409,12 @@ def _host(parts: SplitResult, *, allow_private: bool) -> str:
         return f"[{_literal(name, IPv6Address, allow_private=allow_private)}]"
     host = _ascii(name).removesuffix(".")
     if not _HOST.fullmatch(host):
-        raise InvalidUrl("has a host that is no name; write for instance https://example.com/hook")
+        raise InvalidUrl("has an invalid host name; enter a URL such as https://example.com/hook")
     last = host.rpartition(".")[2]
     if _NUMERIC.fullmatch(last):
         return str(_literal(host, IPv4Address, allow_private=allow_private))
     if not allow_private and ("." not in host or last == "localhost"):
-        raise InvalidUrl(f"has the host {host!r}, which is a name of one network only")
+        raise InvalidUrl(f"has the host {host!r}, which is not public; use a public host name")
     return host
 
 
@@ -425,7 +425,7 @@ def _ascii(name: str) -> str:
             return name.lower()
         return idna.encode(name, uts46=True).decode("ascii").lower()
     except (idna.IDNAError, UnicodeError):
-        raise InvalidUrl("has a host that is no name; write for instance https://example.com/hook") from None
+        raise InvalidUrl("has an invalid host name; enter a URL such as https://example.com/hook") from None
 
 
 def _literal(
@@ -435,8 +435,8 @@ def _literal(
         address = kind(text)
     except AddressValueError:
         raise InvalidUrl(
-            "has a host that is an address in an unusual spelling; write it like 192.0.2.1 or [2001:db8::1]"
+            "has an IP address in an unusual format; write it like 192.0.2.1 or [2001:db8::1]"
         ) from None
     if not is_reachable(str(address), allow_private=allow_private):
-        raise InvalidUrl("has an address that webhooks may not reach: it is not public")
+        raise InvalidUrl("has an IP address that is not public, so webhooks may not connect to it")
     return address

@@ -160,11 +160,11 @@ class Worker:
         if attempt.is_slack and attempt.url:
             return await self._sender.send(attempt.url, {}, self._format_slack(attempt.body))
         if attempt.is_slack:
-            return SendResult(None, "the URL cannot be opened; set it again")
+            return SendResult(None, "the stored URL cannot be decrypted; set it again")
         if attempt.secrets:
             headers = signed_headers(attempt.event_id, attempt.claimed_at, attempt.body, attempt.secrets)
             return await self._sender.send(attempt.url, headers, attempt.body)
-        return SendResult(None, "the signing secret cannot be opened; rotate it")
+        return SendResult(None, "the signing secret cannot be decrypted; rotate it")
 
     async def _finish_attempts(self) -> None:
         running = dict(self._running)
@@ -177,7 +177,9 @@ class Worker:
         try:
             await with_retry(lambda: self._record_and_release(list(left.values())))
         except Exception:
-            logger.exception("what was delivered last could not be written down; it is delivered again")
+            logger.exception(
+                "could not store the results of the last deliveries; their events are delivered again"
+            )
 
     async def _record_and_release(self, attempts: Sequence[Attempt]) -> None:
         async with self._database.writing() as session:
