@@ -33,7 +33,7 @@ GENERATION = {
 }
 
 _ONLY_SLACK = {
-    "signing_secret": ["belongs to webhooks of kind 'slack'; this one signs with a secret of its own"]
+    "signing_secret": ["is only for webhooks of kind 'slack'; the gateway creates the secret of this webhook"]
 }
 
 #: valid by the document, and yet refused: what JSON Schema cannot say, by operation id and the refusal's detail
@@ -56,7 +56,7 @@ BEYOND_SCHEMA = (
     ("createWebhook", _ONLY_SLACK),
     (
         "createWebhook",
-        {"signing_secret": ["This field is required: the Slack app's, under Basic Information"]},
+        {"signing_secret": ["This field is required: copy it from 'Basic Information' of the Slack app"]},
     ),
     ("changeWebhook", _ONLY_SLACK),
 )

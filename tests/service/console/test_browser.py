@@ -141,7 +141,7 @@ def test_every_page_is_accessible(
     page.locator("#try-action").fill("stripe.refund")
     page.locator("#try-amount").fill("9")
     page.get_by_role("button", name="Try", exact=True).click()
-    page.get_by_role("heading", name="Held for a person").wait_for()
+    page.get_by_role("heading", name="Waits for an approval").wait_for()
     assert faults(page) == []
     assert not overflows(page)
     page.goto(f"{newcomer.url}/console/approvals")
@@ -278,14 +278,14 @@ def test_a_vote_appears_on_open_cards(newcomer: Owner, enter: Callable[..., Page
         page = enter()
         ready(page)
         card = page.locator(f"#card-{approval}")
-        expect(card).to_contain_text("0 of them did so far")
+        expect(card).to_contain_text("0 have approved so far")
         page.get_by_role("button", name="Deny…").click()
         page.get_by_label("Note").locator("visible=true").fill("Half a no")
         with page.expect_response(lambda answer: "/cards?" in answer.url):
             assert ben.http.post(f"/api/approvals/{approval}/approve").status_code == 200
         expect(page.get_by_label("Note").locator("visible=true")).to_have_value("Half a no")
         page.keyboard.press("Escape")
-        expect(card).to_contain_text(f"1 of them did so far. Approved so far by {ben.email}")
+        expect(card).to_contain_text(f"1 have approved so far. Approved so far by {ben.email}")
         ready(page)
         page.get_by_role("button", name="Approve once").click()
         expect(card.locator(".outcome")).to_contain_text("Approved")

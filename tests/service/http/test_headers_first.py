@@ -30,7 +30,7 @@ CLOSED = [
     ("/api/team/invitations", {}, "Not authenticated"),
     ("/api/approvals/a/approve", {}, "Not authenticated"),
     ("/auth/password", {}, "Not authenticated"),
-    ("/integrations/slack/a", {}, "Not signed by Slack for this webhook"),
+    ("/integrations/slack/a", {}, "The request is not signed with the Slack signing secret of this webhook"),
 ]
 #: what needs none
 OPEN = (

@@ -63,7 +63,7 @@ async def test_a_failure_is_told_to_the_operator_alone(
 
     with caplog.at_level(logging.ERROR, "toolgate.gateway"):
         await replies.run(work())
-    assert "a click in Slack could not be carried out" in caplog.text
+    assert "could not process a button click from Slack" in caplog.text
 
 
 @pytest.mark.parametrize(

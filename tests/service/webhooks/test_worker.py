@@ -264,7 +264,7 @@ async def test_a_secret_that_cannot_be_opened_is_said(outbox: Outbox) -> None:
             return [one for one in await deliveries(outbox) if one.attempts]
 
         (found,) = await eventually(tried)
-    assert (found.status, found.error) == ("pending", "the signing secret cannot be opened; rotate it")
+    assert (found.status, found.error) == ("pending", "the signing secret cannot be decrypted; rotate it")
     assert sender.sent == []
 
 
@@ -277,7 +277,7 @@ async def test_what_was_written_for_one_just_switched_off_ends(outbox: Outbox) -
     sender = Recorder()
     async with working(outbox, sender, 0.01):
         (delivery,) = await settled(outbox)
-    assert (delivery.status, delivery.error, sender.sent) == ("failed", "the webhook was switched off", [])
+    assert (delivery.status, delivery.error, sender.sent) == ("failed", "the webhook was disabled", [])
 
 
 async def test_a_webhook_that_was_removed_meanwhile_holds_up_nobody(outbox: Outbox) -> None:
