@@ -1,4 +1,4 @@
-"""Request and response bodies of accounts."""
+"""Request and response bodies of the routes for registration, login and passwords."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ from toolgate_service.core.schemas import Body, Email, LinkToken, Name, Password
 
 
 class Registration(Body):
-    """Body of POST /auth/register."""
+    """Request body of POST /auth/register."""
 
     model_config = example(
         email="ada@example.com",
@@ -23,7 +23,10 @@ class Registration(Body):
 
 
 class Login(Body):
-    """Body of POST /auth/login. No minimum length of the password is required: a wrong one is rejected anyway."""
+    """Request body of POST /auth/login.
+
+    The password may be shorter than the minimum for new passwords: a wrong password is rejected in any case.
+    """
 
     model_config = example(email="ada@example.com", password="correct horse battery")  # noqa: S106 - an example
 
@@ -33,7 +36,7 @@ class Login(Body):
 
 
 class PasswordChange(Body):
-    """Body of POST /auth/password. Only the new password must have a valid length."""
+    """Request body of POST /auth/password. The length limits for new passwords apply only to `new_password`."""
 
     model_config = example(
         current_password="correct horse battery",  # noqa: S106 - an example
@@ -45,7 +48,7 @@ class PasswordChange(Body):
 
 
 class ResetRequest(Body):
-    """Body of POST /auth/password-reset."""
+    """Request body of POST /auth/password-reset."""
 
     model_config = example(email="ada@example.com")
 
@@ -53,7 +56,7 @@ class ResetRequest(Body):
 
 
 class ResetConfirmation(Body):
-    """Body of POST /auth/password-reset/confirm."""
+    """Request body of POST /auth/password-reset/confirm."""
 
     model_config = example(token="{reset_token}", new_password="correct horse battery")  # noqa: S106 - an example
 
@@ -62,13 +65,13 @@ class ResetConfirmation(Body):
 
 
 class Told(BaseModel):
-    """Response to a request that the gateway processes later, with a message for the user."""
+    """Response with a message for the user, sent before the gateway processes the request in the background."""
 
     detail: str
 
 
 class UserView(BaseModel):
-    """User in the responses of login and registration."""
+    """User as shown in the responses of login and registration."""
 
     id: str
     email: str
@@ -82,7 +85,7 @@ class CurrentUser(UserView):
 
 
 class TokenView(BaseModel):
-    """Response to registration and login."""
+    """Session token and its user: the response to registration, login and a change of the password."""
 
     access_token: str
     token_type: Literal["bearer"] = "bearer"  # noqa: S105 - the scheme's name, not a secret
