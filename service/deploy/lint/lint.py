@@ -1,7 +1,7 @@
-"""Judge what deploys the gateway by the tools of those who run such things: ``make lint-deploy``.
+"""Check the deployment files with the linters of their formats: ``make lint-deploy``.
 
-Each line names a tool, its version, what it looked at and what it found. The status is 1 if one found anything, or is
-not here. Nothing is downloaded, built or started.
+Each line of output contains the tool, its version, the checked file and the result. The exit status is 1 if a tool
+found a problem or is not installed. The script downloads, builds and starts nothing.
 """
 
 import json
@@ -25,12 +25,12 @@ COMPOSE = DEPLOY / "compose" / "compose.yaml"
 NGINX = DEPLOY / "compose" / "nginx.conf"
 UNIT = DEPLOY / "systemd" / "toolgate.service"
 BIN = Path(sys.executable).parent
-#: the oldest Kubernetes that the chart admits, and the newest that its judge knows
+#: oldest version of Kubernetes that the chart supports, and the newest version that the validator supports
 KUBERNETES = ("1.27", "1.37")
-#: what systemd calls the exposure of a unit, at most: 0 is none, 10 all
+#: maximum exposure of the systemd unit, as computed by `systemd-analyze security`: 0 is the best value, 10 the worst
 EXPOSURE = 1.5
 
-#: values that render every template, and every branch of it
+#: values files of the Helm chart that together render every template and every branch in it
 CASES: Mapping[str, Mapping[str, Any]] = {
     "defaults": {},
     "everything": {
@@ -64,7 +64,7 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
-#: values that the chart must refuse
+#: values that the schema of the Helm chart must reject
 REFUSED: Mapping[str, Mapping[str, Any]] = {
     "a misspelt value": {"replicaCount": 3},
     "a secret among the settings": {"settings": {"TOOLGATE_SECRET": "long enough a secret"}},
@@ -76,7 +76,7 @@ REFUSED: Mapping[str, Mapping[str, Any]] = {
     "a digest that is none": {"image": {"digest": "sha256:beef"}},
 }
 
-#: what checkov finds that is so on purpose
+#: checks of checkov that are disabled, with the reason
 ON_PURPOSE = {
     "CKV_DOCKER_7": "the base image is an argument, whose default has a tag",
     "CKV_K8S_11": "no CPU limit: the kernel's throttling would hold up checks on a machine with time to spare",
@@ -87,11 +87,11 @@ ON_PURPOSE = {
 
 
 class FaultError(Exception):
-    """What a tool found."""
+    """Error: a tool found a problem, or is not installed."""
 
 
 def main() -> int:
-    """Run every judge, and say what each found."""
+    """Run all linters and print their results. Return the exit status."""
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         rendered = _render(Path(name))
@@ -169,7 +169,7 @@ def _run(tool: str, *arguments: object) -> str:
 
 
 def _validate(kubernetes: str, path: Path) -> str:
-    # A PodMonitor is the Prometheus operator's kind: no schema of Kubernetes has it.
+    # Exclude PodMonitor, because it is a resource type of the Prometheus operator and has no schema in Kubernetes.
     manifests = [text for text in path.read_text().split("---\n") if text and "kind: PodMonitor" not in text]
     ours = path.with_name(f"{path.stem}-of-kubernetes.yaml")
     ours.write_text("---\n".join(manifests))
@@ -213,7 +213,7 @@ def _render(folder: Path) -> dict[str, Path]:
 
 def _lint_chart() -> str:
     report = helm.lint(str(CHART), strict=True)
-    # An icon is recommended, for catalogues that show one.
+    # Ignore the recommendation of an icon, because only chart catalogues show it.
     told = [message for message in report["messages"] if message["error"] != "icon is recommended"]
     if told or report["errors"]:
         raise FaultError(json.dumps([*told, *report["errors"]], indent=2))
@@ -238,10 +238,10 @@ def _nginx() -> str:
 
 def _test_nginx() -> str:
     with tempfile.TemporaryDirectory() as folder:
-        # It makes its folders for temporary files even when it only tests.
+        # Replace the folder for temporary files, because nginx creates it even if it only tests the configuration.
         file = Path(folder) / NGINX.name
         file.write_text(NGINX.read_text().replace("/tmp/", f"{folder}/"))  # noqa: S108  # the image's own
-        # In the image follow-ready.sh writes it.
+        # Create the file that the script follow-ready.sh writes in the image.
         (Path(folder) / "gateways.conf").write_text("server 127.0.0.1:8000;\n")
         return _run("nginx", "-t", "-q", "-c", file)
 
@@ -255,7 +255,8 @@ def _systemd() -> str:
 
 def _verify_unit() -> str:
     with tempfile.TemporaryDirectory() as folder:
-        # The command is looked for, and is not installed where this is judged.
+        # Replace the command in the unit, because `systemd-analyze verify` requires that it exists, and the gateway is
+        # not installed here.
         unit = Path(folder) / UNIT.name
         unit.write_text(
             UNIT.read_text().replace("/opt/toolgate/bin/toolgate", shutil.which("true") or "/bin/true")

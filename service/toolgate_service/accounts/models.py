@@ -1,5 +1,4 @@
-"""Database tables of accounts: users, sessions, invitations, password resets, failed logins and links to Slack users.
-"""
+"""Database tables of accounts: users, sessions, invitations, password resets, failed logins and Slack links."""
 
 from datetime import datetime
 

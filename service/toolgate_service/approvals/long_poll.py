@@ -96,7 +96,9 @@ class LongPoll:
             await self._clear_wait(approval_id, until, max(calls, default=None))
 
     async def _store_wait(self, approval_id: str, seconds: int) -> datetime | None:
-        """Store that a client waits for the decision. Return the end of the wait; None if the database is unavailable.
+        """Store that a client waits for the decision, and return the end of the wait.
+
+        The result is None if the database is unavailable.
         """
         try:
             async with self.context.database.writing() as session:

@@ -1,4 +1,4 @@
-"""Settings of the mail server, validated when the gateway starts."""
+"""Settings of the mail server and their validation when the gateway starts."""
 
 from dataclasses import dataclass
 from email.utils import parseaddr
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, SecretStr
 from toolgate_service.core.addresses import is_loopback
 from toolgate_service.core.schemas import is_email
 
-#: example values that appear in error messages
+#: example values for error messages
 SENDER = "Toolgate <toolgate@example.com>"
 PUBLIC_URL = "https://toolgate.example.com"
 
@@ -20,13 +20,14 @@ SCHEMES = {"smtp": 587, "smtps": 465}
 
 @dataclass(frozen=True, slots=True)
 class SmtpServer:
-    """Address and login of an SMTP server, from its URL.
+    """Address and login of an SMTP server, parsed from the URL in the settings.
 
     Attributes:
-        host: Server name. The server's certificate must be valid for this name.
-        implicit_tls: Whether the connection starts with TLS (``smtps``), without STARTTLS.
-        require_tls: Whether a server without TLS is rejected. False for a server on this machine and with ``?tls=off``.
-        user: Login name, or None if the server needs no login.
+        host: Name of the server. The server's certificate must be valid for this name.
+        implicit_tls: True if the connection starts with TLS (``smtps``), so that STARTTLS is not used.
+        require_tls: True if the gateway rejects a server without TLS. False for a server on the same machine, and if
+            the URL contains ``?tls=off``.
+        user: Login name; None if the server needs no login.
     """
 
     host: str
@@ -37,15 +38,15 @@ class SmtpServer:
     password: str | None = None
 
     def __repr__(self) -> str:
-        """Return the host and port without the login, so that logs contain no password."""
+        """Return the host and the port without the login, so that logs never contain the password."""
         return f"SmtpServer({self.host!r}, {self.port})"
 
     @classmethod
     def from_url(cls, url: str) -> "SmtpServer":
-        """Parse ``smtp://USER:PASSWORD@HOST:PORT`` or ``smtps://…``.
+        """Parse a URL such as ``smtp://USER:PASSWORD@HOST:PORT`` or ``smtps://…``.
 
         Raises:
-            ValueError: The URL is invalid. The message does not contain the URL, since it may contain a password.
+            ValueError: The URL is invalid. The message does not contain the URL, because it may include a password.
         """
         try:
             parts = urlsplit(url)
@@ -88,7 +89,7 @@ Sender = Annotated[str, AfterValidator(_check_sender)]
 
 
 def require_all(smtp_url: SecretStr | None, mail_from: str | None, public_url: str | None) -> None:
-    """Check that a gateway with a mail server also has a sender address and a public URL for links.
+    """Raise an error if a mail server is set without a sender address or without a public URL for links.
 
     Raises:
         ValueError: The sender address or the public URL is missing.

@@ -41,7 +41,9 @@ async def rename_organization(change: OrganizationChange, caller: AdminCaller, g
 
 @router.get("/allowed-networks", response_model=AllowedNetworks)
 async def get_allowed_networks(caller: AnyCaller, gateway: GatewayDep) -> Reply:
-    """Return the networks from which clients may use the organization's API keys. An empty list allows every address.
+    """Return the networks from which clients may use the organization's API keys.
+
+    An empty list allows every address.
     """
     return Reply(await service.get_allowed_networks(gateway, caller))
 
