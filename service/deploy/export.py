@@ -23,15 +23,15 @@ EXTRAS = ("postgres", "redis", "billing", "metrics", "traces")
 
 _RUNTIME = ("--no-dev", *(word for extra in EXTRAS for word in ("--extra", extra)))
 _FILES = {
-    "requirements.txt": ("What the image runs", _RUNTIME),
-    "requirements-build.txt": ("What builds the wheel", ("--only-group", "build")),
+    "requirements.txt": ("Packages of the gateway image", _RUNTIME),
+    "requirements-build.txt": ("Packages that build the wheel", ("--only-group", "build")),
 }
 
 
 def requirements() -> dict[str, str]:
     """Return the content of each requirements file: pinned versions with the SHA-256 sums from the lock file."""
     return {
-        name: f"# {title}, from uv.lock: make lock writes it, and pip takes nothing else.\n{_exported('requirements.txt', ('--no-emit-project', *chosen))}"
+        name: f"# {title}, pinned by hash. Generated from uv.lock by `make lock`.\n{_exported('requirements.txt', ('--no-emit-project', *chosen))}"
         for name, (title, chosen) in _FILES.items()
     }
 

@@ -66,23 +66,23 @@ CASES: Mapping[str, Mapping[str, Any]] = {
 
 #: values that the schema of the Helm chart must reject
 REFUSED: Mapping[str, Mapping[str, Any]] = {
-    "a misspelt value": {"replicaCount": 3},
-    "a secret among the settings": {"settings": {"TOOLGATE_SECRET": "long enough a secret"}},
-    "a setting that is none of ours": {"settings": {"PATH": "/bin"}},
-    "a number for a text": {"settings": {"TOOLGATE_MAX_CONNECTIONS": 5}},
-    "no Secret": {"existingSecret": ""},
-    "a monitor of no metrics": {"metrics": {"podMonitor": True}},
-    "a pause of no length": {"drainSeconds": -1},
-    "a digest that is none": {"image": {"digest": "sha256:beef"}},
+    "a misspelled value": {"replicaCount": 3},
+    "a secret in the settings": {"settings": {"TOOLGATE_SECRET": "long enough a secret"}},
+    "an unknown setting": {"settings": {"PATH": "/bin"}},
+    "a number instead of a text": {"settings": {"TOOLGATE_MAX_CONNECTIONS": 5}},
+    "a missing Secret": {"existingSecret": ""},
+    "a PodMonitor without metrics": {"metrics": {"podMonitor": True}},
+    "a negative time to drain": {"drainSeconds": -1},
+    "an invalid digest": {"image": {"digest": "sha256:beef"}},
 }
 
 #: checks of checkov that are disabled, with the reason
 ON_PURPOSE = {
-    "CKV_DOCKER_7": "the base image is an argument, whose default has a tag",
-    "CKV_K8S_11": "no CPU limit: the kernel's throttling would hold up checks on a machine with time to spare",
-    "CKV_K8S_15": "a tag that is never pushed twice, or a digest, need not be asked for at every start",
-    "CKV_K8S_43": "the digest is whoever's who builds the image",
-    "CKV2_K8S_6": "a NetworkPolicy is to be chosen: what may reach the gateway, only its operator knows",
+    "CKV_DOCKER_7": "the base image is a build argument, whose default has a tag",
+    "CKV_K8S_11": "no CPU limit, because the kernel would throttle checks even if the machine is idle",
+    "CKV_K8S_15": "a digest, or a tag that is never pushed twice, does not have to be pulled at every start",
+    "CKV_K8S_43": "only the operator who builds the image knows its digest",
+    "CKV2_K8S_6": "a NetworkPolicy is optional, because only the operator knows which pods may reach the gateway",
 }
 
 
@@ -124,21 +124,21 @@ def _judges(rendered: Mapping[str, Path]) -> Iterator[tuple[str, str, Callable[[
     )
     yield (
         _of("check-jsonschema"),
-        "compose.yaml by the schema of the Compose specification",
+        "compose.yaml against the schema of the Compose specification",
         lambda: _run("check-jsonschema", "-q", "--builtin-schema", "vendor.compose-spec", COMPOSE),
     )
-    yield f"helm {helm.helm_sdk_version()}", "the chart, strictly", _lint_chart
+    yield f"helm {helm.helm_sdk_version()}", "the chart, strict mode", _lint_chart
     for case, values in REFUSED.items():
         yield (
             f"helm {helm.helm_sdk_version()}",
-            f"values.schema.json refuses {case}",
+            f"values.schema.json rejects {case}",
             lambda values=values: _refused(values),
         )
     for kubernetes in KUBERNETES:
         for case, path in rendered.items():
             yield (
                 _of("kubernetes-validate"),
-                f"manifests of {case!r}, by the schemas of Kubernetes {kubernetes}, strictly",
+                f"manifests of {case!r} against the schemas of Kubernetes {kubernetes}, strict mode",
                 lambda path=path, kubernetes=kubernetes: _validate(kubernetes, path),
             )
     for case, path in rendered.items():
@@ -159,7 +159,7 @@ def _checkov() -> str:
 def _run(tool: str, *arguments: object) -> str:
     command = shutil.which(tool, path=f"{BIN}:{os.environ.get('PATH', '')}")
     if command is None:
-        raise FaultError(f"{tool} is not on this machine; on Debian: apt-get install systemd nginx-light")
+        raise FaultError(f"{tool} is not installed; on Debian: apt-get install systemd nginx-light")
     done = subprocess.run(  # noqa: S603  # our own words
         [command, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=DEPLOY
     )
@@ -176,7 +176,7 @@ def _validate(kubernetes: str, path: Path) -> str:
     told = _run("kubernetes-validate", "--strict", "-k", kubernetes, ours)
     passed = told.count(" passed for resource ")
     if passed != len(manifests):
-        raise FaultError(f"{passed} of {len(manifests)} manifests were looked at:\n{told}")
+        raise FaultError(f"{passed} of {len(manifests)} manifests were validated:\n{told}")
     return f"{passed} resources"
 
 
@@ -226,7 +226,7 @@ def _refused(values: Mapping[str, Any]) -> str:
             chart.validate_schema(chart.merge_values(dict(values)))
         except helm.HelmValuesError:
             return ""
-    raise FaultError("they were taken")
+    raise FaultError("the schema accepts these values; it must reject them")
 
 
 def _nginx() -> str:

@@ -37,8 +37,8 @@ TOKEN_BYTES = 32
 #: paths of the console pages to which the links in e-mails point; the link contains a one-time token
 INVITATION_PAGE = "/console/invitation"
 RESET_PAGE = "/console/password-reset"
-SENT = "If the e-mail is registered here, a link to choose a new password is on its way to it"
-NO_MAIL = "This gateway sends no mail; ask its operator, who gets a link from 'toolgate admin reset-password'"
+SENT = "If this e-mail address is registered, an e-mail with a link to set a new password is on its way"
+NO_MAIL = "This gateway sends no e-mail; ask its operator, who can create a link with 'toolgate admin reset-password'"
 MAIL_RETRY_AFTER = 60
 RESET_LIFETIME = timedelta(hours=1)
 
@@ -166,7 +166,7 @@ def request_password_reset(context: AppContext, email: str) -> str:
     if not context.mail.make_and_send(lambda: with_retry(lambda: _create_reset_email(context, email))):
         raise ApiError(
             429,
-            f"Too many mails are on their way; retry after {MAIL_RETRY_AFTER} seconds",
+            f"Too many e-mails are waiting to be sent; retry after {MAIL_RETRY_AFTER} seconds",
             {"Retry-After": str(MAIL_RETRY_AFTER)},
         )
     return SENT
@@ -247,6 +247,6 @@ async def _find_open_reset(session: AsyncSession, token: str) -> PasswordReset:
     reset = (await session.exec(query)).first()
     if reset is None:
         raise ApiError(
-            400, "This link was used already, has expired or was replaced by a newer one; ask for another"
+            400, "This link was used already, has expired or was replaced by a newer one; request a new link"
         )
     return reset

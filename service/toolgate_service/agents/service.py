@@ -209,7 +209,7 @@ async def _disable(session: AsyncSession, caller: Caller, agent: Agent) -> None:
         agent.switched_off_by = caller.user_id
     if agent.status == ACTIVE:
         agent.status = INACTIVE
-        await cancel_open(session, agent, "the agent was switched off")
+        await cancel_open(session, agent, "the agent was disabled")
 
 
 async def _require_may_enable(session: AsyncSession, caller: Caller, agent: Agent) -> None:
@@ -217,7 +217,7 @@ async def _require_may_enable(session: AsyncSession, caller: Caller, agent: Agen
         return
     disabled_by = (await session.exec(select(User).where(User.id == agent.switched_off_by))).first()
     if disabled_by is not None and disabled_by.role == ADMIN:
-        raise ApiError(403, "An admin switched this agent off; ask an admin to switch it on")
+        raise ApiError(403, "An admin disabled this agent; ask an admin to enable it")
 
 
 async def list_masked_keys(session: AsyncSession, agent: Agent) -> Sequence[AgentKeyView]:
@@ -269,7 +269,7 @@ async def add_key(session: AsyncSession, vault: Vault, caller: Caller, agent: Ag
     """Create an API key as `create_key` does, but in the caller's open transaction."""
     valid = select(func.count()).where(*_valid_keys(agent))
     if (await session.exec(valid)).one() >= MAX_KEYS:
-        raise ApiError(409, f"The agent has {MAX_KEYS} keys; delete one first")
+        raise ApiError(409, f"The agent has the maximum of {MAX_KEYS} keys; delete one first")
     key = mint_key(
         vault,
         agent.organization_id,

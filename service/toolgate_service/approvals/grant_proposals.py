@@ -88,7 +88,7 @@ async def propose(
     elif (grant.uses, grant.seconds, json.loads(grant.except_fields)) != (terms.uses, terms.seconds, free):
         raise ApiError(
             409,
-            f"Other terms were proposed for this request: {grant.uses} uses within {grant.seconds} seconds, except "
+            f"A grant with different terms was proposed for this request: {grant.uses} uses within {grant.seconds} seconds, except "
             f"{json.loads(grant.except_fields)}; approve with the same terms, or without a grant",
         )
     session.add(grant)
@@ -155,7 +155,11 @@ def _validate_free_fields(terms: GrantTerms, context: Mapping[str, object]) -> l
     for name in terms.except_fields:
         if name == AMOUNT:
             raise FieldErrors(
-                {"grant": [f"except_fields: {AMOUNT!r} cannot be left open; smaller amounts pass anyway"]}
+                {
+                    "grant": [
+                        f"except_fields: {AMOUNT!r} cannot be listed; smaller amounts are allowed in any case"
+                    ]
+                }
             )
         if name not in context:
             raise FieldErrors({"grant": [f"except_fields: the context has no field {name!r}"]})

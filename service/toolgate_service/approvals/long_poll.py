@@ -114,7 +114,9 @@ class LongPoll:
                 )
         except STORAGE_FAULTS as error:
             # Continue without the stored value, because it is only information for approvers.
-            logger.debug("waiting for approval %s could not be stored: %s", approval_id, type(error).__name__)
+            logger.debug(
+                "cannot store that a client waits for approval %s: %s", approval_id, type(error).__name__
+            )
             return None
         return until
 
@@ -133,7 +135,9 @@ class LongPoll:
                 )
         except STORAGE_FAULTS as error:
             logger.debug(
-                "the end of a wait for %s could not be stored: %s", approval_id, type(error).__name__
+                "cannot store that a client no longer waits for approval %s: %s",
+                approval_id,
+                type(error).__name__,
             )
 
     def _is_pending_request(self, approval_id: str) -> tuple[ColumnElement[bool], ...]:

@@ -173,14 +173,14 @@ def _reason(terms: Terms, user: User) -> str | None:
 
 def _shortfall(terms: Terms | None, reasons: Sequence[str | None], required: int) -> str | None:
     if terms is None:
-        return "its permission is gone"
+        return "its permission was deleted"
     counted = reasons.count(None)
     if counted >= required:
         return None
     lost = next((reason for reason in reasons if reason is not None), None)
     if lost is None and required == 1:
-        return "the approver is not, or no longer, of this organization"
-    return lost or f"{required} people must approve it, and {counted} of those who did still may"
+        return "the approver is not a member of this organization"
+    return lost or f"{required} users must approve it, but only {counted} of the approvals are valid"
 
 
 async def approval_invalid_reason(session: AsyncSession, approval: Approval) -> str | None:
@@ -192,7 +192,7 @@ async def approval_invalid_reason(session: AsyncSession, approval: Approval) -> 
         return await quorum_failure(session, approval, voters)
     grant = (await session.exec(select(Grant).where(Grant.id == approval.grant_id))).first()
     if grant is None:
-        return "what allowed it for a while is gone"
+        return "its temporary approval was deleted"
     return await grant_invalid_reason(session, grant) or await quorum_failure(
         session, approval, voters_of(grant)
     )
@@ -204,7 +204,7 @@ async def grant_invalid_reason(session: AsyncSession, grant: Grant) -> str | Non
     The remaining uses and the expiry are not checked here.
     """
     if grant.status != ACTIVE:
-        return "what allowed it for a while was revoked"
+        return "its temporary approval was revoked"
     return await quorum_failure(session, grant, voters_of(grant))
 
 
@@ -230,7 +230,7 @@ async def validate_edit(session: AsyncSession, approval: Approval, context: Mapp
     for path in sorted(before.keys() | after.keys()):
         if before.get(path) != after.get(path):
             raise FieldErrors(
-                {"context": [f"{path!r} is hidden and cannot be edited; send it as it was asked"]}
+                {"context": [f"{path!r} is redacted and cannot be edited; send the original value"]}
             )
     permission = (await session.exec(select(Permission).where(Permission.id == approval.permission_id))).one()
     for limit in (permission, approval):

@@ -60,7 +60,7 @@ class ApprovalChanged(ApiError):
     """Error: the stored request no longer has the content that the approver saw."""
 
     def __init__(self) -> None:
-        super().__init__(409, "The request is not the one that was shown; look at it again")
+        super().__init__(409, "The request has changed since it was shown; review it again")
 
 
 async def approve(
@@ -141,7 +141,7 @@ async def withdraw(
         state = state_of(approval, now(session))
         if state not in OPEN:
             raise ApiError(409, f"Approval is no longer open: it is {state}")
-        await cancel(session, [approval], REJECTED if rejected else "withdrawn by whoever asked")
+        await cancel(session, [approval], REJECTED if rejected else "cancelled by the agent")
         await end_proposal(session, approval)
         view = await serialize_for_agent(session, approval)
     context.notifier.notify(approval_id)
@@ -207,16 +207,10 @@ async def _approve(
     _require_pending(state_of(approval, now(session)))
     if reason := await approver_rejection(session, approval, caller.user_id):
         raise ApiError(
-            403, f"You may not approve this request: {reason}; it may be denied, or approved by another"
+            403, f"You may not approve this request: {reason}; deny it, or ask another user to approve it"
         )
     if decision.context is not None and decision.grant is not None:
-        raise FieldErrors(
-            {
-                "grant": [
-                    "cannot be sent with an edited context: what is allowed for a while is what was asked"
-                ]
-            }
-        )
+        raise FieldErrors({"grant": ["cannot be combined with an edited context; send one of the two"]})
     approved = await _apply_edit(session, caller, approval, decision)
     votes = await _load_votes(session, approved)
     voted_before = caller.user_id in votes
@@ -227,7 +221,7 @@ async def _approve(
     # If a voter's role or the required number of approvers changed, the existing votes may now be enough. An earlier
     # voter may then approve again: this completes the request without a new vote.
     if voted_before and (decision.grant is not None or not complete):
-        raise ApiError(409, "You have approved this request already; it waits for another person")
+        raise ApiError(409, "You have already approved this request; it needs the approval of another user")
     _audit(session, caller, approved, APPROVED, decision.note)
     changed = [approval] if approved is approval else [approval, approved]
     if complete:
@@ -316,7 +310,7 @@ async def _replace(session: AsyncSession, caller: Caller, approval: Approval, co
     twin = await find_duplicate(session, successor)
     if twin is not None:
         raise ApiError(
-            409, f"A request with that very context waits already; decide about approval {twin.id!r}"
+            409, f"A request with this context is already pending; decide about approval {twin.id!r}"
         )
     approval.status, approval.replaced_by, approval.remind_at = REPLACED, successor.id, None
     session.add_all([approval, successor])

@@ -21,7 +21,7 @@ def read_hosts(text: str) -> tuple[str, ...]:
     for host in hosts:
         if not _NAME.fullmatch(host):
             raise ValueError(
-                f"{host!r} is no host name; write it without scheme and port, for instance toolgate.example.com"
+                f"{host!r} is not a host name; write it without scheme and port, for example toolgate.example.com"
             )
     return hosts
 
@@ -74,12 +74,12 @@ def read_origins(text: str) -> tuple[str, ...]:
     """
     origins = tuple(entry.strip() for entry in text.split(",") if entry.strip())
     if ANY in origins and len(origins) > 1:
-        raise ValueError("'*' lets every origin in; write it alone, or leave it out")
+        raise ValueError("'*' allows every origin; write it alone, or omit it")
     for origin in origins:
         if origin != ANY and not is_origin(origin):
             raise ValueError(
-                f"{origin!r} is no origin; write scheme, host and port only, in lower case and without the default "
-                "port, for instance https://app.example.com"
+                f"{origin!r} is not an origin; write scheme, host and port only, in lower case and without the default "
+                "port, for example https://app.example.com"
             )
     return origins
 
@@ -145,7 +145,7 @@ def _network(entry: str) -> Network:
         with suppress(ValueError):
             return ip_network(entry)
     raise ValueError(
-        f"{entry!r} is no address or network; write for instance 10.0.0.0/8, 192.0.2.1 or 2001:db8::/32"
+        f"{entry!r} is not an IP address or network; write for example 10.0.0.0/8, 192.0.2.1 or 2001:db8::/32"
     )
 
 
@@ -167,5 +167,7 @@ def read_listen_address(text: str) -> ListenAddress:
     """
     found = _LISTEN_ADDRESS.fullmatch(text.strip())
     if found is None or int(found["port"]) > MAX_PORT:
-        raise ValueError(f"{text!r} is no address to listen on; write HOST:PORT, for instance 127.0.0.1:9090")
+        raise ValueError(
+            f"{text!r} is not an address to listen on; write HOST:PORT, for example 127.0.0.1:9090"
+        )
     return ListenAddress(found["v6"] or found["host"], int(found["port"]))

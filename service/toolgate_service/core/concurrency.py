@@ -280,7 +280,7 @@ class Batcher(Generic[Item, Result]):
         self._concurrency = concurrency
         self._size = size
         self._queue: DeadlineQueue[Item, Result] = DeadlineQueue(
-            lambda: StorageFault("the database did not answer in time")
+            lambda: StorageFault("the database did not respond in time")
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_scheduled = False

@@ -158,7 +158,7 @@ def stored_secret(path: Path) -> bytes:
         raise _secret_file_error(path, error) from error
     if len(secret) < MIN_SECRET:
         raise StorageError(
-            f"the secret in {str(path)!r} is too short; remove the file to have a new one made"
+            f"the secret in {str(path)!r} is too short; delete the file, and the gateway creates a new secret"
         )
     return secret
 
@@ -252,7 +252,7 @@ def _sync_folder(folder: Path) -> None:
 
 def _secret_file_error(path: Path, error: OSError) -> StorageError:
     return StorageError(
-        f"cannot keep the gateway's secret in {str(path)!r}: {error.strerror}; set TOOLGATE_SECRET to at least "
+        f"cannot store the gateway's secret in {str(path)!r}: {error.strerror}; set TOOLGATE_SECRET to at least "
         f"{MIN_SECRET} random characters"
     )
 
@@ -303,7 +303,7 @@ class Passwords:
         if self._places <= 0:
             raise ApiError(
                 429,
-                f"Too many logins at once; retry after {RETRY_AFTER} seconds",
+                f"Too many logins at the same time; retry after {RETRY_AFTER} seconds",
                 {"Retry-After": str(RETRY_AFTER)},
             )
         self._places -= 1

@@ -54,13 +54,15 @@ class SmtpServer:
         except ValueError:
             host = port = parts = None
         if parts is None or host is None or parts.scheme not in SCHEMES or parts.path not in {"", "/"}:
-            raise ValueError("is no mail server; write smtp://USER:PASSWORD@HOST:PORT or smtps://…")
+            raise ValueError(
+                "is not the URL of a mail server; write smtp://USER:PASSWORD@HOST:PORT or smtps://…"
+            )
         options = parse_qs(parts.query, keep_blank_values=True)
         if parts.fragment or options not in ({}, {"tls": ["off"]}):
-            raise ValueError("may end in ?tls=off and nothing else; percent-encode '?' and '#' in a password")
+            raise ValueError("may have no query except ?tls=off; percent-encode '?' and '#' in a password")
         tls_off = options != {}
         if tls_off and (parts.scheme == "smtps" or parts.password is not None):
-            raise ValueError("says tls=off, which fits neither smtps:// nor a password")
+            raise ValueError("contains tls=off, which cannot be combined with smtps:// or a password")
         if (parts.username is None) != (parts.password is None):
             raise ValueError("has a user or a password, but not both; write smtp://USER:PASSWORD@HOST:PORT")
         return cls(
@@ -80,7 +82,7 @@ def _check_server(value: SecretStr) -> SecretStr:
 
 def _check_sender(value: str) -> str:
     if not value.isprintable() or not is_email(parseaddr(value)[1]):
-        raise ValueError(f"{value!r} is no sender; write for instance {SENDER}")
+        raise ValueError(f"{value!r} is not a sender address; write for example {SENDER}")
     return value
 
 
@@ -102,5 +104,5 @@ def require_all(smtp_url: SecretStr | None, mail_from: str | None, public_url: s
     ):
         if value is None:
             raise ValueError(
-                f"{name}: is needed beside TOOLGATE_SMTP_URL; set it, for instance to {example!r}"
+                f"{name}: is required with TOOLGATE_SMTP_URL; set it, for example to {example!r}"
             )

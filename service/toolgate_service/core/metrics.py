@@ -30,27 +30,30 @@ class Metrics:
         GCCollector(registry=registry)
         self.connections: Iterable[object] = ()
         self.requests = Counter(
-            "toolgate_requests", "Requests by what was answered", ("route", "status"), registry=registry
+            "toolgate_requests", "HTTP requests by route and status", ("route", "status"), registry=registry
         )
         self.request_durations = Histogram(
             "toolgate_request_duration_seconds",
-            "From a request to the head of its answer",
+            "Time from the start of a request to the head of the response",
             ("route",),
             buckets=DURATIONS,
             registry=registry,
         )
         self.checks = Counter(
-            "toolgate_checks", "Checks by their outcome", ("outcome", "status"), registry=registry
+            "toolgate_checks", "Checks by outcome and status", ("outcome", "status"), registry=registry
         )
         self.log_entries = Counter(
-            "toolgate_log_entries", "Log entries by what became of them", ("outcome",), registry=registry
+            "toolgate_log_entries", "Log entries by outcome", ("outcome",), registry=registry
         )
         self.log_batches = Histogram(
-            "toolgate_log_batch_entries", "Log entries committed together", buckets=BATCHES, registry=registry
+            "toolgate_log_batch_entries",
+            "Number of log entries per commit",
+            buckets=BATCHES,
+            registry=registry,
         )
         self.log_commits = Histogram(
             "toolgate_log_commit_duration_seconds",
-            "How long a commit took",
+            "Duration of a commit, including the sync to disk",
             buckets=DURATIONS,
             registry=registry,
         )

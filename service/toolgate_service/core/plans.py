@@ -122,7 +122,7 @@ def plan_name(text: str) -> PlanName:
         ValueError: No plan has this name. The message lists all plan names.
     """
     if text not in PLAN_NAMES:
-        raise ValueError(f"{text!r} is no plan; choose one of {', '.join(PLAN_NAMES)}")
+        raise ValueError(f"{text!r} is not a plan; choose one of {', '.join(PLAN_NAMES)}")
     return text
 
 
@@ -164,7 +164,7 @@ def _overridden(content: Mapping[str, object]) -> Plans:
     plans = dict(BUILT_IN)
     for name, fields in content.items():
         if name not in PLAN_NAMES:
-            raise PlanFileError(f"{name!r} is no plan; the plans are {', '.join(PLAN_NAMES)}")
+            raise PlanFileError(f"{name!r} is not a plan; the plans are {', '.join(PLAN_NAMES)}")
         if not isinstance(fields, dict):
             raise PlanFileError(f"plan {name!r} is {_shown(fields)}; write its fields as a table")
         values = {field: _read(name, field, value) for field, value in fields.items()}
@@ -187,7 +187,7 @@ def _load(path: Path) -> Mapping[str, object]:
     except ValueError as error:
         raise PlanFileError(str(error)) from error
     if not isinstance(content, dict):
-        raise PlanFileError("it must hold one table or object, keyed by plan")
+        raise PlanFileError("it must contain a table or object with one member per plan")
     return content
 
 
@@ -199,7 +199,7 @@ def _read(plan: str, field: str, value: object) -> Any:
     reader = _READERS.get(field)
     if reader is None:
         raise PlanFileError(
-            f"plan {plan!r} has no field {field!r}; what a file may set is {', '.join(_READERS)}"
+            f"plan {plan!r} has no field {field!r}; the possible fields are {', '.join(_READERS)}"
         )
     try:
         return reader(value)
@@ -250,7 +250,7 @@ def _text(value: object) -> str:
 def _ids(value: object) -> tuple[str, ...]:
     if isinstance(value, list) and all(_is_price_id(one) for one in value):
         return tuple(dict.fromkeys(value))
-    raise ValueError("write a list of the provider's price ids, for instance ['price_1Q...']")
+    raise ValueError("write a list of the provider's price ids, for example ['price_1Q...']")
 
 
 def _switch(value: object) -> bool:
@@ -271,7 +271,7 @@ def _refuse_shared_prices(plans: Plans) -> None:
             if other != plan.name:
                 raise PlanFileError(
                     f"the price {price_id!r} is in 'provider_price_ids' of {other!r} and of {plan.name!r}; "
-                    "a price buys one plan"
+                    "each price belongs to one plan"
                 )
 
 

@@ -53,7 +53,7 @@ NAME: Schema = {
     "format": "name",
     "minLength": 1,
     "maxLength": 100,
-    "description": "1-100 printable characters; spaces around it are cut off.",
+    "description": "1-100 printable characters; surrounding spaces are removed.",
     "pattern": rf"^\s*[{_SHOWN}]([{_SHOWN}\p{{Zs}}{_JOINER_ESCAPES}]*[{_SHOWN}])?\s*$",
 }
 DESCRIPTION: Schema = {
@@ -74,7 +74,7 @@ NETWORK: Schema = {
     "format": "network",
     "minLength": 2,
     "maxLength": 64,
-    "description": "An IPv4 or IPv6 address, or a network with its length.",
+    "description": "An IPv4 or IPv6 address, or a network with its prefix length.",
     "pattern": r"^\s*[0-9A-Fa-f:.]+(/[0-9.]+)?\s*$",
     "examples": ["203.0.113.7", "10.0.0.0/8", "2001:db8::/32"],
 }
@@ -254,7 +254,7 @@ class Change(Body):
     def _no_null(cls, value: object, info: ValidationInfo) -> object:
         # Pydantic does not validate default values, so None means that the request contains null.
         if value is None and info.field_name not in cls.nullable:
-            raise ValueError("must not be null; leave it out to keep it")
+            raise ValueError("must not be null; omit the field to keep its value")
         return value
 
     @classmethod

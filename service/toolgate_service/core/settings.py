@@ -88,7 +88,7 @@ def read_settings_folder(named: str, settings: Iterable[str]) -> dict[str, str]:
     except OSError as error:
         raise StartError(
             f"TOOLGATE_SECRETS_DIR: cannot read {str(folder)!r}: {error.strerror}; "
-            "name a folder that holds a file for a setting"
+            "name a folder that contains one file per setting"
         ) from None
     fields = {f"TOOLGATE_{name.upper()}": name for name in settings}
     return {fields[name]: _text(path) for name, path in files.items() if name in fields}
@@ -99,9 +99,9 @@ def _text(path: Path) -> str:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         # The error message must not contain the content of the file, because it may be a secret.
-        reason = (error.strerror if isinstance(error, OSError) else None) or "no UTF-8 text"
+        reason = (error.strerror if isinstance(error, OSError) else None) or "its content is not UTF-8 text"
         raise StartError(
-            f"{path.name}: cannot read {str(path)!r}: {reason}; let the gateway read it"
+            f"{path.name}: cannot read {str(path)!r}: {reason}; write a file that the gateway can read"
         ) from None
     if not text:
         raise StartError(f"{path.name}: {str(path)!r} is empty; write the value into it, or remove it")
@@ -129,7 +129,7 @@ def _check_redis_url(value: SecretStr) -> SecretStr:
     if not usable:
         # The error message must not contain the URL, because it may include a password.
         raise ValueError(
-            f"is no URL of a Redis server; write for instance {REDIS_EXAMPLE}, or rediss://… for TLS"
+            f"is not the URL of a Redis server; write for example {REDIS_EXAMPLE}, or rediss://… for TLS"
         )
     return value
 
@@ -358,7 +358,7 @@ class Settings(BaseSettings):
         if value is None or is_web_address(value):
             return value and value.rstrip("/")
         # The error message must not contain the URL, because it may include a password.
-        raise ValueError("no web address; write for instance https://toolgate.example.com")
+        raise ValueError("not a web address; write for example https://toolgate.example.com")
 
     @model_validator(mode="after")
     def _require_mail_settings(self) -> Self:
@@ -370,7 +370,7 @@ class Settings(BaseSettings):
         if (self.tls_cert is None) != (self.tls_key is None):
             one, other = ("CERT", "KEY") if self.tls_key is None else ("KEY", "CERT")
             raise ValueError(
-                f"TOOLGATE_TLS_{other}: is needed beside TOOLGATE_TLS_{one}; set both, or neither"
+                f"TOOLGATE_TLS_{other}: is required with TOOLGATE_TLS_{one}; set both, or neither"
             )
         return self
 
@@ -413,7 +413,7 @@ class Settings(BaseSettings):
             # Do not create a file, because all gateways with the same PostgreSQL database need the same secret, and a
             # file exists on one machine only.
             raise StorageError(
-                f"TOOLGATE_SECRET is not set; a gateway on PostgreSQL needs one of at least {MIN_SECRET} random characters"
+                f"TOOLGATE_SECRET is not set; a gateway with PostgreSQL needs a secret of at least {MIN_SECRET} random characters"
             )
         return stored_secret(secret_path())
 

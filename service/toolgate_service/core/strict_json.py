@@ -204,7 +204,7 @@ def _scalar(value: object) -> str:
             return plain_number(Decimal(repr(value)))
         case datetime():
             return f'"{wire(value)}"'
-    raise TypeError(f"{type(value).__name__!r} has no JSON form")
+    raise TypeError(f"{type(value).__name__!r} cannot be represented in JSON")
 
 
 def _write_array(value: Sequence[object], parts: list[str], *, sort_keys: bool) -> None:

@@ -139,7 +139,7 @@ def open_database(url: str) -> Database:
     if backend in POSTGRES:
         if parsed.drivername not in {*POSTGRES, "postgresql+asyncpg"}:
             raise StorageError(
-                f"TOOLGATE_DATABASE_URL names the driver {parsed.drivername!r}, which the gateway does not use; {WRITE}"
+                f"TOOLGATE_DATABASE_URL names the driver {parsed.drivername!r}, which the gateway does not support; {WRITE}"
             )
         try:
             from toolgate_service.db.postgres import PostgresDatabase
@@ -152,7 +152,7 @@ def open_database(url: str) -> Database:
         except ValueError as error:
             raise StorageError(f"TOOLGATE_DATABASE_URL cannot be used: {error}; {WRITE}") from None
     raise StorageError(
-        f"TOOLGATE_DATABASE_URL names the database {backend!r}, which the gateway does not serve; {WRITE}"
+        f"TOOLGATE_DATABASE_URL names the database {backend!r}, which the gateway does not support; {WRITE}"
     )
 
 

@@ -68,7 +68,7 @@ class OutageLog:
         if self._failures:
             failures = ", ".join(f"{count} {work}" for work, count in sorted(self._failures.items()))
             self._failures.clear()
-            logger.info("the database works again; failed meanwhile: %s", failures)
+            logger.info("the database works again; failures during the outage: %s", failures)
 
 
 #: log of database outages in this process
@@ -100,7 +100,7 @@ class Readiness:
         # the same check.
         done, _ = await asyncio.wait({self._check_task}, timeout=RESPONSE_TIMEOUT)
         if not done:
-            problem = f"The database did not answer within {RESPONSE_TIMEOUT} seconds"
+            problem = f"The database did not respond within {RESPONSE_TIMEOUT} seconds"
             self._log_change(problem)
             return problem
         return self._check_task.result()
@@ -136,7 +136,7 @@ class Readiness:
         if problem == logged:
             return
         if problem is None:
-            logger.info("The database can be worked with again")
+            logger.info("The database is available again")
         elif failed is None:
             logger.error("%s", problem)
         elif isinstance(failed, DBAPIError | sqlite3.OperationalError | StorageFault):

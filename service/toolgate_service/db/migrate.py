@@ -156,10 +156,10 @@ def require_current(connection: Connection) -> None:
     """
     schema = schema_of(connection)
     if schema.pending:
-        state = f"is at {schema.current}" if schema.current else "has not been made"
+        state = f"is at {schema.current}" if schema.current else "does not exist"
         raise StorageError(
-            f"the database's schema {state}, and this version needs {schema.newest}; TOOLGATE_MIGRATE=check leaves "
-            "that to you: run 'toolgate db upgrade'"
+            f"the database's schema {state}, and this version needs {schema.newest}; the gateway does not "
+            "migrate it because of TOOLGATE_MIGRATE=check: run 'toolgate db upgrade'"
         )
     if not schema.known:
         _use_unknown(schema)
@@ -168,10 +168,10 @@ def require_current(connection: Connection) -> None:
 def _use_unknown(schema: Schema) -> None:
     if not schema.usable:
         raise _unknown(
-            f"it is at {schema.current!r}, and this version knows none newer than {schema.newest!r}"
+            f"its revision is {schema.current!r}, and the newest revision of this version is {schema.newest!r}"
         )
     logger.warning(
-        "the database's schema is a newer version's (%s), which gateways that know %s may use; this one knows %s",
+        "a newer version migrated the database's schema to %s; gateways that know %s can use it, and this one knows %s",
         schema.current,
         schema.floor,
         schema.newest,
@@ -180,6 +180,6 @@ def _use_unknown(schema: Schema) -> None:
 
 def _unknown(reason: str) -> StorageError:
     return StorageError(
-        f"the database's schema is not one this version knows ({reason}); it was probably written by a newer "
-        "toolgate: upgrade this installation"
+        f"this version does not know the database's schema ({reason}); a newer version probably migrated it: "
+        "upgrade this installation"
     )

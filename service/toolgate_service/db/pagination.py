@@ -175,7 +175,11 @@ def _read(keys: Keys, scope: bytes, cursor: str) -> Position:
     place, signature = raw[: _POSITION.size], raw[_POSITION.size :]
     if not any(hmac.compare_digest(signature, _sign(key, scope, place)) for key in keys):
         raise FieldErrors(
-            {"cursor": ["is none of this list with these filters; take it from the Link header as it is"]}
+            {
+                "cursor": [
+                    "does not belong to this list with these filters; copy it unchanged from the Link header"
+                ]
+            }
         )
     microseconds, number = _POSITION.unpack(place)
     return Position(_EPOCH + microseconds * _MICROSECOND, str(uuid.UUID(bytes=number)))

@@ -61,7 +61,9 @@ class KeyedLocks:
                     for name in sorted(set(names)):
                         await stack.enter_async_context(self._acquire_one(name))
             except TimeoutError:
-                raise StorageFault("other changes of the same organization took too long") from None
+                raise StorageFault(
+                    "other transactions held the lock of the organization for too long"
+                ) from None
             yield
 
     @asynccontextmanager
@@ -358,11 +360,11 @@ async def _check_server(connection: AsyncConnection) -> None:
         raise StorageError(f"the PostgreSQL server is too old; use version {OLDEST // 10000} or newer")
     if found["server_encoding"] != "UTF8":
         raise StorageError(
-            f"the PostgreSQL database's encoding is {found['server_encoding']!r}, which cannot hold every text; "
+            f"the PostgreSQL database's encoding is {found['server_encoding']!r}, which cannot store every text; "
             "create it with ENCODING 'UTF8'"
         )
     if found["fsync"] != "on":
-        logger.warning("the PostgreSQL server runs with fsync=off: a power cut may lose acknowledged records")
+        logger.warning("the PostgreSQL server runs with fsync=off: a power failure may lose committed data")
 
 
 async def _migrate_once(connection: AsyncConnection, stalled: "StalledSessions") -> bool:
@@ -385,7 +387,7 @@ async def _migrate_once(connection: AsyncConnection, stalled: "StalledSessions")
         # can continue.
         await asyncio.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - jitter, not security
     raise StorageError(
-        f"the schema cannot be migrated: other transactions held its tables in each of {MIGRATION_ATTEMPTS} attempts; "
+        f"the schema cannot be migrated: other transactions locked its tables in each of {MIGRATION_ATTEMPTS} attempts; "
         "end long transactions of other clients (see pg_stat_activity) and start again"
     )
 
@@ -395,7 +397,7 @@ def _describe_error(error: Exception) -> str:
         case DBAPIError(orig=BaseException() as orig):
             return str(orig).rpartition(">: ")[2].splitlines()[0]
         case TimeoutError():
-            return f"no answer within {CONNECT_TIMEOUT} seconds"
+            return f"no response within {CONNECT_TIMEOUT} seconds"
         case asyncpg.InterfaceError() | ValueError() | OverflowError():
             # Omit the message of these errors, because it contains the URL.
             return "the URL cannot be used"
@@ -453,7 +455,7 @@ class StalledSessions:
                 ended = await connection.fetchval(_END_STALLED, self._idle)
                 if ended:
                     logger.warning(
-                        "%d database sessions of a replica that stopped responding were ended: others waited for their locks",
+                        "ended %d database sessions of a gateway that stopped responding: other sessions waited for their locks",
                         ended,
                     )
                 await asyncio.sleep(self._interval)

@@ -305,7 +305,7 @@ async def _read_session(connection: "Connection") -> _Session:
 
 def _refusal(mode: str) -> StorageError:
     return StorageError(
-        f"TOOLGATE_DATABASE_URL leads to PostgreSQL through a connection pooler in {mode} mode, in which LISTEN, "
+        f"TOOLGATE_DATABASE_URL connects to PostgreSQL through a connection pooler in {mode} mode, in which LISTEN, "
         f"prepared statements and session settings do not work; {POOLING_FIX}"
     )
 

@@ -136,7 +136,7 @@ class Listener:
             except DRIVER_FAULTS as error:
                 self._log_failure(type(error).__name__)
             except Exception:
-                logger.exception("news of other gateways cannot be listened to; the gateway tries again")
+                logger.exception("cannot receive notifications from other gateways; the gateway tries again")
             if self._is_connected:
                 pause = FIRST_PAUSE
                 self._set_connected(connected=False)
@@ -177,12 +177,13 @@ class Listener:
         self._is_connected = connected
         if connected and self._is_logged:
             self._is_logged = False
-            logger.info("news of other gateways is heard again")
+            logger.info("notifications from other gateways arrive again")
         self._on_connection_change(connected)
 
     def _log_failure(self, reason: str) -> None:
         if not self._is_logged:
             self._is_logged = True
             logger.warning(
-                "news of other gateways is not heard (%s); until it is, whoever waits looks for it", reason
+                "notifications from other gateways do not arrive (%s); meanwhile, waiting requests read the database",
+                reason,
             )

@@ -68,7 +68,9 @@ class SqliteDatabase:
         if migrate:
             create_private(self.path)
         elif not self.path.exists():
-            raise StorageError(f"there is no database {str(self.path)!r}; make it with 'toolgate db upgrade'")
+            raise StorageError(
+                f"there is no database {str(self.path)!r}; create it with 'toolgate db upgrade'"
+            )
         async with self.opened() as connection:
             await connection.run_sync(upgrade if migrate else require_current)
 
@@ -84,8 +86,8 @@ class SqliteDatabase:
                 yield connection
         except DBAPIError as error:
             raise StorageError(
-                f"cannot use the database {str(self.path)!r}: {error.orig}; name a file in a folder you may write "
-                "with TOOLGATE_DATABASE_URL=sqlite:///PATH"
+                f"cannot use the database {str(self.path)!r}: {error.orig}; name a file in a writable "
+                "folder with TOOLGATE_DATABASE_URL=sqlite:///PATH"
             ) from error
 
     @traced("toolgate.gateway.read")
@@ -199,8 +201,8 @@ def sqlite_path(url: str) -> Path:
         raise StorageError("TOOLGATE_DATABASE_URL is not a database URL; write sqlite:///PATH") from None
     if parsed.get_backend_name() != "sqlite":
         raise StorageError(
-            f"TOOLGATE_DATABASE_URL names the database {parsed.get_backend_name()!r}, which this version does not "
-            "serve; write sqlite:///PATH"
+            f"TOOLGATE_DATABASE_URL names the database {parsed.get_backend_name()!r}, which is not SQLite; "
+            "write sqlite:///PATH"
         )
     if parsed.drivername not in DRIVERS or parsed.host or parsed.username:
         raise StorageError("TOOLGATE_DATABASE_URL is not the URL of a file; write sqlite:///PATH")
@@ -225,7 +227,7 @@ def create_private(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
         raise StorageError(
-            f"cannot write the database {str(path)!r}: {error.strerror}; name a file in a folder you may write with "
+            f"cannot write the database {str(path)!r}: {error.strerror}; name a file in a writable folder with "
             "TOOLGATE_DATABASE_URL=sqlite:///PATH"
         ) from error
 

@@ -32,10 +32,10 @@ async def revoke(context: AppContext, caller: Caller, environment: str, grant_id
         unused = (await session.exec(query)).all()
         state = state_of(grant, moment)
         if state == REVOKED or (state in {EXPIRED, EXHAUSTED} and not unused):
-            raise ApiError(409, f"Grant lets nothing through any more: it is {state}")
+            raise ApiError(409, f"Grant is no longer active: it is {state}")
         grant.status, grant.revoked_at, grant.revoked_by = REVOKED, moment, caller.user_id
         session.add(grant)
-        await cancel(session, unused, "what allowed it for a while was revoked")
+        await cancel(session, unused, "the temporary approval was revoked")
         audit.record(
             session,
             caller,

@@ -336,7 +336,7 @@ async def _attach_default(connection: "Connection") -> str:
             async with _short_lock_waits(connection):
                 await connection.execute(_DROP_BOUNDS)
         raise
-    logger.info("the log's entries until %s are in a part of their own, %s", f"{ends:%Y-%m}", name)
+    logger.info("moved the log entries until %s into the partition %s", f"{ends:%Y-%m}", name)
     return name
 
 

@@ -161,7 +161,7 @@ class Refused:
     @classmethod
     def key_of_other_agent(cls) -> "Refused":
         """Return the outcome for an idempotency key that another agent has used before."""
-        return cls(400, {"Idempotency-Key": ["was used for another agent; choose another"]})
+        return cls(400, {"Idempotency-Key": ["was used for another agent; choose another key"]})
 
     @classmethod
     def agent_not_found(cls) -> "Refused":

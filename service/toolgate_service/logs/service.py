@@ -142,7 +142,7 @@ async def search(
         FieldErrors: 400, `filters.begins` is missing.
     """
     if filters.begins is None:
-        raise FieldErrors({"from": ["must be given: a text is looked for only within a time range"]})
+        raise FieldErrors({"from": ["is required, because a text is searched only within a time range"]})
     if filters.match_nothing:
         return LogPage((), scanned=0)
     floor = await find_floor(session, organization_id, environment, filters, after)
@@ -256,12 +256,13 @@ async def make_months(database: Database) -> None:
             # The table is locked, or the database role of the gateway does not own it. A warning is sufficient, because
             # entries of a month without a partition are stored in the default partition.
             logger.warning(
-                "months of the log are not made in this round: %s; entries without a month are kept all the same",
+                "cannot create partitions of the log: %s; new entries are stored in the default partition, and the next "
+                "maintenance run tries again",
                 fault,
             )
             return
         if made:
-            logger.info("made months of the log: %s", ", ".join(made))
+            logger.info("created partitions of the log: %s", ", ".join(made))
 
 
 async def drop_months(database: Database, plans: Plans, moment: datetime) -> int:
@@ -286,7 +287,7 @@ async def drop_months(database: Database, plans: Plans, moment: datetime) -> int
         )
     except StorageFault as fault:
         # A long export can lock the partition. Until it ends, `prune_entries` deletes the entries one by one.
-        logger.warning("months of the log are not dropped in this round: %s", fault)
+        logger.warning("cannot drop partitions of the log: %s; the next maintenance run tries again", fault)
         return 0
 
 

@@ -349,7 +349,7 @@ class PostgresLogStore:
         committed = await with_retry(lambda: self._commit(connections, entries, lock_timeout))
         if committed is None:
             if wait:
-                raise StorageFault("another gateway keeps the organization's lock")
+                raise StorageFault("another gateway holds the organization's lock")
             committed = await with_retry(lambda: self._commit_available(entries))
         outcomes, has_events = committed
         if has_events:

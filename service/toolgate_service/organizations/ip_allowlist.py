@@ -19,7 +19,7 @@ from toolgate_service.db.database import Database
 #: maximum number of networks in the allowlist of one organization
 MAX_NETWORKS = 100
 _MAX_TEXT_LENGTH = 64
-_EXAMPLES = "write for instance '203.0.113.7', '10.0.0.0/8' or '2001:db8::/32'"
+_EXAMPLES = "write for example '203.0.113.7', '10.0.0.0/8' or '2001:db8::/32'"
 #: prefix length in bits of ``::ffff:0:0/96``, the network of all IPv4-mapped IPv6 addresses (RFC 4291)
 _MAPPED_PREFIX = 96
 
@@ -35,7 +35,7 @@ def normalize_networks(entries: Sequence[str]) -> list[str]:
     """
     if len(entries) > MAX_NETWORKS:
         raise ValueError(
-            f"are {len(entries)} networks; at most {MAX_NETWORKS} are allowed, so name larger ones"
+            f"are {len(entries)} networks; at most {MAX_NETWORKS} are allowed, so combine them into larger networks"
         )
     return list(dict.fromkeys(_to_text(_network(entry)) for entry in entries))
 
@@ -66,11 +66,11 @@ def is_allowed(stored: str, address: str | None) -> bool:
 def address_forbidden(address: str | None) -> ApiError:
     """Return the 403 error for an API key that was used from an address outside the allowed networks."""
     found = None if address is None else read_address(address)
-    described = "an address that the gateway cannot see" if found is None else repr(str(found))
+    described = "an unknown address" if found is None else repr(str(found))
     return ApiError(
         403,
-        f"API keys of this organization do not work from {described}: it is in none of the allowed networks; call from one of "
-        "them, or have an admin add it to PUT /api/organization/allowed-networks",
+        f"API keys of this organization may not be used from {described}, which is in none of the allowed networks; "
+        "use one of these networks, or ask an admin to allow the address with PUT /api/organization/allowed-networks",
     )
 
 
@@ -82,7 +82,7 @@ def _networks(stored: str) -> tuple[Network, ...]:
 def _load_list(stored: str) -> Sequence[object]:
     found = strict_json.loads_own(stored)
     if not isinstance(found, list):
-        raise ValueError("the allowed networks of an organization are no list")  # noqa: TRY004 - as for its entries
+        raise ValueError("the stored networks of an organization are not a JSON list")  # noqa: TRY004 - as for its entries
     return found
 
 
@@ -91,11 +91,11 @@ def _network(entry: str) -> Network:
     shown = repr(text if len(text) <= _MAX_TEXT_LENGTH else f"{text[:_MAX_TEXT_LENGTH]}…")
     # Reject an IPv6 zone such as `%eth0`, because it is meaningful only on the machine that defines it.
     if "%" in text or len(text) > _MAX_TEXT_LENGTH:
-        raise ValueError(f"{shown} is no address or network; {_EXAMPLES}")
+        raise ValueError(f"{shown} is not an IP address or network; {_EXAMPLES}")
     try:
         interface = ip_interface(text)
     except ValueError:
-        raise ValueError(f"{shown} is no address or network; {_EXAMPLES}") from None
+        raise ValueError(f"{shown} is not an IP address or network; {_EXAMPLES}") from None
     if interface.ip != interface.network.network_address:
         raise ValueError(
             f"{shown} is an address within a network; write {str(interface.network)!r} for the network, "

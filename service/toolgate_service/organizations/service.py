@@ -51,8 +51,8 @@ from toolgate_service.webhooks.events import emit
 #: name of the IP allowlist in the error message for plans that do not include it
 NETWORKS_FEATURE = "ip_allow_list"
 REGISTRATION_REFUSALS = {
-    "invite": "Registration is by invitation only; ask an admin of your organization for one",
-    "closed": "Registration is closed on this gateway; ask its operator",
+    "invite": "Registration is by invitation only; ask an admin of your organization for an invitation",
+    "closed": "Registration is closed on this gateway; ask its operator for an account",
 }
 
 

@@ -49,7 +49,7 @@ INVITATION_LIFETIME = timedelta(hours=72)
 #: many people
 MAX_INVITATIONS_PER_DAY = 100
 DAY = timedelta(days=1)
-CLOSED = "This gateway takes no new users; ask its operator"
+CLOSED = "This gateway accepts no new users; ask its operator for an account"
 
 
 async def list_users(
@@ -250,7 +250,7 @@ async def _require_other_admin(session: AsyncSession, user: User) -> None:
         col(User.removed_at).is_(None),
     )
     if (await session.exec(others)).one() == 0:
-        raise ApiError(409, "This is the organization's last admin; make somebody else an admin first")
+        raise ApiError(409, "This is the organization's last admin; make another user an admin first")
 
 
 async def _create_invitation(
@@ -288,7 +288,9 @@ async def _find_open_invitation(session: AsyncSession, token: str) -> Invitation
     query = select(Invitation).where(Invitation.token_hash == hash_token(token), *_is_open(session))
     invitation = (await session.exec(query)).first()
     if invitation is None:
-        raise ApiError(400, "This invitation was used already, revoked, or has expired; ask for another")
+        raise ApiError(
+            400, "This invitation was used already, revoked, or has expired; ask an admin for a new one"
+        )
     return invitation
 
 
