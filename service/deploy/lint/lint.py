@@ -30,7 +30,7 @@ KUBERNETES = ("1.27", "1.37")
 #: maximum exposure of the systemd unit, as computed by `systemd-analyze security`: 0 is the best value, 10 the worst
 EXPOSURE = 1.5
 
-#: values files of the Helm chart that together render every template and every branch in it
+#: values for the Helm chart that together render every template and every branch in it
 CASES: Mapping[str, Mapping[str, Any]] = {
     "defaults": {},
     "everything": {
@@ -160,7 +160,7 @@ def _run(tool: str, *arguments: object) -> str:
     command = shutil.which(tool, path=f"{BIN}:{os.environ.get('PATH', '')}")
     if command is None:
         raise FaultError(f"{tool} is not installed; on Debian: apt-get install systemd nginx-light")
-    done = subprocess.run(  # noqa: S603  # our own words
+    done = subprocess.run(  # noqa: S603  # the command consists of constants
         [command, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=DEPLOY
     )
     if done.returncode:
@@ -240,7 +240,7 @@ def _test_nginx() -> str:
     with tempfile.TemporaryDirectory() as folder:
         # Replace the folder for temporary files, because nginx creates it even if it only tests the configuration.
         file = Path(folder) / NGINX.name
-        file.write_text(NGINX.read_text().replace("/tmp/", f"{folder}/"))  # noqa: S108  # the image's own
+        file.write_text(NGINX.read_text().replace("/tmp/", f"{folder}/"))  # noqa: S108  # the path is in the image, not on this machine
         # Create the file that the script follow-ready.sh writes in the image.
         (Path(folder) / "gateways.conf").write_text("server 127.0.0.1:8000;\n")
         return _run("nginx", "-t", "-q", "-c", file)

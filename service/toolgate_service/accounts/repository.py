@@ -16,8 +16,8 @@ from toolgate_service.db.database import now
 
 # reasons for the deletion of a Slack link, as they appear in the audit log
 MEMBER_REMOVED = "the member was removed"
-PASSWORD_CHANGED = "the password was changed"  # noqa: S105 - a reason
-SECRET_REPLACED = "the signing secret of the Slack app was replaced"  # noqa: S105 - a reason
+PASSWORD_CHANGED = "the password was changed"  # noqa: S105 - a reason in the audit log, not a password
+SECRET_REPLACED = "the signing secret of the Slack app was replaced"  # noqa: S105 - a reason in the audit log, not a password
 WEBHOOK_DELETED = "the webhook of the Slack app was deleted"
 
 

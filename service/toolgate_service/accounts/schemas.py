@@ -13,7 +13,7 @@ class Registration(Body):
 
     model_config = example(
         email="ada@example.com",
-        password="correct horse battery",  # noqa: S106 - an example
+        password="correct horse battery",  # noqa: S106 - an example for the documentation, not a password
         organization_name="Acme",
     )
 
@@ -28,7 +28,7 @@ class Login(Body):
     The password may be shorter than the minimum for new passwords: a wrong password is rejected in any case.
     """
 
-    model_config = example(email="ada@example.com", password="correct horse battery")  # noqa: S106 - an example
+    model_config = example(email="ada@example.com", password="correct horse battery")  # noqa: S106 - an example for the documentation, not a password
 
     email: Annotated[str, Field(max_length=1000)]
     password: Annotated[str, Field(max_length=1000)]
@@ -39,8 +39,8 @@ class PasswordChange(Body):
     """Request body of POST /auth/password. The length limits for new passwords apply only to `new_password`."""
 
     model_config = example(
-        current_password="correct horse battery",  # noqa: S106 - an example
-        new_password="correct horse battery staple",  # noqa: S106 - an example
+        current_password="correct horse battery",  # noqa: S106 - an example for the documentation, not a password
+        new_password="correct horse battery staple",  # noqa: S106 - an example for the documentation, not a password
     )
 
     current_password: Annotated[str, Field(max_length=1000)]
@@ -58,7 +58,7 @@ class ResetRequest(Body):
 class ResetConfirmation(Body):
     """Request body of POST /auth/password-reset/confirm."""
 
-    model_config = example(token="{reset_token}", new_password="correct horse battery")  # noqa: S106 - an example
+    model_config = example(token="{reset_token}", new_password="correct horse battery")  # noqa: S106 - an example for the documentation, not a password
 
     token: LinkToken
     new_password: Password
@@ -88,5 +88,5 @@ class TokenView(BaseModel):
     """Session token and its user: the response to registration, login and a change of the password."""
 
     access_token: str
-    token_type: Literal["bearer"] = "bearer"  # noqa: S105 - the scheme's name, not a secret
+    token_type: Literal["bearer"] = "bearer"  # noqa: S105 - the name of the authentication scheme, not a secret
     user: UserView

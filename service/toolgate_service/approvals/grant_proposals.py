@@ -80,7 +80,7 @@ async def propose(
         ApiError: 409, an earlier voter proposed different terms, or the proposed temporary approval is no longer open.
     """
     context = strict_json.loads_own(approval.context)
-    assert isinstance(context, dict)  # noqa: S101 - checks store objects; for the type checker
+    assert isinstance(context, dict)  # noqa: S101 - for the type checker: contexts are always objects
     free = _validate_free_fields(terms, context)
     grant = await _find_proposal(session, approval)
     if grant is None:
@@ -239,7 +239,7 @@ async def _approve_covered(
     )
     approved_context, free = strict_json.loads_own(grant.context), json.loads(grant.except_fields)
     pending = (await session.exec(query)).all()
-    covered = [one for one in pending if covers(approved_context, strict_json.loads_own(one.context), free)]  # type: ignore[arg-type]  # contexts are objects
+    covered = [one for one in pending if covers(approved_context, strict_json.loads_own(one.context), free)]  # type: ignore[arg-type]  # stored contexts are always objects
     # Check the voters for each request, because its stored approval rules may be stricter than those of the temporary
     # approval.
     allowed = [one for one in covered if await quorum_failure(session, one, voters_of(grant)) is None]

@@ -215,7 +215,8 @@ def _common_fields(
 def _approved_context(
     session: AsyncSession, approval: Approval, successors: Mapping[str, Approval]
 ) -> strict_json.Json:
-    # Both the original request and the request that replaced it contain the edited context in their responses.
+    # If an approver edited the context, the responses for the original request and for its replacement both contain the
+    # edited context.
     edited = successors.get(approval.replaced_by or "", approval)
     if edited.replaces is None or state_of(edited, now(session)) not in {APPROVED, CONSUMED}:
         return None

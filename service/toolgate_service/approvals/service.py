@@ -48,8 +48,8 @@ from toolgate_service.db.database import now
 from toolgate_service.organizations.repository import is_key_valid
 from toolgate_service.permissions.models import Permission
 
-#: cancel reason of a request if a user of the agent's framework rejected the call; the gateway denies later checks with
-#: the same `call_id`
+#: reason for the cancellation of a request whose call a user rejected in the agent's framework, for example LangChain;
+#: the gateway denies later checks with the same `call_id`
 REJECTED = "rejected in the agent's framework"
 
 #: function that opens a write transaction and checks in it the rights of the caller

@@ -287,7 +287,7 @@ class Batcher(Generic[Item, Result]):
         self._is_alone = False
 
     async def run(self, item: Item) -> Result:
-        """Send an item and return its result. Without other queued or running items, it is not queued.
+        """Send an item and return its result. If no other item is queued or being sent, bypass the queue.
 
         The task and the future of the queue would make the round trip of a single item a third slower.
 
@@ -340,7 +340,7 @@ class Batcher(Generic[Item, Result]):
             for one in batch:
                 one.future.cancel()
             raise
-        except Exception as error:  # noqa: BLE001 - every future raises it
+        except Exception as error:  # noqa: BLE001 - the futures of all items raise the error
             for one in batch:
                 if not one.future.done():
                     one.future.set_exception(error)

@@ -33,13 +33,13 @@ class TextFormat(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is defined by the standard library
         """Format the log line and escape control characters, so that a logged value cannot forge a second line."""
         line = super().formatMessage(record).translate(_ESCAPED)
         request = REQUEST.get()
         return line if request is None or request in line else f"{line} (request {request})"
 
-    def formatException(self, ei: Any) -> str:  # noqa: N802 - the standard library's name
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is defined by the standard library
         """Format a traceback and escape all control characters except newline and tab."""
         return super().formatException(ei).translate(_ESCAPED_IN_LINES)
 

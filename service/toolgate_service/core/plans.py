@@ -218,7 +218,7 @@ def _whole(smallest: int, largest: int, *, or_unlimited: bool) -> Callable[[obje
 
     def read(value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(rule)  # noqa: TRY004 - one kind of error for a field that cannot be used
+            raise ValueError(rule)  # noqa: TRY004 - all invalid values raise ValueError
         if not (smallest <= value <= largest or (or_unlimited and value == UNLIMITED)):
             raise ValueError(rule)
         return value

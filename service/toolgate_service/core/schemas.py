@@ -193,7 +193,7 @@ def _email(text: str) -> str:
 
 def _amount(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise ValueError("must be a number")  # noqa: TRY004 - pydantic turns ValueError into the field's message
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic turns a ValueError into the error message of the field
     number = Decimal(value)
     if number < 0:
         raise ValueError("must not be negative")

@@ -123,8 +123,8 @@ def _check_redis_url(value: SecretStr) -> SecretStr:
         parts = urlsplit(url)
         usable = parts.scheme in {"redis", "rediss"} and bool(parts.hostname) and _is_number(parts.path[1:])
         if usable:
-            ConnectionPool.from_url(url).make_connection()  # type: ignore[no-untyped-call]  # redis-py is untyped here
-    except Exception:  # noqa: BLE001 - the library's message may quote the URL
+            ConnectionPool.from_url(url).make_connection()  # type: ignore[no-untyped-call]  # this method of redis-py has no type hints
+    except Exception:  # noqa: BLE001 - the message of the library must not be shown, because it may contain the URL
         usable = False
     if not usable:
         # The error message must not contain the URL, because it may include a password.
@@ -307,8 +307,8 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # signature of pydantic
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # unused: it ignores unreadable files
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # parameter required by pydantic
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # not used, because this source ignores unreadable files
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources of settings, in the order of their precedence."""
         return init_settings, env_settings, SettingsFolder(settings_cls)
@@ -342,7 +342,7 @@ class Settings(BaseSettings):
 
     @field_validator("traces")
     @classmethod
-    def _can_send(cls, value: bool) -> bool:  # noqa: FBT001 - signature of a validator
+    def _can_send(cls, value: bool) -> bool:  # noqa: FBT001 - signature required by pydantic
         if value:
             try:
                 import_module("toolgate_service.core.telemetry").require_exporter()
@@ -379,8 +379,8 @@ class Settings(BaseSettings):
         address = self.metrics_address
         if address is not None and address.port + self.workers - 1 > MAX_PORT:
             raise ValueError(
-                f"TOOLGATE_METRICS_ADDRESS: each of {self.workers} workers has a port of its own, from {address.port} on, and "
-                f"{MAX_PORT} is the last; choose a lower one"
+                f"TOOLGATE_METRICS_ADDRESS: {self.workers} workers need consecutive ports from {address.port} on, which "
+                f"exceed {MAX_PORT}; choose a lower port"
             )
         return self
 
@@ -431,7 +431,10 @@ class Settings(BaseSettings):
         return () if found is None else (found,)
 
     def following_secrets(self) -> Sequence[bytes]:
-        """Return the next secret if it is set. Gateways that were already restarted with it may use it."""
+        """Return the next secret as a list with one item; an empty list if it is not set.
+
+        During a rotation of the secret, gateways that were already restarted use the next secret.
+        """
         return () if self.secret_next is None else (self.secret_next.get_secret_value().encode(),)
 
 
@@ -444,7 +447,7 @@ def load_settings(overrides: Mapping[str, str]) -> Settings:
         StartError: At least one setting is invalid. The message lists all invalid settings.
     """
     try:
-        return Settings(**overrides)  # type: ignore[arg-type]  # texts, which the model converts and validates
+        return Settings(**overrides)  # type: ignore[arg-type]  # the model converts and validates the texts
     except ValidationError as error:
         raise StartError("; ".join(_format_problem(problem) for problem in error.errors())) from None
 

@@ -328,7 +328,7 @@ def _reader(numbers: _Numbers | None) -> tuple[Scanner, json.JSONDecoder]:
         parse_constant=_constant,
     )
     # The type stubs of `JSONDecoder` lack the attribute `scan_once`, which `JSONDecoder.decode` calls.
-    return decoder.scan_once, decoder  # type: ignore[attr-defined]  # see above
+    return decoder.scan_once, decoder  # type: ignore[attr-defined]  # missing in the type stubs
 
 
 _OWN_DECODER = json.JSONDecoder(parse_float=Decimal)

@@ -25,7 +25,7 @@ _tracer: "Tracer | None" = None
 
 def trace_with(tracer: "Tracer | None") -> None:
     """Set the tracer that records all further spans. None disables the recording."""
-    global _tracer  # noqa: PLW0603 - one tracer per process
+    global _tracer  # noqa: PLW0603 - a process has one tracer
     _tracer = tracer
 
 

@@ -141,7 +141,7 @@ def upgrade_once(connection: Connection) -> bool:
         StorageError: A newer version migrated the schema, and this version cannot use it.
     """
     schema = schema_of(connection)
-    if schema.current is None or len(schema.pending) < 2:  # noqa: PLR2004 - the last one
+    if schema.current is None or len(schema.pending) < 2:  # noqa: PLR2004 - at most one migration is left
         upgrade(connection)
         return False
     command.upgrade(configuration(connection), schema.pending[0].revision)

@@ -129,7 +129,7 @@ class Timestamp(TypeDecorator[datetime]):
             return value
         return wire(value)
 
-    def process_result_value(self, value: object, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - SQLAlchemy's signature
+    def process_result_value(self, value: object, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - parameter required by SQLAlchemy
         """Convert a value from the database to a UTC timestamp."""
         match value:
             case str():
@@ -146,11 +146,11 @@ class ExactDecimal(TypeDecorator[Decimal]):
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
+    def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - parameter required by SQLAlchemy
         """Convert a decimal number to text."""
         return None if value is None else str(value)
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Decimal | None:  # noqa: ARG002 - SQLAlchemy's signature
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Decimal | None:  # noqa: ARG002 - parameter required by SQLAlchemy
         """Convert text from the database to a decimal number."""
         return None if value is None else Decimal(value)
 
@@ -170,7 +170,7 @@ class PartitionHint(FunctionElement[bool]):
 
 
 @compiles(PartitionHint)
-def _ignored(element: PartitionHint, compiler: Any, **kwargs: Any) -> str:  # noqa: ARG001 - SQLAlchemy's signature
+def _ignored(element: PartitionHint, compiler: Any, **kwargs: Any) -> str:  # noqa: ARG001 - parameter required by SQLAlchemy
     return "1"
 
 

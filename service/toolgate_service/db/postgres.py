@@ -122,13 +122,13 @@ CONNECT_ERRORS = (
 #: statement that applies the settings of a write transaction, takes an advisory lock and then reads the clock of the
 #: server, all in one round trip
 ACQUIRE_LOCK = text(
-    f"SELECT clock_timestamp() FROM (SELECT {WRITE_SETTINGS} || set_config('lock_timeout', :wait, true) "  # noqa: S608 - constants
+    f"SELECT clock_timestamp() FROM (SELECT {WRITE_SETTINGS} || set_config('lock_timeout', :wait, true) "  # noqa: S608 - the inserted texts are constants
     "AS applied OFFSET 0) AS settings, "
     "LATERAL pg_advisory_xact_lock(hashtextextended(:lock || left(settings.applied, 0), 0))"
 )
 #: statement for a write transaction without locks: applies its settings and reads the clock of the server
 WRITE_TIME = text(
-    f"SELECT clock_timestamp() FROM (SELECT {WRITE_SETTINGS} AS applied OFFSET 0) AS settings"  # noqa: S608 - constants
+    f"SELECT clock_timestamp() FROM (SELECT {WRITE_SETTINGS} AS applied OFFSET 0) AS settings"  # noqa: S608 - the inserted texts are constants
 )
 #: statement that applies the settings of a write transaction that may pause between two statements
 PATIENT_WRITE = text(
@@ -137,11 +137,11 @@ PATIENT_WRITE = text(
 )
 READ_TIME = text("SELECT clock_timestamp()")
 #: statement that sends notifications to all gateways when the transaction is committed
-NOTIFY = text(f"SELECT pg_notify('{CHANNEL}', notice) FROM unnest(CAST(:notices AS text[])) AS notice")  # noqa: S608 - a constant
+NOTIFY = text(f"SELECT pg_notify('{CHANNEL}', notice) FROM unnest(CAST(:notices AS text[])) AS notice")  # noqa: S608 - the inserted text is a constant
 #: statement that applies the settings of an export and reads the clock of the server; with these settings, the server
 #: ends an export whose client reads no rows for an hour
 EXPORT_TIME = text(
-    "SELECT clock_timestamp() FROM set_config('idle_in_transaction_session_timeout', '3600000', true) AS timeout, "  # noqa: S608 - constants
+    "SELECT clock_timestamp() FROM set_config('idle_in_transaction_session_timeout', '3600000', true) AS timeout, "  # noqa: S608 - the inserted texts are constants
     f"set_config('application_name', '{EXPORT}', true) AS name"
 )
 
@@ -171,7 +171,7 @@ WITH stalled AS MATERIALIZED (
 )
 SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM stalled
 WHERE EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND stalled.pid = ANY(pg_blocking_pids(pg_locks.pid)))
-"""  # noqa: S608 - constants
+"""  # noqa: S608 - the inserted texts are constants
 
 
 class PostgresDatabase:
@@ -385,7 +385,7 @@ async def _migrate_once(connection: AsyncConnection, stalled: "StalledSessions")
         stalled.start()
         # Pause after the rollback to the savepoint. The migration now holds no locks of tables, so waiting transactions
         # can continue.
-        await asyncio.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - jitter, not security
+        await asyncio.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - random jitter, not cryptography
     raise StorageError(
         f"the schema cannot be migrated: other transactions locked its tables in each of {MIGRATION_ATTEMPTS} attempts; "
         "end long transactions of other clients (see pg_stat_activity) and start again"

@@ -70,8 +70,8 @@ IDLE_IN_WRITE = 1_500
 #: response
 UNSENT_IN_WRITE = 2_000
 
-#: SQL expression that turns `synchronous_commit` on for the transaction if it is off, because an acknowledged commit
-#: must be on disk; stricter values of the operator, for example `remote_apply`, stay in effect
+#: SQL expression that turns `synchronous_commit` on for the transaction if it is off, because a committed change must
+#: be on disk. If the operator has set a stricter value, for example `remote_apply`, it does not change.
 _DURABLE = (
     "set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' "
     "ELSE current_setting('synchronous_commit') END, true)"
@@ -115,7 +115,7 @@ class Connector:
     async def connect(
         self,
         *,
-        timeout: float,  # noqa: ASYNC109 - shared between the hosts
+        timeout: float,  # noqa: ASYNC109 - the time is divided between the hosts
         command_timeout: float | None,
         settings: Mapping[str, str] | None = None,
         statement_cache_size: int = 100,
@@ -143,11 +143,11 @@ class Connector:
 
     async def _open(
         self,
-        timeout: float,  # noqa: ASYNC109 - as above
+        timeout: float,  # noqa: ASYNC109 - the time is divided between the hosts
         command_timeout: float | None,
         statement_cache_size: int,
     ) -> "Connection":
-        if len(self._hosts) < 2:  # noqa: PLR2004 - one host needs no choice
+        if len(self._hosts) < 2:  # noqa: PLR2004 - a single host needs no selection
             return await asyncpg.connect(
                 self.dsn,
                 timeout=timeout,
@@ -299,7 +299,7 @@ async def _read_session(connection: "Connection") -> _Session:
     row = await connection.fetchrow(
         f"SELECT pg_backend_pid(), coalesce(current_setting('{_MARK}', true), '')"
     )
-    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+    assert row is not None  # noqa: S101 - a SELECT without FROM always returns one row
     return _Session(*row)
 
 
@@ -398,7 +398,7 @@ class PostgresPool:
                 connection.terminate()
                 raise
             finally:
-                await self._pool.release(connection)  # type: ignore[arg-type]  # a proxy of a connection
+                await self._pool.release(connection)  # type: ignore[arg-type]  # asyncpg wraps the connection in a proxy
         except DRIVER_FAULTS as error:
             # Omit the message of the driver, because it may contain values of rows, such as tool arguments.
             code = getattr(error, "sqlstate", None)
@@ -441,7 +441,7 @@ class PostgresPool:
         try:
             # Do not use `pool.acquire(timeout=…)`, because it creates a task for each call, which is slower.
             async with asyncio.timeout(DEADLINE):
-                connection: Connection = await pool.acquire()  # type: ignore[assignment]  # a proxy of a connection
+                connection: Connection = await pool.acquire()  # type: ignore[assignment]  # asyncpg wraps the connection in a proxy
                 return connection
         finally:
             self._waiting -= 1

@@ -77,7 +77,7 @@ class NotificationHandler:
             case [kind] if kind == EVENTS:
                 self._wake_webhooks()
 
-    def on_connection_change(self, is_connected: bool) -> None:  # noqa: FBT001 - a callback's only argument
+    def on_connection_change(self, is_connected: bool) -> None:  # noqa: FBT001 - the only argument of a callback
         """Wake all waiting requests, pages and webhook deliveries, because notifications may have been lost."""
         self._notifier.receives_remote = is_connected
         self._notifier.notify_all()
@@ -140,7 +140,7 @@ class Listener:
             if self._is_connected:
                 pause = FIRST_PAUSE
                 self._set_connected(connected=False)
-            await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads load, guards nothing
+            await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - random jitter, not cryptography
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _listen(self) -> None:

@@ -64,7 +64,7 @@ async def with_retry(work: Callable[[], Awaitable[T]]) -> T:
                 if attempt.has_committed or loop.time() > ends:
                     raise
             RETRIES["retried"] += 1
-            await asyncio.sleep(pause * random.random())  # noqa: S311 - jitter, not security
+            await asyncio.sleep(pause * random.random())  # noqa: S311 - random jitter, not cryptography
         return await work()
     finally:
         _attempt.reset(token)

@@ -110,7 +110,7 @@ class SqliteDatabase:
         self,
         *_locks: str,
         until: float | None = None,
-        patient: bool = False,  # noqa: ARG002 - no server could lose this process
+        patient: bool = False,  # noqa: ARG002 - SQLite has no server that ends idle transactions
     ) -> AsyncIterator[AsyncSession]:
         """Open a write transaction. The names of the locks are ignored, because SQLite allows only one writer.
 

@@ -103,7 +103,7 @@ async def find_usable(
     context: Mapping[str, object],
     pending: Approval | None,
 ) -> Grant | None:
-    """Return the temporary approval that covers a call, or None. If several do, the one that expires first is returned.
+    """Return the temporary approval that covers a call, or None. Of several, the first one to expire is returned.
 
     Its voters must still be allowed to approve the call. If the call has a pending approval request, the votes must
     also satisfy the approval rules of this request.

@@ -129,7 +129,7 @@ def count_rows(entries: Iterable[tuple[NewEntry, Stored]]) -> list[CountRow]:
             if counts is None:
                 counts = rows[key] = [0] * len(_POSITIONS)
             counts[_POSITIONS[entry.status]] += 1
-    return [(*key, *rows[key]) for key in sorted(rows)]  # type: ignore[misc]  # four counts, as many as statuses
+    return [(*key, *rows[key]) for key in sorted(rows)]  # type: ignore[misc]  # the key has six values, and there are four counts
 
 
 def request_count_rows(
@@ -234,7 +234,10 @@ async def _sum_of_tops(
     table: Literal["day_counts", "log_counts"],
     slots: Sequence[int],
 ) -> Counter[str]:
-    """Add up the `CANDIDATES` largest counts of each day or hour in `slots`, by agent or action."""
+    """Return the sums of the largest counts by agent or action.
+
+    The `CANDIDATES` largest counts of each day or hour in `slots` are added up.
+    """
     values = {**environment._asdict(), "subject": subject} | {
         f"slot{n}": slot for n, slot in enumerate(slots)
     }
@@ -252,7 +255,7 @@ def _tops_statement(table: Literal["day_counts", "log_counts"], slots: int) -> T
     if table == "log_counts":
         total, slot = " + ".join(Counts._fields), f"span = {HOUR} AND starts"
     each = " UNION ALL ".join(
-        f"SELECT name, total FROM (SELECT name, {total} AS total FROM {table} "  # noqa: S608 - constants
+        f"SELECT name, total FROM (SELECT name, {total} AS total FROM {table} "  # noqa: S608 - the inserted texts are constants
         f"WHERE organization_id = :organization_id AND environment = :environment AND subject = :subject "
         f"AND {slot} = :slot{number} ORDER BY total DESC LIMIT {CANDIDATES}) AS slot{number}"
         for number in range(slots)

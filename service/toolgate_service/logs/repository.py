@@ -36,16 +36,17 @@ from toolgate_service.organizations.models import Organization
 SCAN_LIMIT = 10_000
 #: number of newest ids that are compared in order to detect new entries
 _NEWEST = 100
-#: Numbers of months to which a query on PostgreSQL is first limited, because each month is a separate partition. Only
-#: if it finds too few entries, it searches the whole log.
+#: numbers of months to which a query on PostgreSQL is limited in its first attempts, because each month is a separate
+#: partition; if all attempts find too few entries, the query searches the whole log
 RECENT_MONTHS = (1, 12)
 #: maximum number of organizations that one statement reads
 ORGANIZATIONS_PER_QUERY = 1_000
 #: maximum number of characters of a context that are loaded for a list
 EXCERPT_LENGTH = 2_000
 
-#: Maximum differences between the time in an id and `created_at`. The first one applies if both times were read from
-#: one clock, the second one if they were read from the clocks of the gateway and of the database.
+#: maximum differences between the creation time that an entry's id contains and the column `created_at`: first if both
+#: were read from the same clock, second if one was read from the clock of the gateway and one from the clock of the
+#: database
 _ID_TIME_TOLERANCES = (timedelta(seconds=2), timedelta(minutes=1))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -310,7 +310,7 @@ async def prune_test_entries(database: Database, batch: int, organization_id: st
         places = [(entry.created_at, entry.id) for entry in entries]
         made = col(LogEntry.created_at)
         near = PartitionHint(made.between(places[0][0], places[-1][0]))
-        await session.exec(delete(LogEntry).where(*of, near, place.in_(places)))  # type: ignore[arg-type]  # SQLModel's columns
+        await session.exec(delete(LogEntry).where(*of, near, place.in_(places)))  # type: ignore[arg-type]  # SQLModel declares columns with their Python types
         size = sum(entry_bytes(entry.action, entry.context) for entry in entries)
         held = col(Environment.log_bytes)
         await session.exec(

@@ -149,7 +149,7 @@ LEFT JOIN LATERAL (
       AND key = wanted.key AND expires_at > clock_timestamp()
     LIMIT 1
 ) AS k ON true
-"""  # noqa: S608 - our own words
+"""  # noqa: S608 - the inserted texts are constants
 
 
 async def write_batch(connection: "Connection", batch: Batch) -> None:
@@ -221,7 +221,7 @@ def _unnested(columns: Mapping[str, str], first: int) -> str:
 
 
 def _insert(table: str, columns: Mapping[str, str], first: int) -> str:
-    return f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({_unnested(columns, first)})"  # noqa: S608 - our own names
+    return f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({_unnested(columns, first)})"  # noqa: S608 - the inserted names are constants
 
 
 _FIRST_OF_KEY = 1 + len(_ENTRY)
@@ -249,7 +249,7 @@ WITH keys AS (
     WHERE e.organization_id = g.organization_id AND e.name = g.environment
 )
 {_insert("log_entries", _ENTRY, 1)}
-"""  # noqa: S608 - our own words
+"""  # noqa: S608 - the inserted texts are constants
 
 _WRITE_AUDIT = """
 INSERT INTO audit_entries (id, organization_id, environment, kind, resource_id, ip_address, created_at)
@@ -307,7 +307,8 @@ FROM unnest($7::text[]::uuid[], $8::text[]::uuid[], $9::text[], $10::text[]::uui
 #: moved to lanes (separate queues per organization and environment); a working gateway holds such a lock only for a few
 #: milliseconds
 SHARED_WAIT = 250
-#: time in milliseconds for which entries in a lane wait for the lock of their organization, and for each row lock
+#: time in milliseconds for which the entries in a lane (separate queue of an organization) wait for the lock of their
+#: organization, and for each row lock
 LANE_WAIT = 3_000
 #: number of connections for entries in lanes (separate queues per organization and environment)
 LANES = 4

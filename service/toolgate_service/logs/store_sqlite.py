@@ -64,7 +64,7 @@ class SqliteLogStore:
         """Return the write lock of this process, which the caller must hold while it commits."""
         return self._write_lock
 
-    async def commit(self, entries: Sequence[NewEntry], *, wait: bool = False) -> list[Outcome]:  # noqa: ARG002 - a file has one writer
+    async def commit(self, entries: Sequence[NewEntry], *, wait: bool = False) -> list[Outcome]:  # noqa: ARG002 - an SQLite file has only one writer
         """Commit log entries, and return one outcome for each entry, in the same order. SQLite ignores `wait`.
 
         Raises:
@@ -205,7 +205,7 @@ SELECT coalesce((
 ), 0), EXISTS (
     SELECT 1 FROM webhooks w WHERE w.organization_id = ?1 AND w.environment = ?2 AND {STREAMS_ENTRIES}
 )
-"""  # noqa: S608 - our own words
+"""  # noqa: S608 - the inserted texts are constants
 
 _READ_BYTES = "SELECT log_bytes FROM environments WHERE organization_id = ? AND name = ?"
 
@@ -217,7 +217,7 @@ WHERE organization_id = ? AND environment = ? AND surface = 'log' AND key = ? AN
 """
 
 _INSERT_ENTRY = (
-    f"INSERT INTO log_entries (id, created_at, occurred_at, {', '.join(COLUMNS)}) "  # noqa: S608 - our own names
+    f"INSERT INTO log_entries (id, created_at, occurred_at, {', '.join(COLUMNS)}) "  # noqa: S608 - the inserted names are constants
     f"VALUES ({', '.join('?' * (3 + len(COLUMNS)))})"
 )
 

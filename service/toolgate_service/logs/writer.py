@@ -244,7 +244,7 @@ class LogWriter:
             raise _unavailable("Too many log entries wait to be written")
         lane = self._lanes.get(tenant_of(entry)) if self._lanes else None
         if lane is not None:
-            # The background task of the lane writes this entry.
+            # The background task of the lane (the separate queue of a locked organization) writes the entry.
             return await lane.add(entry, len(entry.context or ""))
         future = self._waiting.add(entry, len(entry.context or ""))
         if self._task is None or self._task.done():
@@ -302,7 +302,7 @@ class LogWriter:
         began = perf_counter()
         try:
             outcomes = await self._store.commit([one.item for one in batch], wait=wait)
-        except Exception as failed:  # noqa: BLE001 - it is logged, and every caller is answered
+        except Exception as failed:  # noqa: BLE001 - the error is logged, and each waiting request receives an error
             OUTAGE.failed("batches of log entries", failed)
             if self._metrics is not None:
                 self._metrics.log_entries.labels("failed").inc(len(batch))

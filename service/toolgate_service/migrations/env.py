@@ -13,8 +13,8 @@ from toolgate_service.migrations.metadata import METADATA
 def note(
     ctx: MigrationContext,
     step: MigrationInfo,
-    heads: Collection[Any],  # noqa: ARG001 - Alembic's signature
-    run_args: Mapping[str, Any],  # noqa: ARG001 - likewise
+    heads: Collection[Any],  # noqa: ARG001 - parameter required by Alembic
+    run_args: Mapping[str, Any],  # noqa: ARG001 - parameter required by Alembic
 ) -> None:
     """Store the oldest schema revision that a gateway must know, after a migration that removes a table or a column."""
     contracts = getattr(getattr(step.up_revision, "module", None), CONTRACTS, None)

@@ -82,7 +82,7 @@ def _networks(stored: str) -> tuple[Network, ...]:
 def _load_list(stored: str) -> Sequence[object]:
     found = strict_json.loads_own(stored)
     if not isinstance(found, list):
-        raise ValueError("the stored networks of an organization are not a JSON list")  # noqa: TRY004 - as for its entries
+        raise ValueError("the stored networks of an organization are not a JSON list")  # noqa: TRY004 - invalid entries raise ValueError too
     return found
 
 

@@ -77,7 +77,7 @@ class AmountViolation(NamedTuple):
 
 def find_amount_violation(
     maximum: Decimal | None,
-    required: bool,  # noqa: FBT001 - the two columns of a permission, in their order
+    required: bool,  # noqa: FBT001 - callers pass two columns of a permission
     action: str,
     context: Mapping[str, object],
 ) -> AmountViolation | None:

@@ -27,7 +27,7 @@ class RoleChange(Body):
 class Acceptance(Body):
     """Request body of POST /auth/accept-invitation."""
 
-    model_config = example(token="{invitation_token}", password="correct horse battery")  # noqa: S106 - an example
+    model_config = example(token="{invitation_token}", password="correct horse battery")  # noqa: S106 - an example for the documentation, not a password
 
     token: LinkToken
     password: Password

@@ -159,8 +159,8 @@ async def invite(
 ) -> NewInvitationView:
     """Invite a user by e-mail. If the gateway cannot send the e-mail, the result contains the invitation link.
 
-    The link starts with the configured public URL or, if none is configured, with `base_url`. The latter is safe,
-    because `base_url` is taken from the request of an authenticated admin. `first` is an additional check in the same
+    The link starts with the configured public URL or, if none is configured, with `base_url`. This value is safe,
+    because it is taken from the request of an authenticated admin. `first` is an additional check in the same
     transaction, before the invitation is created.
 
     Raises:
@@ -258,8 +258,8 @@ async def _create_invitation(
 ) -> tuple[Invitation, Organization, str]:
     """Create an invitation, and return it with its organization and the token of its link.
 
-    An open invitation for the same e-mail address is revoked, so its link stops working. Each open invitation counts as
-    a team member of the plan. The limit is checked again when the invitation is accepted.
+    An open invitation for the same e-mail address is revoked, so its link stops working. Each open invitation counts
+    towards the maximum number of team members in the plan. This limit is checked again when the invitation is accepted.
     """
     if await find_user_by_email(session, new.email) is not None:
         raise ApiError(400, "E-mail already registered")

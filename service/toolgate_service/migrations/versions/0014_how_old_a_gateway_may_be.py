@@ -1,4 +1,4 @@
-"""Add the oldest schema revision that a gateway must know to use the schema.
+"""Add a table with the oldest schema revision that a gateway must know to use the schema.
 
 Revision: 0014, after 0013.
 """

@@ -1,9 +1,10 @@
 """On PostgreSQL, partition the table of log entries by month. On SQLite, change nothing.
 
-No entry is copied: the existing table becomes a partition of the new table. A small table gets bounds, up to the end of
-the next month, for which the server reads it once. An empty table becomes the partition for all past months. A large
-table would delay other writers during this read. It therefore becomes the default partition, which the server does not
-need to read. A maintenance job later gives it bounds while other transactions write (module `logs.partitions`).
+No entry is copied, because the existing table becomes a partition of the new table. There are three cases. An empty
+table becomes the partition for all past months. A small table becomes the partition for everything up to the end of the
+next month; the server reads the table once to validate these bounds. A large table becomes the default partition,
+because reading it would delay other writers; a maintenance job later sets its bounds while other transactions write
+(module `logs.partitions`).
 
 Revision: 0015, after 0014.
 """

@@ -42,11 +42,11 @@ def upgrade() -> None:
         op.add_column(table, sa.Column(name, kind(), nullable=True))
     for table, names in _COPIED.items():
         values = [
-            f"{name} = (SELECT p.{name} FROM permissions p WHERE p.id = {table}.permission_id)"  # noqa: S608 - our own names
+            f"{name} = (SELECT p.{name} FROM permissions p WHERE p.id = {table}.permission_id)"  # noqa: S608 - the inserted names are constants
             for name in names
         ]
         values.append(f"makers = ({_MAKERS.format(table=table)})")
-        op.execute(f"UPDATE {table} SET {', '.join(values)} WHERE {_OPEN[table]}")  # noqa: S608 - our own names
+        op.execute(f"UPDATE {table} SET {', '.join(values)} WHERE {_OPEN[table]}")  # noqa: S608 - the inserted names are constants
 
 
 def downgrade() -> None:
