@@ -40,17 +40,20 @@ _ONLY_SLACK = {
 BEYOND_SCHEMA = (
     ("register", "E-mail already registered"),
     ("invite", "E-mail already registered"),
-    ("acceptInvitation", "This invitation was used already, revoked, or has expired; ask for another"),
+    (
+        "acceptInvitation",
+        "This invitation was used already, revoked, or has expired; ask an admin for a new one",
+    ),
     (
         "confirmPasswordReset",
-        "This link was used already, has expired or was replaced by a newer one; ask for another",
+        "This link was used already, has expired or was replaced by a newer one; request a new link",
     ),
     ("changePassword", {"current_password": ["is not your password"]}),
     ("createPermission", "Permission already exists for this action"),
     ("exportLogs", {"to": ["must be later than from"]}),
     (
         "approve",
-        {"grant": ["cannot be sent with an edited context: what is allowed for a while is what was asked"]},
+        {"grant": ["cannot be combined with an edited context; send one of the two"]},
     ),
     ("createWebhook", "The environment has 20 webhooks; delete one first"),
     ("createWebhook", _ONLY_SLACK),

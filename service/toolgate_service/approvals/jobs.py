@@ -1,4 +1,4 @@
-"""Background jobs that expire approvals and remind approvers of pending requests."""
+"""Background jobs that mark approval requests as expired and remind approvers of pending requests."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
@@ -13,20 +13,21 @@ from toolgate_service.approvals.service import expire
 from toolgate_service.db.database import Database, now
 from toolgate_service.jobs.batches import in_batches
 
-#: function that updates the given approval requests; all belong to one organization and environment
+#: function that updates approval requests, all of which belong to one organization and one environment
 Change: TypeAlias = Callable[[AsyncSession, Sequence[Approval]], Awaitable[None]]
-#: Function that returns the SQL condition for the requests to update. The condition compares times of the requests with
-#: the time of the session's transaction.
+#: function that returns the SQL condition for the requests to update; the condition refers to the time of the session's
+#: transaction
 Due: TypeAlias = Callable[[AsyncSession], ColumnElement[bool]]
 
-#: states `pending` and `approved` as SQL literals; SQLite does not use the partial index for a bound parameter
+#: the states `pending` and `approved` as SQL literals, because SQLite does not use the partial index for a bound
+#: parameter
 _OPEN: BindParameter[Sequence[str]] = bindparam("open", OPEN, expanding=True, literal_execute=True)
 
 
 async def expire_approvals(database: Database, batch: int) -> int:
-    """Mark pending and approved requests as expired after `expires_at`, and return how many were marked.
+    """Mark pending and approved requests as expired after the time `expires_at`. Return the number of marked requests.
 
-    The API treats such a request as expired even before this job has marked it.
+    The API treats a request as expired from this time on, even if the job has not marked it yet.
     """
 
     def past(session: AsyncSession) -> ColumnElement[bool]:
@@ -36,7 +37,7 @@ async def expire_approvals(database: Database, batch: int) -> int:
 
 
 async def remind(database: Database, batch: int) -> int:
-    """Emit one reminder event for each pending request that expires soon, and return the number of events."""
+    """Write one webhook event for each pending request that expires soon. Return the number of events."""
 
     def soon(session: AsyncSession) -> ColumnElement[bool]:
         return (
@@ -56,7 +57,7 @@ async def remind(database: Database, batch: int) -> int:
 
 async def _change_each(database: Database, batch: int, due: Due, change: Change) -> int:
     async with database.reading() as session:
-        # Duplicates are removed in Python: for DISTINCT, SQLite would scan all approvals by another index.
+        # Remove duplicates in Python, because for DISTINCT, SQLite would scan all approval requests with another index.
         query = select(Approval.organization_id, Approval.environment).where(due(session))
         tenants = sorted(set((await session.exec(query)).all()))
     changed = 0
@@ -70,11 +71,12 @@ async def _change_each(database: Database, batch: int, due: Due, change: Change)
                 Approval.environment == environment,
                 due(session),
             )
-            # Skip rows that another gateway has locked, because that gateway updates them.
+            # Skip rows that another gateway process has locked, because that process updates them.
             approvals = (await session.exec(chosen.limit(batch).with_for_update(skip_locked=True))).all()
             await change(session, approvals)
             return len(approvals)
 
-        # The organization's lock prevents concurrent decisions about these requests, and their consumption.
+        # Hold the organization's lock, so that no approver decides about a request and no check consumes it at the same
+        # time.
         changed += await in_batches(database, batch, work, organization_id)
     return changed

@@ -362,7 +362,7 @@ def test_passwords_are_not_told(tmp_path: Path) -> None:
         (away, "of --to"),
         (nowhere, "of --to"),
         ("sqlite:///x", "a file"),
-        ("mysql://x:hunter2@y", "does not serve"),
+        ("mysql://x:hunter2@y", "does not support"),
     ):
         told = operator.refused("copy", "--to", url)
         assert words in told

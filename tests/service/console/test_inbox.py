@@ -189,7 +189,7 @@ def test_another_digest_is_refused(maya: Reader, acme: Owner, refunder: str, wha
     answer = maya.decide(approval, what, digest=digest)
     assert answer.status_code == 409
     assert "Nothing was decided" in answer.text
-    assert "not the one that was shown" in answer.text
+    assert "has changed since it was shown" in answer.text
     assert shown(acme, approval)["status"] == "pending"
 
 

@@ -119,8 +119,8 @@ def test_a_time_range_has_both_ends(maya: Reader, acme: Owner, history: History)
         ("when=1h&from=2026-01-01", "'1h' does not go with from and to"),
         ("q=x&to=2026-01-01", "a text is looked for only within a time range"),
         (f"q={'x' * 201}", "has 201 characters; the maximum is 200"),
-        ("cursor=x", "is none of this list with these filters"),
-        ("cursor=%00%ff", "is none of this list with these filters"),
+        ("cursor=x", "does not belong to this list with these filters"),
+        ("cursor=%00%ff", "does not belong to this list with these filters"),
     ],
 )
 def test_invalid_filters_are_refused(maya: Reader, query: str, said: str) -> None:

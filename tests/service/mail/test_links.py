@@ -18,8 +18,8 @@ from support.team import TOO_LATE, accept, audited, fresh_email, invite
 from support.waiting import until
 
 NEW = "another horse battery"
-SENT = "If the e-mail is registered here, a link to choose a new password is on its way to it"
-USELESS = "This link was used already, has expired or was replaced by a newer one; ask for another"
+SENT = "If this e-mail address is registered, an e-mail with a link to set a new password is on its way"
+USELESS = "This link was used already, has expired or was replaced by a newer one; request a new link"
 PUBLIC_URL = "https://gate.example.test/toolgate"
 
 

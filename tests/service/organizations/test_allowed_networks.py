@@ -55,8 +55,8 @@ def put(owner: Owner, networks: object) -> httpx.Response:
 
 def told(address: str) -> str:
     return (
-        f"API keys of this organization do not work from {address!r}: it is in none of the allowed networks; call from "
-        "one of them, or have an admin add it to PUT /api/organization/allowed-networks"
+        f"API keys of this organization may not be used from {address!r}, which is in none of the allowed networks; use "
+        "one of these networks, or ask an admin to allow the address with PUT /api/organization/allowed-networks"
     )
 
 
