@@ -1,6 +1,6 @@
 """Exceptions of the gateway.
 
-ApiError                 rejected request; becomes a response with a status and JSON ``{"detail": …}``
+ApiError                 rejected request; becomes a response with a status and the JSON of `error_body`
 ├── FieldErrors          400; the detail maps field names to messages
 └── PlanLimitExceeded    403; the detail describes the reached plan limit
 StorageError             the database cannot be opened or used at startup; the message is for the operator
@@ -15,6 +15,29 @@ from typing import TypeAlias
 Detail: TypeAlias = str | Mapping[str, object]
 
 REQUIRED = "This field is required"
+
+#: code of an error response by its status, unless the detail contains a more specific one
+CODES: Mapping[int, str] = {
+    400: "invalid_request",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    409: "conflict",
+    413: "request_too_large",
+    429: "rate_limited",
+    431: "headers_too_large",
+    500: "internal_error",
+    503: "unavailable",
+}
+
+
+def error_body(status: int, detail: Detail) -> dict[str, object]:
+    """Return the JSON body of an error response: the detail for people, and a code for programs."""
+    specific = detail.get("error") if isinstance(detail, Mapping) else None
+    code = specific if isinstance(specific, str) else CODES.get(status, "error")
+    return {"detail": detail, "code": code}
 
 
 class ApiError(Exception):
