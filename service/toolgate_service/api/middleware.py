@@ -27,8 +27,8 @@ from toolgate_service.http.responses import (
     HEADER_BAG,
     HEADERS,
     REQUEST_ID,
+    ErrorReply,
     NoContent,
-    Reply,
     ResponseHeaders,
 )
 
@@ -50,11 +50,11 @@ FORWARDED_FOR = b"x-forwarded-for"
 #: response headers that a script on a page of an allowed origin may read
 _EXPOSED = (
     b"Idempotency-Mismatch, Idempotency-Replayed, Link, Retry-After, X-API-Version, X-Call-Let-Through, X-Decision-ID, "
-    b"X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-ID, X-Toolgate-Environment, "
+    b"X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Reason-Code, X-Request-ID, X-Toolgate-Environment, "
     b"X-Toolgate-Organization, X-Total-Count"
 )
 _PREFLIGHT = {
-    b"access-control-allow-methods": b"GET, HEAD, POST, PUT, DELETE",
+    b"access-control-allow-methods": b"GET, HEAD, POST, PUT, PATCH, DELETE",
     b"access-control-allow-headers": b"Authorization, Content-Type, Idempotency-Key, X-API-Key, X-Request-ID",
     b"access-control-max-age": b"600",
 }
@@ -95,7 +95,7 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> str:
     return sent.decode() if sent is not None and _REQUEST_ID.fullmatch(sent) else new_id()
 
 
-def failure(scope: Scope, error: Exception) -> Reply:
+def failure(scope: Scope, error: Exception) -> ErrorReply:
     """Return the response for an unhandled error: 503 if the database is not usable, otherwise 500.
 
     The response contains the request id, but no internal details of the error.
@@ -103,8 +103,8 @@ def failure(scope: Scope, error: Exception) -> Reply:
     request_id = scope[REQUEST_ID]
     if isinstance(error, STORAGE_FAULTS):
         detail = f"The gateway's database cannot be used; retry after {RETRY_AFTER} second (request id {request_id})"
-        return Reply({"detail": detail}, 503, {"Retry-After": str(RETRY_AFTER)})
-    return Reply({"detail": f"The gateway failed; the operator finds it under request id {request_id}"}, 500)
+        return ErrorReply(detail, 503, {"Retry-After": str(RETRY_AFTER)})
+    return ErrorReply(f"The gateway failed; the operator finds it under request id {request_id}", 500)
 
 
 class AllowedOrigins:
@@ -218,6 +218,9 @@ class EdgeMiddleware:
             # The application handles HEAD as GET. The server omits the response body, because its own scope still
             # contains HEAD.
             scope = {**scope, "method": "GET"}
+        elif scope["method"] == "PATCH":
+            # PUT keeps fields that are not sent, so PATCH means the same.
+            scope = {**scope, "method": "PUT"}
         if self._proxies and FORWARDED_FOR in given:
             self._proxies.reveal_client(scope)
         response = _Response(scope, send, self._headers)
@@ -248,9 +251,7 @@ class EdgeMiddleware:
         try:
             result = await handler(PlainRequest(scope, receive))
         except ApiError as error:
-            await Reply({"detail": error.detail}, error.status_code, error.headers)(
-                scope, receive, response.send
-            )
+            await ErrorReply(error.detail, error.status_code, error.headers)(scope, receive, response.send)
             return
         await response.send_json(result)
 
@@ -267,14 +268,14 @@ class EdgeMiddleware:
         if len(given) != len(scope["headers"]):
             name = repeated_header(scope["headers"])
             if name is not None:
-                return Reply({"detail": {name: ["was sent more than once; send it once"]}}, 400)
+                return ErrorReply({name: ["was sent more than once; send it once"]}, 400)
         # Respond with 404: no id contains a NUL character, and PostgreSQL would fail to compare text that contains one.
         if "\0" in scope["path"]:
-            return Reply({"detail": "Not Found"}, 404)
+            return ErrorReply("Not Found", 404)
         return None
 
 
-_ONLY_POST = Reply({"detail": "Method Not Allowed"}, 405, {"Allow": "POST"})
+_ONLY_POST = ErrorReply("Method Not Allowed", 405, {"Allow": "POST"})
 
 
 class _Response:

@@ -88,6 +88,12 @@ async def approve(
 
 
 @router.post(
+    "/api/approvals/{approval_id}/reject",
+    response_model=ApprovalView,
+    responses=problems(NOT_FOUND, CONFLICT),
+    operation_id="rejectApproval",
+)
+@router.post(
     "/api/approvals/{approval_id}/deny",
     response_model=ApprovalView,
     responses=problems(NOT_FOUND, CONFLICT),

@@ -14,6 +14,7 @@ from toolgate_service.checks.decide import (
     PendingApproval,
     Step,
     decide,
+    reason_code,
     response_body,
 )
 from toolgate_service.checks.schemas import CheckRequest, read_check_request
@@ -31,6 +32,7 @@ from toolgate_service.http.dependencies import authenticate_api_key, load_contex
 from toolgate_service.http.openapi import operation
 
 DECISION_ID = b"x-decision-id"
+REASON_CODE = b"x-reason-code"
 CALL_CONSUMED = b"x-call-let-through"
 #: response header with the id of the approved request that allows the call; after a dry run, the caller may cancel this
 #: request
@@ -83,6 +85,7 @@ def _respond(
     received: PlainRequest, decision: Allowed | Denied | PendingApproval | Consumed
 ) -> PlainResponse:
     received.scope[OUTCOME] = _outcome(decision)
+    add_headers(received.scope, {REASON_CODE: reason_code(decision).encode()})
     if isinstance(decision, Consumed):
         add_headers(received.scope, {DECISION_ID: decision.decision_id.encode()})
         if decision.at is Step.APPROVED and decision.by is not None:
@@ -139,5 +142,5 @@ CHECK = operation(
     "An unknown or inactive agent is blocked. A check writes no log entry.",
     body=_REQUEST_BODY,
     answer=_RESULT,
-    headers=("X-Decision-ID", "X-Call-Let-Through"),
+    headers=("X-Decision-ID", "X-Reason-Code", "X-Call-Let-Through"),
 )

@@ -2,7 +2,7 @@
 
 Tree of the classes::
 
-    ApiError                 the gateway rejects a request with a status and JSON ``{"detail": …}``
+    ApiError                 the gateway rejects a request with a status and the JSON of `error_body`
     ├── FieldErrors          400; `detail` maps the names of invalid fields to messages
     └── PlanLimitExceeded    403; `detail` describes the limit of the plan that is reached
     StorageError             the database cannot be opened or used at startup; the operator sees the message
@@ -17,6 +17,29 @@ from typing import TypeAlias
 Detail: TypeAlias = str | Mapping[str, object]
 
 REQUIRED = "This field is required"
+
+#: code of an error response by its status, unless the detail contains a more specific one
+CODES: Mapping[int, str] = {
+    400: "invalid_request",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    409: "conflict",
+    413: "request_too_large",
+    429: "rate_limited",
+    431: "headers_too_large",
+    500: "internal_error",
+    503: "unavailable",
+}
+
+
+def error_body(status: int, detail: Detail) -> dict[str, object]:
+    """Return the JSON body of an error response: the detail for people, and a code for programs."""
+    specific = detail.get("error") if isinstance(detail, Mapping) else None
+    code = specific if isinstance(specific, str) else CODES.get(status, "error")
+    return {"detail": detail, "code": code}
 
 
 class ApiError(Exception):

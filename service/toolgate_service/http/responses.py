@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from toolgate_service.core import strict_json
-from toolgate_service.core.errors import ApiError
+from toolgate_service.core.errors import ApiError, Detail, error_body
 from toolgate_service.core.settings import Settings
 
 NO_STORE = {"Cache-Control": "no-store"}
@@ -29,6 +29,13 @@ class Reply(Response):
     def render(self, content: object) -> bytes:
         """Return the content as JSON bytes."""
         return strict_json.dumps(content).encode()
+
+
+class ErrorReply(Reply):
+    """Error response with the detail and the code of the error."""
+
+    def __init__(self, detail: Detail, status: int, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(error_body(status, detail), status, headers)
 
 
 class NoContent(Response):
@@ -201,7 +208,7 @@ class ResponseHeaders:
 
         The connection sends these bytes itself if a request is rejected before it reaches the ASGI application.
         """
-        body = strict_json.dumps({"detail": error.detail}).encode()
+        body = strict_json.dumps(error_body(error.status_code, error.detail)).encode()
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),

@@ -239,7 +239,11 @@ def test_without_a_signature_of_this_webhook_everything_is_one_401(channel: Chan
         (one.status_code, one.text) for one in answers if one.request.headers.get("content-encoding") is None
     ]
     assert set(refused) == {
-        (401, '{"detail":"The request is not signed with the Slack signing secret of this webhook"}')
+        (
+            401,
+            '{"detail":"The request is not signed with the Slack signing secret of this webhook",'
+            '"code":"unauthenticated"}',
+        )
     }
     assert {one.status_code for one in answers} <= {400, 401}
     assert two.shown(id_in(buttons))["status"] == "pending"

@@ -14,7 +14,7 @@ LAST = "This is the organization's last admin; make another user an admin first"
 
 
 def is_out(answer: httpx.Response) -> bool:
-    return answer.status_code == 401 and answer.json() == {"detail": "Not authenticated"}
+    return answer.status_code == 401 and answer.json()["detail"] == "Not authenticated"
 
 
 def test_the_team_shows_who_is_in_it(newcomer: Owner) -> None:
