@@ -74,6 +74,7 @@ def test_the_gateway_keeps_its_word(fuzzed: Owner, hand: int) -> None:
     play(fuzzed, hand, FEW, 4, "examples")
 
 
+@pytest.mark.slow
 def test_what_one_answer_gave_the_next_request_uses(fuzzed: Owner) -> None:
     """Scenarios of several requests: what was created is there, what was deleted is gone."""
     # Which links a scenario follows also depends on the random ids in responses, so one seed may create no agent.

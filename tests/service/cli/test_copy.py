@@ -269,6 +269,7 @@ async def _counts(url: str) -> dict[str, int]:
         await connection.close()
 
 
+@pytest.mark.slow
 def test_what_the_server_does_not_take_leaves_it_empty(
     filled: Filled, server: Server, tmp_path: Path
 ) -> None:
@@ -303,6 +304,7 @@ def test_a_row_that_arrives_changed_is_seen(filled: Filled, server: Server) -> N
     assert set(finished(_counts(url)).values()) == {0}
 
 
+@pytest.mark.slow
 def test_a_server_that_goes_away_leaves_it_empty(filled: Filled, server: Server) -> None:
     """A connection that ends in the middle is told in one line, and nothing was copied."""
     url = server.url_of(server.create_database())

@@ -90,8 +90,12 @@ def test_nothing_becomes_a_schema(operator: Operator) -> None:
     ("statement", "words"),
     [
         ("DROP INDEX ix_approvals_decided", "the index approvals.ix_approvals_decided is missing"),
-        ("ALTER TABLE agents ADD COLUMN mine TEXT", "mine does not exist in this version"),
-        ("DROP TABLE invoices", "invoices is missing"),
+        pytest.param(
+            "ALTER TABLE agents ADD COLUMN mine TEXT",
+            "mine does not exist in this version",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("DROP TABLE invoices", "invoices is missing", marks=pytest.mark.slow),
         ("CREATE TABLE of_somebody_else (a INTEGER)", None),
     ],
 )
@@ -118,6 +122,7 @@ def test_rows_that_point_nowhere_are_found(operator: Operator, tmp_path: Path) -
     assert "of environments refers to a row of organizations" in problem
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_only("about a file")
 def test_a_file_that_is_none(operator: Operator, tmp_path: Path) -> None:
     """No file is made by looking, and what is no database is named."""
@@ -132,6 +137,7 @@ def test_a_file_that_is_none(operator: Operator, tmp_path: Path) -> None:
     assert notes.read_text() == "mine" * 5000
 
 
+@pytest.mark.slow
 @pytest.mark.postgresql_only("a file has no schemas")
 def test_a_schema_may_have_any_name(operator: Operator) -> None:
     """With capitals, or with a space in it: what is in it is made, and found whole."""

@@ -103,6 +103,7 @@ def test_a_secret_that_leaked_signs_no_tokens(sealing: LiveGateway) -> None:
             )
 
 
+@pytest.mark.slow
 def test_a_rotation_over_several_gateways_logs_nobody_out(tmp_path: Path) -> None:
     """Each is told of the new secret first and then changed over, one by one: whatever one signs or seals meanwhile,
     tokens, page cursors and keys, the other accepts."""
@@ -195,6 +196,7 @@ def key_at_home(served: Serving) -> str:
     return shown
 
 
+@pytest.mark.slow
 def test_the_embedded_secret_is_changed_while_the_gateway_runs(tmp_path: Path) -> None:
     """New file, former beside it, all sealed anew; a restart knows the keys, --finish forgets the former."""
     home = tmp_path / "home"
@@ -330,6 +332,7 @@ def test_a_crash_at_any_step_leaves_what_was_sealed_openable(tmp_path: Path) -> 
     assert outcomes.count(9) >= 6
 
 
+@pytest.mark.slow
 def test_two_rotations_at_once_make_one_secret(tmp_path: Path) -> None:
     """Of two operators one begins, the other takes up what was begun; every key can be shown afterwards."""
     home = tmp_path / "home"

@@ -68,7 +68,7 @@ def status(owner: Owner, approval: str) -> str:
     return found
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_a_narrow_navigation_shows_that_it_scrolls(enter: Callable[..., Page], scheme: str) -> None:
     """At 390 pixels an arrow points to hidden entries until the end is reached; at 1280 there is none."""
     page = enter(viewport={"width": 390, "height": 800}, color_scheme=scheme)
@@ -234,6 +234,7 @@ def test_a_request_appears_by_itself(newcomer: Owner, agent: str, enter: Callabl
     expect(more).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_a_new_card_ignores_input(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
     """For half a second neither keys nor clicks decide."""
     approval = ask(newcomer, agent, 1)
@@ -269,6 +270,7 @@ def test_two_approvers_see_each_other(newcomer: Owner, agent: str, enter: Callab
     assert status(newcomer, approval) == "approved"
 
 
+@pytest.mark.slow
 def test_a_vote_appears_on_open_cards(newcomer: Owner, enter: Callable[..., Page]) -> None:
     """A card with an open sheet shows the vote when the sheet is closed."""
     agent = newcomer.agent()
@@ -291,6 +293,7 @@ def test_a_vote_appears_on_open_cards(newcomer: Owner, enter: Callable[..., Page
         expect(card.locator(".outcome")).to_contain_text("Approved")
 
 
+@pytest.mark.slow
 def test_the_card_shows_whether_a_call_waits(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
     """The line is replaced without disabling the buttons."""
     context = {"amount": 3}
@@ -341,6 +344,7 @@ def test_an_open_page_reports_an_ended_session(
     expect(page.locator(".deeds[inert]")).to_have_count(1)
 
 
+@pytest.mark.slow
 def test_pages_of_one_browser_share_a_stream(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
     """Eight pages get events although a browser opens six connections to a host."""
     first = enter()
@@ -438,6 +442,7 @@ def test_an_invitations_link_fills_its_form(newcomer: Owner, browser: Browser) -
         page.get_by_role("heading", name="Approvals").wait_for()
 
 
+@pytest.mark.slow
 def test_keys_and_secrets_in_settings(newcomer: Owner, enter: Callable[..., Page]) -> None:
     """A key is shown, copied and replaced after a confirmation; a double click creates one webhook."""
     page = enter(viewport={"width": 390, "height": 800}, reduced_motion="reduce")

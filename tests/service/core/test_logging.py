@@ -145,6 +145,7 @@ def test_no_secret_is_written(gateway: LiveGateway, owner: Owner) -> None:
         assert secret not in text
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_only("PostgreSQL has no one lock that every writer needs")
 def test_a_locked_database_is_one_line_until_it_is_free(tmp_path: Path) -> None:
     """However often somebody asks whether the gateway is ready: a line when it is not, and one when it is again."""

@@ -113,6 +113,7 @@ def test_a_dripping_head_is_cut_off(hurried: Owner) -> None:
     together(partial(dripping, b"", b"\r\n"), partial(dripping, header, b"x"))
 
 
+@pytest.mark.slow
 def test_a_rest_that_nobody_needs_does_not_hold_the_connection(hurried: Owner) -> None:
     """An answer that needed no body was given at once; the body that drips after it is cut off."""
     with Raw(hurried.url) as raw:
@@ -138,6 +139,7 @@ def test_a_long_poll_is_not_cut_off(hurried: Owner) -> None:
         assert time.monotonic() - began >= 4 * SECONDS
 
 
+@pytest.mark.slow
 def test_a_queued_body_has_its_time_after_its_turn(hurried: Owner) -> None:
     """A request sent behind a long poll is not late because the gateway did not read on."""
     bot = hurried.agent()

@@ -211,7 +211,9 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=2 * settings().max_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(context=st.dictionaries(TEXTS, VALUES, max_size=12), agent=TEXTS, note=TEXTS)
 def test_any_context_makes_a_message_that_slack_takes(context: dict[str, Any], agent: str, note: str) -> None:
     """Whatever an agent asks with: within Slack's limits, each line ours, buttons only where nothing was cut."""

@@ -317,7 +317,7 @@ PAYLOADS = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_nothing_that_is_signed_makes_the_gateway_fail(signer: SlackHook, data: st.DataObject) -> None:
     """Any bytes, and any change of what Slack sends, are answered with 200 or 400."""
