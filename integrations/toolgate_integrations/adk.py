@@ -230,14 +230,7 @@ class GuardPlugin(BasePlugin):
         name: str = "toolgate",
     ) -> None:
         super().__init__(name=name)
-        self._bridge = Bridge(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            can_pause=True,
-        )
+        self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
         # By the id() of the framework's context. The value also contains the context, so that the id is not reused.
         self._open: dict[int, Open] = {}
         self._undecided: dict[str, list[Asked]] = {}

@@ -315,14 +315,7 @@ class GuardMiddleware(FunctionMiddleware):
         on_hold: OnHold = "pause",
         hold_timeout: float | None = None,
     ) -> None:
-        self._bridge = Bridge(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            can_pause=True,
-        )
+        self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
         self._on_hold = self._bridge.on_hold
         self._needs_runs = self._on_hold == "pause" or bool(agents)
         self._runs = RunMiddleware(self._bridge)

@@ -195,9 +195,7 @@ class GuardedWorkbench(Workbench):
             raise ConfigurationError(
                 "the workbench is guarded already, and each call would be asked about twice"
             )
-        self._bridge = Bridge(
-            guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout
-        )
+        self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout)
         self._workbench = workbench_of(workbench)
         if agent_name is not None:
             warn_renamed("agent_name", "agent")

@@ -170,14 +170,7 @@ def guard_tools(
     Raises:
         ConfigurationError: An argument is wrong.
     """
-    bridge = Bridge(
-        guard,
-        tool_actions=tool_actions,
-        agents=agents,
-        agent=agent,
-        on_hold=on_hold,
-        hold_timeout=hold_timeout,
-    )
+    bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, agent=agent)
     if isinstance(tools, (str, Tool)) or not isinstance(tools, Iterable):
         raise ConfigurationError(f"tools is {tools!r}; pass a list of functions or dspy.Tools")
     found = [_guarded(each, bridge) for each in tools]

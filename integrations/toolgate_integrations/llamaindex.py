@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
 from toolgate_integrations._arguments import with_signature_defaults
+from toolgate_integrations._calls import find_rejection
 from toolgate_integrations._options import OnHold, set_context
 from toolgate_integrations.base import Bridge, ToolActions, ToolCall, describe_pending, find_error, require
 
@@ -73,10 +74,7 @@ class Place:
         # Before it has read the requirements again, the framework passes each answer to every call.
         if event.get("approval_id", None) != self.waited[-1]:
             return None
-        if str(event.get("response", None)).strip().lower() not in _NOES:
-            return None
-        why = event.get("reason", None)
-        return why[:_LONGEST] if isinstance(why, str) else ""
+        return find_rejection({name: event.get(name, None) for name in ("response", "reason")})
 
     def paused(self, pending: ApprovalPending) -> WaitingForEvent[Any]:
         """Return the exception that stops the step until a user answers; then the framework executes it again."""
@@ -171,8 +169,6 @@ def _waits(call_id: str) -> str:
 
 
 _RUN_ID: Final = "toolgate_run_id"
-_NOES: Final = ("no", "n", "reject", "rejected", "deny", "denied", "decline", "declined", "false")
-_LONGEST: Final = 2000
 
 
 class GuardedTool(AsyncBaseTool):
@@ -228,8 +224,7 @@ class GuardedTool(AsyncBaseTool):
             async with turn_of(place) as no:
                 if no is None:
                     return await self._bridge.arun(call, run, _failed, (WaitingForEvent, ApprovalPending))
-                await self._bridge.areject(call, no, place.waited[-1])
-                return self._told(given, f"Not done: it was rejected. {no}".strip())
+                return self._told(given, await self._bridge.areject(call, no, place.waited[-1]))
         except GuardError as error:
             return self._told(given, self._bridge.refusal(error))
 
@@ -379,14 +374,7 @@ def guard_agent(
     Raises:
         ConfigurationError: An argument is wrong.
     """
-    bridge = Bridge(
-        guard,
-        tool_actions=tool_actions,
-        agents=agents,
-        on_hold=on_hold,
-        hold_timeout=hold_timeout,
-        can_pause=True,
-    )
+    bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
     if not isinstance(agent, (AgentWorkflow, BaseWorkflowAgent)):
         raise ConfigurationError(f"agent is {agent!r}; pass a FunctionAgent, ReActAgent or AgentWorkflow")
     if isinstance(agent, AgentWorkflow):
@@ -418,14 +406,7 @@ def guard_tools(
     Raises:
         ConfigurationError: An argument is wrong.
     """
-    bridge = Bridge(
-        guard,
-        tool_actions=tool_actions,
-        agents=agents,
-        on_hold=on_hold,
-        hold_timeout=hold_timeout,
-        can_pause=True,
-    )
+    bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
     found = guarded(tools, bridge, None)
     bridge.verify_tools([tool.metadata.name or "" for tool in found], is_complete=False)
     return found

@@ -106,37 +106,14 @@ _passed: ContextVar[_Passed | None] = ContextVar("toolgate_pydantic_ai_passed", 
 
 
 class Gate:
-    """Checks every tool call of an agent.
+    """Checks every tool call of an agent; the agent's guarded toolsets share it.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name.
-        agents: Agent ids by the names of the framework's agents.
-        on_hold: Reaction to a call that requires an approval. `pause`: the run ends with `DeferredToolRequests`.
-            `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
-            the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
-
-    Raises:
-        ConfigurationError: An argument is wrong.
+        bridge: The bridge that checks and logs the calls.
     """
 
-    def __init__(
-        self,
-        guard: Guard | None,
-        tool_actions: ToolActions | None,
-        agents: Mapping[str, str] | None,
-        on_hold: OnHold,
-        hold_timeout: float | None,
-    ) -> None:
-        self.bridge = Bridge(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            can_pause=True,
-        )
+    def __init__(self, bridge: Bridge) -> None:
+        self.bridge = bridge
 
     async def carry_out(
         self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, args: dict[str, Any], handler: Handler
@@ -323,7 +300,7 @@ class GuardCapability(AbstractCapability[Any]):
         on_hold: OnHold = "pause",
         hold_timeout: float | None = None,
     ) -> None:
-        self._gate = Gate(guard, tool_actions, agents, on_hold, hold_timeout)
+        self._gate = Gate(Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True))
         self._held: dict[str, str] = {}
         self._refused: set[str] = set()
 
@@ -444,9 +421,8 @@ class GuardToolset(WrapperToolset[Any]):
 
     def __post_init__(self) -> None:
         # The framework copies toolsets for each run; they go through one gate.
-        self.gate = self.gate or Gate(
-            self.guard, self.tool_actions, self.agents, self.on_hold, self.hold_timeout
-        )
+        given = (self.guard, self.tool_actions, self.agents, self.on_hold, self.hold_timeout)
+        self.gate = self.gate or Gate(Bridge(*given, can_pause=True))
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]

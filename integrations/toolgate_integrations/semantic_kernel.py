@@ -158,34 +158,11 @@ class Filters:
     """The two filters of a guarded kernel.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions of functions by their names.
-        agents: Agent ids by the names of the framework's agents.
-        on_hold: Reaction to a call that requires an approval. `pause`: the run ends; continue it with `resume`.
-            `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
-            the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
-
-    Raises:
-        ConfigurationError: An argument is wrong.
+        bridge: The bridge that checks and logs the calls.
     """
 
-    def __init__(
-        self,
-        guard: Guard | None,
-        tool_actions: ToolActions | None,
-        agents: Mapping[str, str] | None,
-        on_hold: OnHold,
-        hold_timeout: float | None,
-    ) -> None:
-        self._bridge = Bridge(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            can_pause=True,
-        )
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
 
     def __deepcopy__(self, _: dict[int, Any]) -> Filters:
         # A kernel that was copied asks through the same guard, and a guard cannot be copied.
@@ -240,8 +217,7 @@ class Filters:
                     "call guard_kernel(…) after adding filters"
                 )
             if called is not None and (no := REJECTING.get()) is not None:
-                await self._bridge.areject(call, no.why, no.approval_id)
-                _tell(context, f"Not done: it was rejected. {no.why}".strip())
+                _tell(context, await self._bridge.areject(call, no.why, no.approval_id))
                 return
             await self._bridge.arun(call, run, pauses=(ApprovalPending,))
         except self._bridge.fatal as error:
@@ -403,7 +379,7 @@ def guard_kernel(
         raise ConfigurationError(
             "the kernel is guarded already, and its calls would be asked about twice; guard it once"
         )
-    filters = Filters(guard, tool_actions, agents, on_hold, hold_timeout)
+    filters = Filters(Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True))
     kernel.add_filter(FilterTypes.AUTO_FUNCTION_INVOCATION, filters.around_call)
     kernel.add_filter(FilterTypes.FUNCTION_INVOCATION, filters.around_function)
     return kernel

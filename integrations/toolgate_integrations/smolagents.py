@@ -369,9 +369,7 @@ def guard_agent(
     Raises:
         ConfigurationError: An argument is wrong, or the agent has something that cannot be guarded.
     """
-    bridge = Bridge(
-        guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout
-    )
+    bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout)
     guarded = _guarded(agent, bridge)
     bridge.verify_tools(_tool_names(guarded))
     return guarded  # type: ignore[no-any-return]  # the agent itself

@@ -9,6 +9,7 @@ from typing import Any, Final, TypeAlias
 
 from toolgate import ApprovalPending, Guard, GuardError
 from toolgate_integrations._arguments import encoded, receive_or_keep
+from toolgate_integrations._calls import find_rejection
 from toolgate_integrations._options import OnHold
 from toolgate_integrations.base import (
     ArgumentSchema,
@@ -213,18 +214,8 @@ def rejected(context: ExecuteToolContext) -> str | None:
         answer = context.interrupt(name, response=_NONE).response
         if answer is _NONE:
             return None
-        if (why := _no(answer)) is not None:
+        if (why := find_rejection(answer)) is not None:
             return why
-    return None
-
-
-def _no(answer: object) -> str | None:
-    """Return the reason of an answer that rejects the call, or None for any other answer."""
-    if answer is False or (isinstance(answer, str) and answer.strip().lower() in _NOES):
-        return ""
-    if isinstance(answer, Mapping) and answer.get("approved") is False:
-        said: Any = answer.get("message")
-        return said if isinstance(said, str) else ""
     return None
 
 
@@ -235,7 +226,6 @@ def _names() -> Iterator[str]:
 
 
 _NONE: Final = object()
-_NOES: Final = frozenset({"n", "no", "reject", "rejected", "deny", "denied", "decline", "declined"})
 
 
 def function_of(tool: Any) -> object:
@@ -304,14 +294,7 @@ class GuardPlugin(Plugin):
         hold_timeout: float | None = None,
     ) -> None:
         super().__init__()
-        self._bridge = Bridge(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            can_pause=True,
-        )
+        self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
 
     def init_agent(self, agent: Any) -> None:
         """Add the guard's middleware and hook to an agent; the framework calls this."""
@@ -346,16 +329,13 @@ class GuardPlugin(Plugin):
 
         try:
             if (why := rejected(context)) is not None:
-                await self._bridge.areject(call, why)
-                return _told(context, f"Not done: it was rejected. {why}".strip())
+                return _told(context, await self._bridge.areject(call, why))
             return await self._bridge.arun(call, run, failed, PAUSES)
         except StoppedError as stopped:
             return stopped.event
-        except ApprovalPending as pending:
-            if self._bridge.on_hold == "pause" and can_pause(context):
-                pause(context, pending)
-            return _told(context, self._bridge.refusal(pending))
         except GuardError as error:
+            if self._bridge.pauses_for(error) and can_pause(context):
+                pause(context, error)
             return _told(context, self._bridge.refusal(error))
 
     def _call(self, context: ExecuteToolContext) -> ToolCall:

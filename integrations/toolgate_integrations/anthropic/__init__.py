@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate._drivers import adrive, drive
 from toolgate._telemetry import warn_renamed
-from toolgate_integrations._drivers import adrive, drive
 from toolgate_integrations._options import OnHold
 from toolgate_integrations.base import AnnotatedSchema, Bridge, ToolActions, ToolCall, require
 
@@ -81,15 +81,7 @@ def guard_tools(
     Raises:
         ConfigurationError: An argument is wrong, or a tool cannot be guarded.
     """
-    bridge = Bridge(
-        guard,
-        tool_actions=tool_actions,
-        agents=agents,
-        agent=agent,
-        on_hold=on_hold,
-        hold_timeout=hold_timeout,
-        can_pause=True,
-    )
+    bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, agent=agent, can_pause=True)
     guarded = [_guarded(each, bridge) for each in tools]
     bridge.verify_tools(
         [name for each in guarded if (name := getattr(each, "name", None))], is_complete=False

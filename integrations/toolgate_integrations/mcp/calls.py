@@ -107,14 +107,7 @@ class Calls:
     ) -> None:
         self.name = None if name is None else _server_name(name)
         self._page = Page(approval_page)
-        self._bridge = Bridge(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            can_pause=True,
-        )
+        self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
         self._elicits = self._bridge.on_hold == "pause"
 
     def name_of(self, server: object, generated: str) -> str:

@@ -13,6 +13,7 @@ from agents.items import ToolApprovalItem
 from agents.result import RunResultStreaming
 
 from toolgate import ActionDenied, ApprovalPending, ConfigurationError, GatewayUnavailable
+from toolgate._drivers import adrive
 from toolgate._telemetry import warn_renamed
 from toolgate_integrations.base import Bridge, InvalidArgumentsError, ToolCall
 from toolgate_integrations.openai_agents.tools import UNREADABLE, GuardedTool, read
@@ -222,7 +223,7 @@ class _Item:
             return _Verdict()
         if self.arguments is None:
             return _Verdict(refused="the arguments are not a JSON object", told=UNREADABLE)
-        looked = await bridge.apreview(self.call)
+        looked = await adrive(bridge.preview_steps(self.call))
         if looked.allowed:
             return await self._approved()
         if looked.blocked:
@@ -252,7 +253,7 @@ class _Item:
     async def _request(self, bridge: Bridge) -> str | None:
         """Return the newest approval request of the call, or None."""
         try:
-            looked = await bridge.apreview(self.call)
+            looked = await adrive(bridge.preview_steps(self.call))
             if looked.approval_id is None:
                 return None
             return (await bridge.guard.aapproval(looked.approval_id, newest=True)).approval_id

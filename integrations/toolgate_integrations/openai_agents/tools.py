@@ -16,6 +16,7 @@ from agents import FunctionTool, RunContextWrapper
 from agents.tool_context import ToolContext
 
 from toolgate import ApprovalPending, GuardError, is_guarded
+from toolgate._drivers import adrive
 from toolgate_integrations._naming import normalize_id
 from toolgate_integrations.base import Bridge, InvalidArgumentsError, ToolCall
 from toolgate_integrations.openai_agents.internals import (
@@ -48,7 +49,7 @@ class RunBridge(Bridge):
 
         Only a call whose approval the gateway reports as consumed continues. Any other call is checked as usual.
         """
-        looked = await self.apreview(call)
+        looked = await adrive(self.preview_steps(call))
         # One request, because the state could change between two of them.
         if not looked.already_used:
             return await self.arun(call, tool, failed, pauses)
@@ -172,7 +173,7 @@ class GuardedTool:
     ) -> bool:
         """Return whether the run must pause for a call; the approval request is created if there is none."""
         try:
-            if await self._bridge.afind_pending(self.call(arguments, call_id)) is not None:
+            if await adrive(self._bridge.find_pending_steps(self.call(arguments, call_id))) is not None:
                 return True
         except InvalidArgumentsError:
             # The SDK reports this error to the model when the tool is invoked.
