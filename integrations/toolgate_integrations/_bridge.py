@@ -114,6 +114,13 @@ class Bridge:
         """
         return self.on_hold == "pause" or (self.on_hold == "wait" and self._hold_timeout is None)
 
+    def sends_id(self, function: object, *, can_pause: bool) -> bool:
+        """Return whether the check of a call contains the call id, in a run that can pause, or that cannot.
+
+        A function that is itself guarded waits by its own options, so with `wait` the id is omitted.
+        """
+        return can_pause if self.on_hold == "pause" else self.names_calls and not is_guarded(function)
+
     def action_of(self, call: ToolCall) -> str:
         """Return the action of a call: that of its guarded function, that in `tool_actions`, or the default.
 

@@ -427,16 +427,14 @@ class GuardPlugin(BasePlugin):
         server, own_name = served_by(tool)
         function = getattr(tool, "func", None)
         around = outer()
-        # A model that reads that a call is pending repeats it under a new id. An approval that is bound to the first id
-        # would not cover the repeated call, so the id is only sent if the model does not repeat calls.
-        waits = self._bridge.on_hold == "wait" and self._bridge.names_calls and not is_guarded(function)
+        is_named = self._bridge.sends_id(function, can_pause=self._pauses(context))
         run_id = context.session.id if around is None else around.run_id
         call_id = context.function_call_id
         received = self._bridge.received.of(tool.name, arguments, schema_of(tool), run_id, call_id)
         return ToolCall(
             tool.name,
             received.values,
-            call_id=call_id if waits or self._pauses(context) else None,
+            call_id=call_id if is_named else None,
             run_id=run_id,
             received=received,
             agent=context.agent_name,

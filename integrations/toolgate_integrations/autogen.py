@@ -126,7 +126,7 @@ def _tool_of(workbench: Workbench, name: str) -> BaseTool[Any, Any] | None:
     if not isinstance(workbench, StaticWorkbench):
         return None
     own = workbench._override_name_to_original.get(name, name)  # noqa: SLF001 - there is no public attribute
-    return next((each for each in workbench._tools if each.name == own), None)  # noqa: SLF001 - likewise
+    return next((each for each in workbench._tools if each.name == own), None)  # noqa: SLF001 - there is no public attribute
 
 
 def _tool(given: BaseTool[Any, Any] | Callable[..., Any]) -> BaseTool[Any, Any]:

@@ -19,7 +19,6 @@ from toolgate import (
     ConfigurationError,
     Guard,
     GuardError,
-    is_guarded,
 )
 from toolgate._drivers import adrive, drive
 from toolgate._effects import Invoke, Steps
@@ -122,7 +121,7 @@ def _of_json_schema(tool: BaseTool, schema: dict[str, Any], function: object) ->
 
 def _injected(tool: BaseTool) -> frozenset[str]:
     """Return the names of the parameters that the framework passes, and not the model."""
-    names = frozenset(tool._injected_args_keys)  # noqa: SLF001 - its only name
+    names = frozenset(tool._injected_args_keys)  # noqa: SLF001 - there is no public attribute
     if isinstance(tool.args_schema, dict):
         return names
     everything = set(getattr(tool.get_input_schema(), "model_fields", ()))
@@ -420,8 +419,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         received = self._bridge.received.of(
             called["name"], called["args"], schema_of(tool, function), thread, called["id"]
         )
-        waits_itself = self._bridge.on_hold == "wait" and is_guarded(function)
-        is_named = thread is not None and self._bridge.names_calls and not waits_itself
+        is_named = thread is not None and self._bridge.sends_id(function, can_pause=True)
         return ToolCall(
             called["name"],
             received.values,

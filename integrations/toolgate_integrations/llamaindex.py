@@ -475,5 +475,5 @@ def _become(one: Any, kind: Any, bridge: Bridge) -> None:
     made: Any = type(was.__name__, (kind, was), names)
     made.guarded_by = bridge
     # The framework's classes do not inherit steps that were added to a class.
-    made._step_functions = was._step_functions  # noqa: SLF001 - there is no public way to tell of them
+    made._step_functions = was._step_functions  # noqa: SLF001 - there is no public attribute
     object.__setattr__(one, "__class__", made)

@@ -234,7 +234,7 @@ def function_of(tool: Any) -> object:
     The tool object itself is never returned: the framework calls its `stream` method, not a wrapper around the tool.
     """
     if isinstance(tool, (DecoratedFunctionTool, PythonAgentTool)):
-        return tool._tool_func  # noqa: SLF001 - its only name
+        return tool._tool_func  # noqa: SLF001 - there is no public attribute
     return None
 
 

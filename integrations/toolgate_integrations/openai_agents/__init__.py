@@ -123,10 +123,10 @@ class _Guarding:
             return handoff
         guarded = copy.copy(handoff)
         guarded.on_invoke_handoff = _GuardedHandoff(self, handoff.on_invoke_handoff)
-        target = None if handoff._agent_ref is None else handoff._agent_ref()  # noqa: SLF001 - its only name
+        target = None if handoff._agent_ref is None else handoff._agent_ref()  # noqa: SLF001 - there is no public attribute
         if isinstance(target, Agent):
             # The SDK finds the agents of a state by this reference; `_made` keeps the guarded agents alive.
-            guarded._agent_ref = weakref.ref(self.agent(target))  # noqa: SLF001 - likewise
+            guarded._agent_ref = weakref.ref(self.agent(target))  # noqa: SLF001 - there is no public attribute
         return guarded
 
 

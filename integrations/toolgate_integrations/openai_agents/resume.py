@@ -188,7 +188,7 @@ class _Item:
         # The answers to an agent's tool calls are in that agent's own state.
         find = getattr(state, "_find_nested_approval_state", None)
         owner, kept = (find(item) if find is not None else None) or (state, item)
-        context = owner._context  # noqa: SLF001 - its only name
+        context = owner._context  # noqa: SLF001 - there is no public attribute
         if context is None:
             raise ConfigurationError("the state has no context; pass what result.to_state() returned")
         tool = await _tool(item, context)

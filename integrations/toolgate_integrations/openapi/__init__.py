@@ -14,7 +14,7 @@ from toolgate._call import OnHold
 from toolgate._capture.rules import AmountFrom
 from toolgate_integrations.base import ToolActions
 from toolgate_integrations.openapi.document import Document
-from toolgate_integrations.openapi.policy import REFUSE, Road
+from toolgate_integrations.openapi.policy import REFUSE, Policy
 from toolgate_integrations.openapi.requests import aread, read
 
 __all__ = ["AsyncGuardTransport", "GuardTransport"]
@@ -58,7 +58,7 @@ class _Guarding:
                 f"{self._usual}"
             )
         self._transport = transport
-        self._road = Road(
+        self._policy = Policy(
             document,
             prefix=prefix,
             guard=guard,
@@ -76,7 +76,7 @@ class _Guarding:
     @property
     def actions(self) -> Mapping[str, str]:
         """Actions by `operationId`, or by `GET:/path/{template}`."""
-        return dict(self._road.actions)
+        return dict(self._policy.actions)
 
 
 def _judge(context: dict[str, Any], response: Any) -> None:
@@ -122,10 +122,10 @@ class GuardTransport(_Guarding, httpx.BaseTransport):
         Raises:
             GuardError: The request was not sent.
         """
-        asked = self._road.asked(request, read(request, self._road.max_body))
+        asked = self._policy.asked(request, read(request, self._policy.max_body))
         try:
-            with self._road.block(asked) as act:
-                sent = self._road.approved(asked, act.context)
+            with self._policy.block(asked) as act:
+                sent = self._policy.approved(asked, act.context)
                 response: httpx.Response = self._transport.handle_request(sent)
                 _judge(act.context, response)
         except HTTPStatusError as failure:
@@ -161,10 +161,10 @@ class AsyncGuardTransport(_Guarding, httpx.AsyncBaseTransport):
         Raises:
             GuardError: The request was not sent.
         """
-        asked = self._road.asked(request, await aread(request, self._road.max_body))
+        asked = self._policy.asked(request, await aread(request, self._policy.max_body))
         try:
-            async with self._road.block(asked) as act:
-                sent = self._road.approved(asked, act.context)
+            async with self._policy.block(asked) as act:
+                sent = self._policy.approved(asked, act.context)
                 response: httpx.Response = await self._transport.handle_async_request(sent)
                 _judge(act.context, response)
         except HTTPStatusError as failure:

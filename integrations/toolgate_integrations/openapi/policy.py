@@ -22,7 +22,7 @@ from toolgate_integrations.openapi.document import Document, Operation, credenti
 from toolgate_integrations.openapi.matching import Found, Routes
 from toolgate_integrations.openapi.requests import Arguments, Place, Reading, address, told
 
-__all__ = ["REFUSE", "Asked", "Road"]
+__all__ = ["REFUSE", "Asked", "Policy"]
 
 
 def edited(
@@ -172,7 +172,7 @@ class Asked:
     amount: AmountFrom | None
 
 
-class Road:
+class Policy:
     """The operations of one API, with the options of their checks.
 
     Args:
