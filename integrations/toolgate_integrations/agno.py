@@ -42,7 +42,7 @@ from agno.tools.function import Function, FunctionCall
 
 __all__ = ["GuardedAgent", "aresume", "guard_agent", "resume"]
 
-#: In a resumed run: the ids that the gateway knows its calls by, by the framework's ids, which may repeat.
+#: Call ids in the checks of a resumed run, by the framework's call ids, which may occur again in later turns.
 NAMES: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("toolgate_agno_names", default=None)
 
 
@@ -227,7 +227,7 @@ def _guarded(function: Function, bridge: AgnoBridge, original: object) -> Functi
     function.pre_hook = _before(_Hook(bridge, original), function.pre_hook)
     object.__setattr__(function, "__class__", _GuardedFunction)
     function.tool_hooks = hooks
-    # A tool that pauses for input of the framework's user is not changed: it pauses without a confirmation.
+    # A tool that requests input from the framework's user pauses the run by itself, and needs no confirmation.
     asks = function.external_execution or function.requires_user_input or function.name in _ASKING
     if bridge.on_hold == "pause" and not (asks or is_guarded(original)):
         if function.requires_confirmation:

@@ -43,7 +43,7 @@ logger = logging.getLogger("toolgate")
 
 
 class ToolFailed(Exception):
-    """Error message of the CLI about a tool that failed or did not run."""
+    """Error that contains the CLI's message about a tool that failed or did not run."""
 
 
 class Gate:

@@ -186,7 +186,7 @@ class Passing:
 
     @property
     def refusal(self) -> GuardError | None:
-        """Reason why the function did not run after all: its own guard, or changed arguments."""
+        """Error because of which the allowed function did not run: of its own guard, or about changed arguments."""
         refuses = GuardError if self._begun.asks_itself else _ChangedError
         return self._once.error if isinstance(self._once.error, refuses) else None
 
@@ -260,7 +260,7 @@ def _watching(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _due() -> Passing | None:
-    """Return the call whose tool function starts now, or None for a function that a running tool calls."""
+    """Return the call whose tool function starts now; None if a tool that is already running calls the function."""
     call = passing.get()
     return call if isinstance(call, Passing) and not call.running else None
 

@@ -27,7 +27,7 @@ from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOu
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 from llama_index_instrumentation.dispatcher import active_instrument_tags
 
-# The framework's own agents take it from there; it has no public name.
+# The framework's own agents use this module too; these classes have no public name.
 from workflows.runtime.types.results import AddWaiter, StepWorkerStateContextVar, WaitingForEvent
 
 __all__ = ["GuardedFunctionTool", "GuardedTool", "guard_agent", "guard_tools"]
@@ -58,7 +58,7 @@ class Place:
     waited: list[str]
 
     def running(self) -> AbstractContextManager[None]:
-        """Note that the tool runs, so that tools that it calls are other calls."""
+        """Mark the call as running inside the block, so that tools that its tool calls are not taken for this call."""
         return set_context(_running, (self.running_id, self.call_id))
 
     async def no(self) -> str | None:
@@ -133,9 +133,9 @@ class _Turn(asyncio.Lock):
     done = False
 
 
-# Far more than wait at once.
+# Far more calls than wait at the same time.
 @lru_cache(4096)
-def _turn(running_id: str, call_id: str) -> _Turn:  # noqa: ARG001 - one for each
+def _turn(running_id: str, call_id: str) -> _Turn:  # noqa: ARG001 - the arguments are the key of the cache
     return _Turn()
 
 
@@ -229,7 +229,7 @@ class GuardedTool(AsyncBaseTool):
             return self._told(given, self._bridge.refusal(error))
 
     def of(self, bridge: Bridge, agent: str | None) -> GuardedTool:
-        """Return the tool for an agent; calls of another agent's tool act as that agent."""
+        """Return the guarded tool for an agent of the same group: a copy if this tool belongs to another agent."""
         if bridge is not self._bridge or agent == self._agent:
             return self
         return type(self)(self._inner, bridge, agent)
@@ -256,7 +256,7 @@ class GuardedTool(AsyncBaseTool):
 
     def _called(self, told: dict[str, Any], place: Place | None, *, coroutine: bool) -> ToolCall:
         function = _function(self._inner, coroutine=coroutine)
-        # The framework adds partial parameters, and converts nothing.
+        # The framework adds partial parameters, and does not convert arguments.
         told = {**(getattr(self._inner, "partial_params", None) or {}), **told}
         own = getattr(self._inner, "ctx_param_name", None)
         return ToolCall(
@@ -278,13 +278,14 @@ class GuardedFunctionTool(GuardedTool, FunctionTool):
     """A guarded `FunctionTool`, for code that handles this class specially."""
 
     def __init__(self, inner: AsyncBaseTool, bridge: Bridge, agent: str | None) -> None:
-        # A tool of another class is called with a bare value first, and again by names: it would run twice.
+        # The framework calls a tool of another class with a positional value first, and then by names if that raises.
+        # Such a tool could run twice.
         like(self, inner)
         super().__init__(inner, bridge, agent)
 
     @property
     def fn(self) -> Callable[..., Any]:
-        """The guarded function, of which other code may make tools."""
+        """The guarded function, for code that makes other tools of it."""
 
         @functools.wraps(super().fn)
         def standing(*args: Any, **given: Any) -> Any:
@@ -400,8 +401,7 @@ def guard_tools(
 ) -> list[AsyncBaseTool]:
     """Return guarded tools, with the options of `guard_agent`; guarded tools are returned unchanged.
 
-    `agents` applies to the agents of an `AgentWorkflow` only: elsewhere a tool
-    does not know its agent.
+    `agents` applies only to the agents of an `AgentWorkflow`: other runs do not contain the name of their agent.
 
     Raises:
         ConfigurationError: An argument is wrong.

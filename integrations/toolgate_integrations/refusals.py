@@ -19,6 +19,10 @@ from toolgate import (
 SETUP_ERRORS: Final = (ConfigurationError, GatewayProtocolError)
 
 
+#: text that the model reads if the arguments of its call cannot be parsed
+UNREADABLE: Final = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."
+
+
 class OtherArgumentsError(Exception):
     """The tool must not run with these arguments; the model reads the message.
 

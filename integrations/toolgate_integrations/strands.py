@@ -22,7 +22,7 @@ from toolgate_integrations.base import (
     find_error,
     require,
 )
-from toolgate_integrations.refusals import OtherArgumentsError
+from toolgate_integrations.refusals import UNREADABLE, OtherArgumentsError
 
 require("strands")
 
@@ -146,14 +146,14 @@ def failed(result: ToolResultEvent) -> str | None:
 
 
 class _Elsewhere(ToolResultEvent):
-    """A result from another middleware, without a call of the tool."""
+    """Result that another middleware returned without calling the tool."""
 
     def __init__(self, result: ToolResultEvent) -> None:
         super().__init__(result.tool_result, result.exception)
 
 
 class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # a subscript fails at run time
-    """A tool that runs with the arguments that were approved, and no others."""
+    """Proxy of a tool that runs only with the approved arguments, and raises for any others."""
 
     def __init__(self, tool: Any, approved: dict[str, Any]) -> None:
         super().__init__(tool)
@@ -321,7 +321,7 @@ class GuardPlugin(Plugin):
 
     async def _carry_out(self, context: ExecuteToolContext, next_fn: Next, emit: Emit) -> TypedEvent:
         if not isinstance(context.tool_use["input"], dict):
-            return _told(context, _UNREADABLE)
+            return _told(context, UNREADABLE)
         call = self._call(context)
 
         async def run(arguments: dict[str, Any]) -> ToolResultEvent:
@@ -364,6 +364,3 @@ class GuardPlugin(Plugin):
 def _told(context: ExecuteToolContext, text: str) -> ToolResultEvent:
     told = {"toolUseId": context.tool_use["toolUseId"], "status": "error", "content": [{"text": text}]}
     return ToolResultEvent(told)
-
-
-_UNREADABLE = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."

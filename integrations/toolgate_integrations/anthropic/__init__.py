@@ -11,6 +11,7 @@ from toolgate._drivers import adrive, drive
 from toolgate._telemetry import warn_renamed
 from toolgate_integrations._options import OnHold
 from toolgate_integrations.base import AnnotatedSchema, Bridge, ToolActions, ToolCall, require
+from toolgate_integrations.refusals import UNREADABLE
 
 require("anthropic")
 
@@ -50,7 +51,6 @@ __all__ = [
 ]
 
 _PAUSES: Final = (ApprovalPending,)
-_UNREADABLE: Final = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."
 
 
 def guard_tools(
@@ -131,7 +131,7 @@ class _Guarded:
             ToolError: The tool did not run.
         """
         if not isinstance(given, dict):
-            raise ToolError(_UNREADABLE)
+            raise ToolError(UNREADABLE)
         called = find_called(self.name, given)
         try:
             yield called, self.asked(called)

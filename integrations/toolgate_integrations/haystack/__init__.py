@@ -107,7 +107,7 @@ def divided(message: ChatMessage, answers: list[ChatMessage], calls: list[ToolCa
 
 
 def without(messages: Sequence[ChatMessage], noes: Mapping[str, str]) -> list[ChatMessage]:
-    """Return a conversation without its pending calls, so that the calls can be made again.
+    """Return a conversation without its pending calls, so that the resumed run can make these calls again.
 
     Args:
         messages: The conversation.

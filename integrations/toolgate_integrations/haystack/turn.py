@@ -1,4 +1,4 @@
-"""Runs of a framework that has no run ids: each is identified by an object that exists as long as the run."""
+"""Runs and turns of Haystack, which has no run ids: a run is identified by its `State` object."""
 
 from __future__ import annotations
 

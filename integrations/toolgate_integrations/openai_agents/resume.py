@@ -16,7 +16,8 @@ from toolgate import ActionDenied, ApprovalPending, ConfigurationError, GatewayU
 from toolgate._drivers import adrive
 from toolgate._telemetry import warn_renamed
 from toolgate_integrations.base import Bridge, InvalidArgumentsError, ToolCall
-from toolgate_integrations.openai_agents.tools import UNREADABLE, GuardedTool, read
+from toolgate_integrations.openai_agents.tools import GuardedTool, read
+from toolgate_integrations.refusals import UNREADABLE
 
 __all__ = [
     "Settled",
@@ -185,7 +186,7 @@ class _Item:
     @classmethod
     async def of(cls, state: RunState[Any, Any], item: ToolApprovalItem) -> _Item | None:
         """Return the call of an item, or None if the gateway does not check calls of its kind."""
-        # The answers to an agent's tool calls are in that agent's own state.
+        # For an agent that runs as a tool, the answers to its calls are in a nested state of that agent.
         find = getattr(state, "_find_nested_approval_state", None)
         owner, kept = (find(item) if find is not None else None) or (state, item)
         context = owner._context  # noqa: SLF001 - there is no public attribute

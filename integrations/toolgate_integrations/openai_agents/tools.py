@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from agents import FunctionTool, RunContextWrapper
 from agents.tool_context import ToolContext
@@ -29,8 +29,9 @@ from toolgate_integrations.openai_agents.internals import (
     schema_of,
     watched,
 )
+from toolgate_integrations.refusals import UNREADABLE
 
-__all__ = ["UNREADABLE", "GuardedTool", "guarded_tool"]
+__all__ = ["GuardedTool", "guarded_tool"]
 
 T = TypeVar("T")
 
@@ -68,9 +69,6 @@ class RunBridge(Bridge):
                 "success" if why is None else "failed", {**call.arguments, **({"error": why} if why else {})}
             )
             return answer
-
-
-UNREADABLE: Final = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."
 
 
 class _PausedError(Exception):
