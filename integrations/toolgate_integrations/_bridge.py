@@ -9,7 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, Final, NoReturn, TypeAlias, TypeGuard, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from toolgate import (
     Approval,
@@ -29,12 +29,19 @@ from toolgate import (
 from toolgate._action import Action
 from toolgate._drivers import adrive, drive
 from toolgate._effects import Invoke, Steps
-from toolgate._telemetry import report_setup_error
 from toolgate_integrations._arguments import ArgumentSchema, ReceivedCalls, receive_or_keep
-from toolgate_integrations._calls import Begun, HeldCalls, PausedCall, invoke, leave
+from toolgate_integrations._calls import (
+    Begun,
+    HeldCalls,
+    NotRunError,
+    PausedCall,
+    invoke,
+    leave,
+    raise_pending,
+)
 from toolgate_integrations._naming import ToolActions, ToolCall, ToolNames, normalize_id
 from toolgate_integrations._options import text_or_none, valid_on_hold, valid_options
-from toolgate_integrations.refusals import SETUP_ERRORS, refusal_text
+from toolgate_integrations.refusals import SETUP_ERRORS, ReportedErrors, refusal_text
 
 __all__ = ["Bridge"]
 
@@ -42,9 +49,6 @@ T = TypeVar("T")
 Pauses: TypeAlias = tuple[type[BaseException], ...]
 
 logger = logging.getLogger("toolgate")
-
-# Limit of the set of logged messages: messages may contain details of single responses, so the set could grow forever.
-_MAX_REPORTED: Final = 100
 
 
 class Bridge:
@@ -95,7 +99,7 @@ class Bridge:
         self._agents = dict(agents or {})
         self._hold_timeout = hold_timeout
         self._held = HeldCalls()
-        self._reported: set[str] = set()
+        self._reported = ReportedErrors()
 
     def __deepcopy__(self, memo: object) -> Bridge:
         return self
@@ -218,11 +222,8 @@ class Bridge:
         Raises:
             GuardError: The tool did not run.
         """
-
-        def steps(arguments: dict[str, Any]) -> Steps[T]:
-            return invoke(lambda: tool(arguments))
-
-        return drive(self.run_steps(call, steps, failed, pauses))
+        result: T = drive(self.run_steps(call, partial(invoke, tool), failed, pauses))
+        return result
 
     async def arun(
         self,
@@ -234,11 +235,9 @@ class Bridge:
         waits: bool = False,
     ) -> T:
         """Asynchronous form of `run`; with `waits` it waits for the approver whatever `on_hold` is."""
-
-        def steps(arguments: dict[str, Any]) -> Steps[T]:
-            return invoke(lambda: tool(arguments))
-
-        return await adrive(self.run_steps(call, steps, failed, pauses, waits=waits))
+        steps = self.run_steps(call, partial(invoke, tool), failed, pauses, waits=waits)
+        result: T = await adrive(steps)
+        return result
 
     def reject(self, call: ToolCall, why: str, approval_id: str | None = None, *, final: bool = True) -> str:
         """Cancel the approval request of a call that a user rejected in the framework, and log the rejection.
@@ -264,11 +263,7 @@ class Bridge:
 
     def report(self, error: ConfigurationError | GatewayProtocolError) -> None:
         """Log a setup error, each message once, and pass it to the pytest plugin."""
-        report_setup_error(error)
-        text = str(error)
-        if text not in self._reported and len(self._reported) < _MAX_REPORTED:
-            self._reported.add(text)
-            logger.error("tool calls are not carried out: %s", text)
+        self._reported.add(error)
 
     def begin_steps(self, call: ToolCall, pauses: Pauses = (), *, waits: bool = False) -> Steps[Begun]:
         """Operation of `begin`."""
@@ -342,12 +337,10 @@ class Bridge:
                 )
             # A function is passed instead of on_hold="raise": with "raise", the SDK checks a call with an id a second
             # time, which would consume an approval that was given in the meantime.
-            block = self.guard.action(
-                self.action_of(call), call.arguments, on_hold=_raise_pending, edits=True
-            )
-            with self.acting(call, (_NotRunError,), is_named=True):
+            block = self.guard.action(self.action_of(call), call.arguments, on_hold=raise_pending, edits=True)
+            with self.acting(call, (NotRunError,), is_named=True):
                 yield Invoke(block.__enter__, block.__aenter__)
-            leave(block, _NotRunError, _NotRunError(), None)
+            leave(block, NotRunError, NotRunError(), None)
         except ApprovalPending as pending:
             return pending
         except GatewayUnavailable:
@@ -420,11 +413,3 @@ class Bridge:
             partial(getattr(guard, method), *args, **options),
             partial(getattr(guard, f"a{method}"), *args, **options),
         )
-
-
-class _NotRunError(Exception):
-    """Ends a call that was allowed although `find_pending` only looked for its approval request."""
-
-
-def _raise_pending(pending: ApprovalPending) -> NoReturn:
-    raise pending

@@ -7,15 +7,26 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 from toolgate import ApprovalPending
 from toolgate._drivers import adrive, drive
 from toolgate._effects import Invoke, Steps
 from toolgate_integrations._naming import ToolCall
 
-__all__ = ["Begun", "HeldCalls", "PausedCall", "RunOnce", "find_rejection", "invoke", "leave"]
+__all__ = [
+    "Begun",
+    "HeldCalls",
+    "NotRunError",
+    "PausedCall",
+    "RunOnce",
+    "find_rejection",
+    "invoke",
+    "leave",
+    "raise_pending",
+]
 
 T = TypeVar("T")
 _MAX_HELD: Final = 4096
@@ -26,9 +37,10 @@ _REJECTIONS: Final = frozenset(
 ) | {"respond", "response", "ignore"}
 
 
-def invoke(function: Callable[[], Any]) -> Steps[Any]:
+def invoke(function: Callable[..., Any], *args: Any) -> Steps[Any]:
     """Operation that calls a function; if the operation runs asynchronously, the function returns an awaitable."""
-    return (yield Invoke(function, function))
+    call = partial(function, *args)
+    return (yield Invoke(call, call))
 
 
 class Begun:
@@ -181,6 +193,15 @@ class HeldCalls:
         """Remove and return the approval id of a call, or None."""
         with self._lock:
             return None if call.call_id is None else self._held.pop((call.run_id, call.call_id), None)
+
+
+class NotRunError(Exception):
+    """Ends an allowed call that was only checked to find its approval request; the tool does not run."""
+
+
+def raise_pending(pending: ApprovalPending) -> NoReturn:
+    """Raise the exception; as the `on_hold` function of a block, it prevents a second check."""
+    raise pending
 
 
 class _FailedError(Exception):
