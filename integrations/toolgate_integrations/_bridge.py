@@ -71,6 +71,8 @@ class Bridge:
         on_hold: The reaction, by its current name.
         received: Validated arguments of recent calls.
         fatal: Exceptions that end the run instead of being shown to the model.
+        action_of: Function that returns the action of a `ToolCall`; see `ToolNames.action_of`.
+        verify_tools: Function that compares the keys of `tool_actions` with tool names; see `ToolNames.verify`.
 
     Raises:
         ConfigurationError: An argument is wrong; the message names it, its value and the fix.
@@ -95,7 +97,8 @@ class Bridge:
         if self.on_hold == "raise":
             self.fatal = (*SETUP_ERRORS, ApprovalPending)
         self._guard = guard
-        self._names = ToolNames(tool_actions)
+        names = ToolNames(tool_actions)
+        self.action_of, self.verify_tools = names.action_of, names.verify
         self._agents = dict(agents or {})
         self._hold_timeout = hold_timeout
         self._held = HeldCalls()
@@ -124,21 +127,6 @@ class Bridge:
         A function that is itself guarded waits by its own options, so with `wait` the id is omitted.
         """
         return can_pause if self.on_hold == "pause" else self.names_calls and not is_guarded(function)
-
-    def action_of(self, call: ToolCall) -> str:
-        """Return the action of a call: that of its guarded function, that in `tool_actions`, or the default.
-
-        Raises:
-            ConfigurationError: The call has no unambiguous action, as for `ToolNames.action_of`.
-        """
-        return self._names.action_of(call)
-
-    def verify_tools(self, tools: Iterable[str], *, is_complete: bool = True) -> None:
-        """Raise `ConfigurationError` if a key of `tool_actions` is a misspelt tool of the agent.
-
-        With `is_complete`, `tools` contains all tools of the agent, and a key that names none of them is a warning.
-        """
-        self._names.verify(tools, is_complete=is_complete)
 
     def call(
         self,
@@ -304,13 +292,8 @@ class Bridge:
     def preview_steps(self, call: ToolCall) -> Steps[Decision]:
         """Operation that returns the decision of a check at this time, without an approval request or log entry."""
         with self.acting(call):
-            decision: Decision = yield self._request(
-                "check",
-                self.action_of(call),
-                call.arguments,
-                call_id=normalize_id(call.call_id),
-                dry_run=True,
-            )
+            options = {"call_id": normalize_id(call.call_id), "dry_run": True}
+            decision: Decision = yield self._request("check", self.action_of(call), call.arguments, **options)
             return decision
 
     def find_pending_steps(self, call: ToolCall) -> Steps[ApprovalPending | None]:

@@ -23,7 +23,7 @@ from toolgate import (
     GuardError,
     is_guarded,
 )
-from toolgate_integrations._arguments import with_signature_defaults
+from toolgate_integrations._arguments import as_json, with_signature_defaults
 from toolgate_integrations._options import OnHold, set_context
 from toolgate_integrations.base import (
     SETUP_ERRORS,
@@ -49,7 +49,6 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
-from pydantic_core import to_jsonable_python
 
 __all__ = ["GuardPlugin"]
 
@@ -179,7 +178,7 @@ def schema_of(tool: BaseTool) -> ArgumentSchema:
         found = {name: value for name, value in found.items() if name not in own}
         return with_signature_defaults(found, tool.func, own)
 
-    return CustomSchema(receive, lambda received: to_jsonable_python(dict(received), by_alias=True))
+    return CustomSchema(receive, as_json)
 
 
 def served_by(tool: BaseTool) -> tuple[str | None, str | None]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolgate import Guard, GuardError, is_guarded
-from toolgate_integrations._arguments import Received, probe_of, receive
+from toolgate_integrations._arguments import Received, as_json, probe_of, receive
 from toolgate_integrations.base import (
     ArgumentSchema,
     CustomSchema,
@@ -36,7 +36,6 @@ from fastmcp.tools.function_tool import FunctionTool
 from mcp_types import CallToolRequestParams, InputRequiredResult
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
-from pydantic_core import to_jsonable_python
 
 from toolgate_integrations.mcp.calls import Calls, OnHold, Refusal, Request, ToolAsksError, text_of
 from toolgate_integrations.mcp.elicitation import Round
@@ -160,11 +159,7 @@ def _schema(tool: Tool | None) -> ArgumentSchema:
 
     aliases = _aliases(tool.fn)
     return CustomSchema(
-        read,
-        lambda received: {
-            aliases.get(name, name): to_jsonable_python(value, by_alias=True)
-            for name, value in received.items()
-        },
+        read, lambda received: {aliases.get(name, name): each for name, each in as_json(received).items()}
     )
 
 

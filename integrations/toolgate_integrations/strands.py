@@ -8,7 +8,7 @@ from itertools import count
 from typing import Any, Final, TypeAlias
 
 from toolgate import ApprovalPending, Guard, GuardError
-from toolgate_integrations._arguments import encoded, receive_or_keep
+from toolgate_integrations._arguments import encoded, json_copy, receive_or_keep
 from toolgate_integrations._calls import find_rejection
 from toolgate_integrations._options import OnHold
 from toolgate_integrations.base import (
@@ -110,7 +110,7 @@ async def carried(
         GuardError: A guarded function inside the tool did not run.
     """
     used = {**context.tool_use, "input": arguments}
-    tool = None if context.tool is None else _ApprovedTool(context.tool, _kept(arguments))
+    tool = None if context.tool is None else _ApprovedTool(context.tool, json_copy(arguments))
     chain = next_fn(context.replace(tool=tool, tool_use=used))
     result: ToolResultEvent | None = None
     try:
@@ -174,13 +174,6 @@ class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # a subscript
         used = {**tool_use, "input": self._self_approved}
         async for event in self.__wrapped__.stream(used, invocation_state, **kwargs):
             yield event
-
-
-def _kept(value: Any) -> Any:
-    """Copy nested dicts and lists, so that later changes have no effect; other values are not copied."""
-    if isinstance(value, dict):
-        return {name: _kept(each) for name, each in value.items()}
-    return [_kept(each) for each in value] if isinstance(value, list) else value
 
 
 def can_pause(context: ExecuteToolContext) -> bool:

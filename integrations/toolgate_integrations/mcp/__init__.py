@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any
 
 from toolgate import ConfigurationError, Guard
-from toolgate_integrations._arguments import Received, receive
+from toolgate_integrations._arguments import Received, as_json, receive
 from toolgate_integrations.base import (
     ArgumentSchema,
     CustomSchema,
@@ -25,7 +25,6 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.extension import Extension
 from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult, TextContent
-from pydantic_core import to_jsonable_python
 
 from toolgate_integrations.mcp.calls import Calls, OnHold, Refusal, Request, ToolAsksError, text_of
 from toolgate_integrations.mcp.elicitation import Round
@@ -163,10 +162,7 @@ def _schema(server: object, name: str) -> ArgumentSchema:
     tool = server._tool_manager.get_tool(name)  # noqa: SLF001 - the public list of tools has no validation
     if tool is None:
         return RawSchema()
-    return CustomSchema(
-        tool.fn_metadata.validate_arguments,
-        lambda received: to_jsonable_python(dict(received), by_alias=True),
-    )
+    return CustomSchema(tool.fn_metadata.validate_arguments, as_json)
 
 
 def _failed(result: HandlerResult) -> str | None:
