@@ -180,7 +180,7 @@ class Passing:
         self.outer = outer
         self._begun = begun
         self._approved = copy.deepcopy(arguments)
-        self._once = RunOnce(NotSeenError("the tool is still running"))
+        self._once = RunOnce(NotSeenError("the tool is still running, or was interrupted"))
         # A cached result would skip the check of a function that is itself guarded, so its results are not cached.
         self._leave = watched(tool, _watching, cached=not begun.asks_itself)
 
