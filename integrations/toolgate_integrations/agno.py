@@ -13,9 +13,11 @@ from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from toolgate import ApprovalPending, ConfigurationError, GatewayUnavailable, Guard, GuardError, is_guarded
+from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError, is_guarded
+from toolgate._drivers import adrive, drive
+from toolgate._effects import Invoke, Steps
 from toolgate_integrations._arguments import receive_or_keep
-from toolgate_integrations._drivers import Request, Steps, adrive, drive, invoke
+from toolgate_integrations._calls import PausedCall, invoke
 from toolgate_integrations._options import OnHold, set_context
 from toolgate_integrations.base import (
     AnnotatedSchema,
@@ -40,7 +42,7 @@ from agno.tools.function import Function, FunctionCall
 
 __all__ = ["GuardedAgent", "aresume", "guard_agent", "resume"]
 
-#: In a resumed run: the ids that the gateway knows its calls by, by the framework's ids, which may repeat.
+#: Call ids in the checks of a resumed run, by the framework's call ids, which may occur again in later turns.
 NAMES: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("toolgate_agno_names", default=None)
 
 
@@ -73,8 +75,8 @@ def _begin(call: FunctionCall) -> None:
 class AgnoBridge(Bridge):
     """Bridge of one agent; `setup_errors` contains the errors that end runs, by run id."""
 
-    def __init__(self, guard: Guard | None, **options: Any) -> None:
-        super().__init__(guard, **options)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.setup_errors: dict[str, Exception] = {}
 
 
@@ -105,10 +107,12 @@ class _Hook:
 
     def _guarded(self, call: ToolCall, called: FunctionCall, function_call: Callable[..., Any]) -> Steps[Any]:
         asked = called.arguments
+
+        def run(approved: dict[str, Any]) -> Steps[Any]:
+            return invoke(lambda: function_call(**_taken(called, call.to_send(approved))))
+
         try:
-            begun = yield from self._bridge.begin_steps(call)
-            tool = invoke(lambda: function_call(**_taken(called, call.to_send(begun.arguments))))
-            return (yield from begun.steps(tool))
+            return (yield from self._bridge.run_steps(call, run))
         except ApprovalPending as pending:
             if call.call_id is None or called.arguments is not asked:
                 # If the arguments were replaced, the tool has begun, and the approval is for another call inside it.
@@ -223,7 +227,7 @@ def _guarded(function: Function, bridge: AgnoBridge, original: object) -> Functi
     function.pre_hook = _before(_Hook(bridge, original), function.pre_hook)
     object.__setattr__(function, "__class__", _GuardedFunction)
     function.tool_hooks = hooks
-    # A tool that pauses for input of the framework's user is not changed: it pauses without a confirmation.
+    # A tool that requests input from the framework's user pauses the run by itself, and needs no confirmation.
     asks = function.external_execution or function.requires_user_input or function.name in _ASKING
     if bridge.on_hold == "pause" and not (asks or is_guarded(original)):
         if function.requires_confirmation:
@@ -270,38 +274,28 @@ class Waking:
 
     def settle(self) -> Steps[bool]:
         """Operation that looks up the decision of each call that the run is paused for; True if all are decided."""
-        for execution, call in self._calls():
-            if self._rejected(execution):
-                yield from self.bridge.reject_steps(
-                    call, execution.confirmation_note or "", self._approval_id(execution)
-                )
-                continue
-            try:
-                self._note(execution, (yield from self.bridge.find_pending_steps(call)))
-            except GatewayUnavailable:
-                # The run is resumed: the check of the call fails too, and its error is shown to the model.
-                self._note(execution, None)
+        calls = [(each, self._paused_call(each)) for each in self._paused()]
+        pending = yield from self.bridge.settle_steps(call for _, call in calls)
+        for (execution, call), one in zip(calls, pending, strict=True):
+            if call.rejected is None:
+                self._note(execution, one)
         return self._decided()
 
     def named(self) -> AbstractContextManager[None]:
         """Use the same call ids inside the block as in the checks of `settle`."""
         return set_context(NAMES, self.names)
 
-    def _calls(self) -> Iterator[tuple[ToolExecution, ToolCall]]:
+    def _paused_call(self, execution: ToolExecution) -> PausedCall:
         # The provider's ids of calls may start at 0 in each turn, so the framework's id of the requirement is used.
-        for each in self._paused():
-            requirement = self._requirement(each)
-            name = f"{self.run.run_id}:{each.tool_call_id if requirement is None else requirement.id}"
-            self.names[each.tool_call_id or ""] = name
-            tool = each.tool_name or ""
-            call = ToolCall(
-                tool,
-                receive_or_keep(each.tool_args or {}, schema_of(self.bridge, tool)).values,
-                call_id=name,
-                run_id=self.run.session_id,
-                agent=self.agent,
-            )
-            yield each, call
+        requirement, tool = self._requirement(execution), execution.tool_name or ""
+        name = f"{self.run.run_id}:{execution.tool_call_id if requirement is None else requirement.id}"
+        self.names[execution.tool_call_id or ""] = name
+        arguments = receive_or_keep(execution.tool_args or {}, schema_of(self.bridge, tool)).values
+        call = ToolCall(tool, arguments, call_id=name, run_id=self.run.session_id, agent=self.agent)
+        copied = None if requirement is None else requirement.tool_execution
+        approval_id = execution.approval_id or (None if copied is None else copied.approval_id)
+        rejected = (execution.confirmation_note or "") if self._rejected(execution) else None
+        return PausedCall(call, rejected, approval_id)
 
     def _paused(self) -> list[ToolExecution]:
         return [each for each in self.run.tools or () if each.requires_confirmation and each.result is None]
@@ -312,11 +306,6 @@ class Waking:
             if each.tool_execution is not None and each.tool_execution.tool_call_id == execution.tool_call_id:
                 return each
         return None
-
-    def _approval_id(self, execution: ToolExecution) -> str | None:
-        requirement = self._requirement(execution)
-        copied = None if requirement is None else requirement.tool_execution
-        return execution.approval_id or (None if copied is None else copied.approval_id)
 
     def _rejected(self, execution: ToolExecution) -> bool:
         requirement = self._requirement(execution)
@@ -440,14 +429,7 @@ def guard_agent(
     given: object = agent
     if not isinstance(given, Agent) or isinstance(given, GuardedAgent):
         raise ConfigurationError(f"agent is {agent!r}; pass an agno.agent.Agent that is not guarded yet")
-    bridge = AgnoBridge(
-        guard,
-        tool_actions=tool_actions,
-        agents=agents,
-        on_hold=on_hold,
-        hold_timeout=hold_timeout,
-        can_pause=True,
-    )
+    bridge = AgnoBridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
     for each in agent.tools if isinstance(agent.tools, (list, tuple)) else ():
         # Raises errors early: during a run, the framework would only show them to the model.
         guarded_tool(each, bridge)
@@ -488,7 +470,7 @@ def _resumed(agent: Agent, run: RunOutput) -> Steps[RunOutput]:
         if not (yield from waking.settle()):
             return run
         with waking.named():
-            run = yield Request(
+            run = yield Invoke(
                 partial(agent.continue_run, run_response=run), partial(agent.acontinue_run, run_response=run)
             )
     return run

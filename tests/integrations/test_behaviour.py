@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 from support.frameworks.choosing import harnesses
-from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Session, set_scene
+from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Session, error_texts, set_scene
 from support.gateway import LiveGateway, Owner
 
 from toolgate import ActionDenied
@@ -318,6 +318,21 @@ async def test_told_in_parallel(session: Session, scene: Scene) -> None:
     assert asked["ann"] in seen.read["call-more"]
     assert seen.text == "done"
     assert scene.logged() == [("drop", "denied"), ("look", "success"), ("pay", "pending"), ("pay", "pending")]
+
+
+@about("raise")
+async def test_pending_call_ends_the_run(session: Session, scene: Scene) -> None:
+    """The call does not run, and the caller of the run receives `ApprovalPending`, or its text over a protocol."""
+    run = asyncio.create_task(session.start(PAY))
+    await asyncio.wait({run})
+    error = run.exception()
+    assert error is not None
+    asked = await scene.asked(1)
+    texts = error_texts(error)
+    assert "waits for a person's approval" in texts
+    assert asked["eve"] in texts
+    assert scene.ran == []
+    assert scene.logged() == [("pay", "pending")]
 
 
 async def test_default_argument_is_asked_about(session: Session, scene: Scene) -> None:

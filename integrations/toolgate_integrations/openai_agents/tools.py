@@ -10,12 +10,13 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from agents import FunctionTool, RunContextWrapper
 from agents.tool_context import ToolContext
 
 from toolgate import ApprovalPending, GuardError, is_guarded
+from toolgate._drivers import adrive
 from toolgate_integrations._naming import normalize_id
 from toolgate_integrations.base import Bridge, InvalidArgumentsError, ToolCall
 from toolgate_integrations.openai_agents.internals import (
@@ -28,8 +29,9 @@ from toolgate_integrations.openai_agents.internals import (
     schema_of,
     watched,
 )
+from toolgate_integrations.refusals import UNREADABLE
 
-__all__ = ["UNREADABLE", "GuardedTool", "guarded_tool"]
+__all__ = ["GuardedTool", "guarded_tool"]
 
 T = TypeVar("T")
 
@@ -48,7 +50,7 @@ class RunBridge(Bridge):
 
         Only a call whose approval the gateway reports as consumed continues. Any other call is checked as usual.
         """
-        looked = await self.apreview(call)
+        looked = await adrive(self.preview_steps(call))
         # One request, because the state could change between two of them.
         if not looked.already_used:
             return await self.arun(call, tool, failed, pauses)
@@ -67,9 +69,6 @@ class RunBridge(Bridge):
                 "success" if why is None else "failed", {**call.arguments, **({"error": why} if why else {})}
             )
             return answer
-
-
-UNREADABLE: Final = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."
 
 
 class _PausedError(Exception):
@@ -172,7 +171,7 @@ class GuardedTool:
     ) -> bool:
         """Return whether the run must pause for a call; the approval request is created if there is none."""
         try:
-            if await self._bridge.afind_pending(self.call(arguments, call_id)) is not None:
+            if await adrive(self._bridge.find_pending_steps(self.call(arguments, call_id))) is not None:
                 return True
         except InvalidArgumentsError:
             # The SDK reports this error to the model when the tool is invoked.

@@ -145,7 +145,7 @@ class ClaudeAgentSDK:
     name = "claude_agent_sdk"
     prefix = "bank"
     modes: Sequence[Mode] = ("async",)
-    holds: Sequence[OnHold] = ("wait", "notify_model")
+    holds: Sequence[OnHold] = ("wait", "notify_model", "raise")
     cannot: Mapping[str, str] = {
         "test_default_argument_is_asked_about": "the tool is given the arguments as the hook is: it has its own defaults",
     }
