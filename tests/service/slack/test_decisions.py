@@ -241,8 +241,10 @@ def test_without_a_signature_of_this_webhook_everything_is_one_401(channel: Chan
     assert set(refused) == {
         (
             401,
-            '{"detail":"The request is not signed with the Slack signing secret of this webhook",'
-            '"code":"unauthenticated"}',
+            (
+                '{"detail":"The request is not signed with the Slack signing secret of this webhook",'
+                '"code":"unauthenticated"}'
+            ),
         )
     }
     assert {one.status_code for one in answers} <= {400, 401}
