@@ -13,8 +13,8 @@ from sqlmodel.sql.expression import SelectOfScalar
 
 from toolgate_service.accounts.login_throttle import KNOWN_ADDRESS_PERIOD
 from toolgate_service.accounts.models import Invitation, LoginFailures, PasswordReset, Session
-from toolgate_service.approvals.jobs import expire_approvals, remind
 from toolgate_service.approvals.models import Approval, ApprovalVote
+from toolgate_service.approvals.service import expire_approvals, remind
 from toolgate_service.audit.models import AuditEntry
 from toolgate_service.billing.models import ProviderEvent
 from toolgate_service.billing.service import deactivate_overdue
