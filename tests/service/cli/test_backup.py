@@ -98,7 +98,9 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
         assert "the database itself" in operator.refused("backup", "--force", str(gateway.database))
         operator.done("backup", "--force", str(notes))
         assert "is a folder" in operator.refused("backup", "--force", str(tmp_path))
-        assert "create it, or name another file" in operator.refused("backup", str(tmp_path / "nowhere" / "file"))
+        assert "create it, or name another file" in operator.refused(
+            "backup", str(tmp_path / "nowhere" / "file")
+        )
         with LiveGateway(tmp_path, env={"TOOLGATE_DATABASE_URL": url_of(notes)}):
             assert "in use" in operator.refused("backup", "--force", str(notes))
 

@@ -124,7 +124,9 @@ def test_a_file_that_is_none(operator: Operator, tmp_path: Path) -> None:
     missing, notes = tmp_path / "missing.db", tmp_path / "notes"
     notes.write_text("mine" * 5000)
     for asked in (("current",), ("check",), ("upgrade", "--dry-run"), ("upgrade", "--sql")):
-        assert "does not exist; set TOOLGATE_DATABASE_URL" in operator.refused(*asked, "--database-url", f"sqlite:///{missing}")
+        assert "does not exist; set TOOLGATE_DATABASE_URL" in operator.refused(
+            *asked, "--database-url", f"sqlite:///{missing}"
+        )
         assert str(notes) in operator.refused(*asked, "--database-url", f"sqlite:///{notes}")
     assert not missing.exists()
     assert notes.read_text() == "mine" * 5000

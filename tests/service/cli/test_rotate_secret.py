@@ -98,7 +98,9 @@ def test_a_secret_that_leaked_signs_no_tokens(sealing: LiveGateway) -> None:
         with restarted(sealing, **leaked) as both:
             assert owner.http.get(f"{both.url}/api/agents").status_code == 401
             assert shown_key(both, owner) == owner.key
-            assert any(line.startswith("all users must sign in again") for line in done(both, "rotate-secret"))
+            assert any(
+                line.startswith("all users must sign in again") for line in done(both, "rotate-secret")
+            )
 
 
 def test_a_rotation_over_several_gateways_logs_nobody_out(tmp_path: Path) -> None:
@@ -213,7 +215,9 @@ def test_the_embedded_secret_is_changed_while_the_gateway_runs(tmp_path: Path) -
         serving.listening()
         assert serving.knows(token)
         assert key_at_home(serving) == key
-        assert any("deleted the former secret" in line for line in admin_at_home(home, "rotate-secret", "--finish"))
+        assert any(
+            "deleted the former secret" in line for line in admin_at_home(home, "rotate-secret", "--finish")
+        )
         assert sorted(path.name for path in secret.parent.iterdir()) == ["secret"]
     with Serving(home) as serving:
         assert key_at_home(serving.listening()) == key

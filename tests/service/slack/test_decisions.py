@@ -238,7 +238,9 @@ def test_without_a_signature_of_this_webhook_everything_is_one_401(channel: Chan
     refused = [
         (one.status_code, one.text) for one in answers if one.request.headers.get("content-encoding") is None
     ]
-    assert set(refused) == {(401, '{"detail":"The request is not signed with the Slack signing secret of this webhook"}')}
+    assert set(refused) == {
+        (401, '{"detail":"The request is not signed with the Slack signing secret of this webhook"}')
+    }
     assert {one.status_code for one in answers} <= {400, 401}
     assert two.shown(id_in(buttons))["status"] == "pending"
 
@@ -291,7 +293,9 @@ def test_words_go_nowhere_but_to_slack(channel: Channel, two: Board) -> None:
             assert channel.hook.send(form(payload)).status_code == 200
             assert two.shown(id_in(buttons))["status"] == "approved"
         # Said in order: what was to be said before has been, or never is.
-        assert channel.press(APPROVE, channel.asked({"last": 1})[APPROVE]) == "Approved: the call may run once."
+        assert (
+            channel.press(APPROVE, channel.asked({"last": 1})[APPROVE]) == "Approved: the call may run once."
+        )
         assert other.got == []
 
 
