@@ -181,7 +181,7 @@ async def _get_or_create_key(session: AsyncSession, gateway: Gateway, caller: Ca
     return (await add_key(session, gateway.vault, caller, agent)).api_key
 
 
-#: Status, headers with lower-case names, and body.
+#: HTTP response: status, headers with lower-case names, and body.
 Response: TypeAlias = tuple[int, dict[str, str], bytes]
 
 

@@ -216,7 +216,7 @@ def _matches(before: Mapping[str, object], state: Mapping[str, object]) -> bool:
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: Result for an event that was not applied, because an event with its id had been applied before.
+#: Result of processing an event: not applied, because an event with the same id had been applied before.
 DUPLICATE = "duplicate"
 #: Plan of an organization after its subscription has ended.
 ENDED: PlanName = "free"

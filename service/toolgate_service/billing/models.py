@@ -7,13 +7,13 @@ from sqlmodel import Field
 
 from toolgate_service.db.models import Id, Table, Timestamp, index_where, one_of
 
-#: Result for an event that was applied.
+#: Result of processing an event: applied.
 APPLIED = "applied"
-#: Result for an event that was not applied, because a newer event had been applied before.
+#: Result of processing an event: not applied, because a newer event had been applied before.
 STALE = "stale"
-#: Result for an event that was not applied, because no organization is linked to the event's customer.
+#: Result of processing an event: not applied, because no organization is linked to the event's customer.
 UNLINKED = "unlinked"
-#: Result for an event that did not change the plan, because no plan contains one of the subscription's prices.
+#: Result of processing an event: the plan did not change, because no plan contains one of the subscription's prices.
 UNPRICED = "unpriced"
 OUTCOMES = (APPLIED, STALE, UNLINKED, UNPRICED)
 

@@ -182,8 +182,8 @@ class EventStreams:
         except ApiError:
             return False
         except STORAGE_FAULTS:
-            # The database is unavailable, so keep the stream open: it sends no data during the outage, and a later
-            # check finds an ended session.
+            # The database is unavailable: keep the stream open, because it sends no data during the outage and the
+            # session is checked again later.
             return True
         return True
 

@@ -136,9 +136,9 @@ class RetentionHalted(Exception):
 
 
 async def steady_from(database: Database) -> tuple[datetime, datetime]:
-    """Record a heartbeat, and return the current time and the time from which the clock is trusted.
+    """Record a heartbeat, and return the current time and the time from which the clock counts as reliable.
 
-    Rows may be deleted only if the current time is not earlier than the second time.
+    Rows may be deleted only if the second time has been reached.
     """
     return await with_retry(partial(_steady_from, database))
 
