@@ -181,15 +181,14 @@ async def _get_or_create_key(session: AsyncSession, gateway: Gateway, caller: Ca
     return (await add_key(session, gateway.vault, caller, agent)).api_key
 
 
-#: Status, headers with lower-case names, and body.
+#: HTTP response: status, headers with lower-case names, and body.
 Response: TypeAlias = tuple[int, dict[str, str], bytes]
 
 
 class ASGIRequest:
     """One request to an ASGI application, which is called directly instead of over a connection.
 
-    If the client gives up, the running application is not cancelled. It receives `http.disconnect`, as if the client
-    had closed its connection.
+    If the client disconnects, the application is not cancelled but receives the ASGI message `http.disconnect`.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -200,7 +199,7 @@ class ASGIRequest:
         self._body = bytearray()
 
     def disconnect(self) -> None:
-        """Inform the application that the client does not wait for the response any more."""
+        """Inform the application that the client has disconnected."""
         self._disconnected.set()
 
     async def send(
@@ -315,7 +314,7 @@ class Embedded:
     def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
     ) -> Future[Response]:
-        """Send a request to the gateway. Cancelling the future has the effect of a closed connection.
+        """Send a request to the gateway. Cancelling the future tells the gateway that the client has disconnected.
 
         Raises:
             RuntimeError: The gateway is closed.

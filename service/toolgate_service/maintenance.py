@@ -107,8 +107,8 @@ async def prune(database: Database, plans: Plans, batch: int, *, force: bool = F
         RetentionHalted: The clock has recently jumped forward by more than a day, so rows may look older than they are.
     """
     moment, trusted = await steady_from(database)
-    # While a clock was wrong, it may have created rate limit windows in the future, which would block their
-    # organizations until then. They are deleted even while other deletions are halted.
+    # A wrong clock may have created rate limit windows in the future, which block their organizations until then.
+    # Delete them even while other deletions are halted.
     await delete_where(database, batch, RateWindow, col(RateWindow.minute) > _minute(moment + RATE_WINDOWS))
     if trusted > moment and not force:
         raise RetentionHalted(

@@ -152,7 +152,7 @@ async def apply_subscription(
 async def apply_invoice(
     session: AsyncSession, organization_id: str, event: EventFacts, facts: InvoiceFacts
 ) -> bool:
-    """Store the invoice that an event reports. Return False if the stored state is newer."""
+    """Store the invoice that an event reports, and return True. If the stored state is newer, return False."""
     query = select(Invoice).where(
         Invoice.organization_id == organization_id, Invoice.provider_invoice_id == facts.provider_id
     )
@@ -216,7 +216,7 @@ def _matches(before: Mapping[str, object], state: Mapping[str, object]) -> bool:
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: Result for an event that was not applied, because an event with its id had been applied before.
+#: Result of processing an event: not applied, because an event with the same id had been applied before.
 DUPLICATE = "duplicate"
 #: Plan of an organization after its subscription has ended.
 ENDED: PlanName = "free"

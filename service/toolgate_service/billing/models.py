@@ -7,13 +7,13 @@ from sqlmodel import Field
 
 from toolgate_service.db.models import Id, Table, Timestamp, index_where, one_of
 
-#: Result for an event that was applied.
+#: Result of processing an event: applied.
 APPLIED = "applied"
-#: Result for an event that was not applied, because a newer event had been applied before.
+#: Result of processing an event: not applied, because a newer event had been applied before.
 STALE = "stale"
-#: Result for an event that was not applied, because no organization is linked to the event's customer.
+#: Result of processing an event: not applied, because no organization is linked to the event's customer.
 UNLINKED = "unlinked"
-#: Result for an event that did not change the plan, because no plan contains one of the subscription's prices.
+#: Result of processing an event: the plan did not change, because no plan contains one of the subscription's prices.
 UNPRICED = "unpriced"
 OUTCOMES = (APPLIED, STALE, UNLINKED, UNPRICED)
 
@@ -41,17 +41,17 @@ class Subscription(Table, table=True):
     current_period_end: datetime | None = Field(default=None, sa_type=Timestamp)
     cancel_at_period_end: bool
     trial_ends_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: True if the subscription ended or was paused at the end of its trial, because the customer did not pay.
+    #: True if the subscription ended or was paused after its trial because the customer did not pay.
     trial_expired: bool
     #: Time since which a payment is missing, as reported by the provider. Null if no payment is missing.
     failing_since: datetime | None = Field(default=None, sa_type=Timestamp)
     #: Time at which the subscription was created at the provider.
     provider_created_at: datetime = Field(sa_type=Timestamp)
-    #: Time of the newest applied event. `provider_rank` orders events of different types within one second.
+    #: Time of the newest applied event. `provider_rank` orders events of different types that have this time.
     provider_updated_at: datetime = Field(sa_type=Timestamp)
     provider_rank: int
-    #: Previous values in the newest event as JSON, if they differ from the state that was stored before that event.
-    #: This means that an earlier event has not arrived yet.
+    #: Previous values in the newest event as JSON, if they differ from the state that was stored before it, which means
+    #: that an earlier event has not arrived yet.
     unseen: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
 

@@ -211,15 +211,14 @@ class InvoiceObject(BaseModel):
     invoice_pdf: str | None = None
 
 
-#: Rank of each type of event. It orders events of one second, because the provider's timestamps have no fractions of a
-#: second.
+#: Rank of each type of event, which orders events with equal timestamps: the provider's timestamps are whole seconds.
 SUBSCRIPTION_KINDS = {
     "customer.subscription.created": 0,
     "customer.subscription.updated": 1,
     "customer.subscription.deleted": 2,
 }
-#: For each type of event: the status of an invoice whose event contains none, and the rank that orders events of one
-#: second.
+#: For each type of event: the invoice status if the event contains none, and the rank that orders events with equal
+#: timestamps.
 INVOICE_KINDS = {
     "invoice.payment_failed": ("open", 0),
     "invoice.marked_uncollectible": ("uncollectible", 1),
@@ -266,7 +265,7 @@ class InvoiceFacts(BaseModel):
 class EventFacts(BaseModel):
     """Facts about an event of the payment provider.
 
-    `subscription` and `invoice` are None if the event is about neither.
+    `subscription` and `invoice` are None if the event is not about a subscription or invoice.
     """
 
     id: str
@@ -325,7 +324,8 @@ def _subscription(found: SubscriptionObject, previous: Mapping[str, object]) -> 
         provider_id=found.id,
         price_ids=_prices(found.items),
         status=found.status,
-        # Items can have different periods. The result then lasts from the first start to the last end.
+        # If items have different billing periods, the period of the subscription lasts from the first start to the last
+        # end.
         period_start=found.current_period_start or min(starts, default=None),
         period_end=found.current_period_end or max(ends, default=None),
         cancel_at_period_end=found.cancel_at_period_end,

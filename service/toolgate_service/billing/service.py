@@ -57,8 +57,8 @@ async def current_subscription(session: AsyncSession, organization: Organization
     """Return the subscription that decides the organization's plan; None if the organization never had a subscription.
 
     Subscriptions that give the organization a plan come first, then cancelled ones, then those that were never paid.
-    Among several, the newest one is returned. Only subscriptions of the customer to whom the organization is linked now
-    count.
+    Among several, the newest one is returned. Subscriptions of customers to whom the organization was linked before are
+    ignored.
     """
     query = select(Subscription).where(
         Subscription.organization_id == organization.id,
@@ -263,7 +263,7 @@ async def overdue_organizations(session: AsyncSession, grace: timedelta) -> Sequ
 def _select_organizations_with(table: type[Invoice | Subscription]) -> SelectOfScalar[str]:
     """Return a query for the ids of organizations that have a row in this table.
 
-    Only rows of the customer to whom the organization is linked now count. Organizations that are already deactivated
+    Rows of customers to whom an organization was linked before are ignored. Organizations that are already deactivated
     for an overdue payment are excluded.
     """
     known = exists().where(

@@ -116,15 +116,15 @@ def publish(draft: Path, target: Path, *, force: bool) -> None:
     if force:
         draft.replace(target)
     else:
-        # A hard link fails if the name exists, so of two commands with one target only the first succeeds. Renaming
-        # would overwrite.
+        # Create a hard link instead of renaming the file: it fails if the target exists, so that no file is
+        # overwritten.
         try:
             target.hardlink_to(draft)
         except FileExistsError:
             raise
         except OSError:
-            # The file system has no hard links, as on many USB drives: reserve the name with an empty file, then
-            # replace it.
+            # The file system does not support hard links, like many USB drives: reserve the name with an empty file,
+            # then replace that file.
             os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             draft.replace(target)
         draft.unlink(missing_ok=True)

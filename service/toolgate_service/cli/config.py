@@ -66,7 +66,7 @@ class SettingValue:
     Attributes:
         variable: Environment variable of the setting, such as ``TOOLGATE_DATABASE_URL``.
         value: Value of the setting, hidden if it is a secret; None if the setting has no value.
-        source: Where the value comes from.
+        source: Source of the value, such as the environment or a default.
     """
 
     variable: str

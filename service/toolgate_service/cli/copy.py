@@ -291,7 +291,8 @@ async def _transaction(target: Database) -> AsyncIterator[Any]:
                 await connection.execute("SET LOCAL tcp_user_timeout = 0")
                 yield connection
         finally:
-            # Closing the connection fails if the server is unreachable. The first error is the important one.
+            # Ignore an error while closing the connection, because it only follows from the earlier failure of the
+            # connection.
             with suppress(*DRIVER_FAULTS):
                 await connection.close(timeout=10)
     except DRIVER_FAULTS as error:

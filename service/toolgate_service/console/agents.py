@@ -94,7 +94,10 @@ async def delete_agent(page: PageContext, _form: Form) -> Response:
 
 
 async def unblock_action(page: PageContext, form: Form) -> Response:
-    """Remove the block on an agent's action that the gateway added after approvers had repeatedly rejected it."""
+    """Remove the block on an agent's action.
+
+    The gateway blocks an action of an agent after approvers have repeatedly rejected it.
+    """
     await agents.clear_denial_block(page.gateway, page.caller, *_agent_path(page), form["action"])
     return _redirect_to_agent(page)
 
@@ -116,7 +119,7 @@ async def change_permission(page: PageContext, form: Form) -> Response:
 
 
 async def delete_permission(page: PageContext, _form: Form) -> Response:
-    """Delete a permission. From then on, the gateway denies the agent's calls of the permission's action."""
+    """Delete a permission. From then on, the gateway denies the permission's action to the agent."""
     await permissions.delete_permission(
         page.gateway, page.caller, page.param("permission_id"), agent=_agent_path(page)
     )
@@ -222,7 +225,7 @@ async def show_full_agent_keys(page: PageContext, _form: Form) -> Response:
 
 
 async def create_agent_key(page: PageContext, form: Form) -> Response:
-    """Create an API key for an agent, and show the page of the agent's keys with the new key in full."""
+    """Create an API key for an agent. The page with the agent's keys then shows the new key in full."""
 
     async def refuse_repetition(session: AsyncSession) -> None:
         agent = await agents.get_agent(session, page.caller, *_agent_path(page))

@@ -49,7 +49,7 @@ _MAX_URL_LENGTH = 4_000
 
 
 def redirect_to_sign_in(request: Request) -> RedirectResponse:
-    """Redirect to the sign-in page. After sign-in, the console redirects the user to the page of this request."""
+    """Redirect to the sign-in page. After sign-in, the user returns to the page that this request asked for."""
     query = urlencode(request.query_params.multi_items())
     url = f"{request.url.path}?{query}" if query else request.url.path
     leads_back = request.method == "GET" and url != PREFIX and _is_console_url(url)
@@ -59,7 +59,8 @@ def redirect_to_sign_in(request: Request) -> RedirectResponse:
 async def redirect_home(request: Request) -> Response:
     """Redirect to the inbox or to the overview.
 
-    The inbox comes first if an approval request is pending, or if the environment has never received a tool call.
+    The user sees the inbox if an approval request is pending, or if the environment has never received a tool call.
+    Otherwise, the user sees the overview.
     """
     page = await load_page_context(request)
     async with page.gateway.database.reading() as session:

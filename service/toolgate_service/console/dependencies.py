@@ -1,4 +1,4 @@
-"""Parts that all console pages share: submitted forms, the signed-in user, the environment, and role checks."""
+"""Shared parts of all console pages: submitted forms, the signed-in user, the environment, and role checks."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -187,11 +187,13 @@ def _messages(message: object) -> list[str]:
     return [str(one) for one in message] if isinstance(message, list) else [str(message)]
 
 
-#: Channel that is stored with each decision made in the console. Decisions made in Slack store ``slack``.
+#: Value that is stored with each decision to mark that it was made in the console. Decisions made in Slack have
+#: ``slack``.
 VIA = "console"
 #: Request header that the console's scripts send when they need an HTML fragment instead of a whole page.
 PART = "x-toolgate-part"
-#: Value of the header `PART` when the fragment must contain all arguments, as the page of one approval request does.
+#: Value of the header `PART` with which a script asks for a fragment with all arguments, for the page of one approval
+#: request.
 WHOLE = "whole"
 
 
@@ -255,7 +257,7 @@ class PageContext:
         return value
 
     def url(self, path: str, **query: object) -> str:
-        """Return the URL of a console page that stays in the environment of this page: production or test."""
+        """Return the URL of a console page, which keeps the environment of this page: production or test."""
         if self.is_test:
             query = {"environment": TEST, **query}
         return f"{path}?{urlencode(query)}" if query else path

@@ -182,15 +182,14 @@ def _spaced(text: str) -> str:
 
 #: Maximum length of a call's arguments on a card in the inbox, in characters of JSON. Longer arguments are truncated.
 MAX_CARD_LENGTH = 4_000
-#: Maximum number of argument values that a page displays individually. The values beyond it are displayed as one JSON
-#: text.
+#: Maximum number of argument values that a page displays individually. Further values are displayed together as JSON.
 MAX_VALUES = 150
 #: How much remains of truncated arguments: the number of fields, and the number of characters of each value.
 _FIRST_FIELDS = 8
 _FIRST_CHARACTERS = 200
 #: Number of characters of an argument's name that are examined to find out whether it is an amount or a recipient.
 _MAX_NAME = 100
-#: Length in characters above which a text is displayed as a block of its own.
+#: Texts with more characters than this are displayed as separate blocks.
 _BLOCK_LENGTH = 160
 #: Limits for displaying a list on one line: number of items, and number of characters of each item.
 _MAX_LIST_ITEMS = 12

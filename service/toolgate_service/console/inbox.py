@@ -51,7 +51,7 @@ DECIDED = ("approved", "consumed", "denied", "expired", "cancelled", "replaced")
 def read_decision(form: Form) -> ApprovalDecision:
     """Parse the form that approves an approval request.
 
-    The approver can edit the arguments in it, or approve further matching calls for a limited time.
+    In this form, the approver can edit the arguments, or give a temporary approval that covers further matching calls.
 
     Raises:
         ApiError: 400 if the edited arguments are not a JSON object, or a limit of the temporary approval is not a

@@ -20,7 +20,7 @@ from toolgate_service.core.text_safety import hidden_names
 from toolgate_service.db.database import now
 from toolgate_service.permissions.models import Permission
 
-#: Number of an agent's newest approval requests that are searched for requests similar to the displayed one.
+#: Maximum number of an agent's approval requests, newest first, among which similar requests are searched.
 HISTORY_LIMIT = 200
 SHOWN_PAST_REQUESTS = 3
 
@@ -156,10 +156,10 @@ class Card:
         has_voted: True if the signed-in user has approved the request.
         may_deny: True if the card has a reject button.
         may_approve: True if the card has an approve button.
-        refusal: Why the signed-in user may reject the request but not approve it; None if this does not apply.
+        refusal: Reason why the signed-in user may not approve the request, only reject it; None if there is none.
         editable: Arguments as JSON that the user can edit; empty if `may_approve` is False.
         open_fields: Names of arguments that may differ in the further calls that a temporary approval covers.
-        moment: Time of the database at which the card was created.
+        moment: Time at which the card was created, by the clock of the database.
     """
 
     approval: ApprovalView

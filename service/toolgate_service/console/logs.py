@@ -48,7 +48,7 @@ MAX_AGENTS = 100
 
 #: Maximum number of log entries in one server-sent event.
 EVENT_SIZE = 50
-#: Maximum number of searches for the contents of one event. Each search scans a limited number of log entries.
+#: Maximum number of text searches that fill one event with log entries. Each search scans a limited number of entries.
 _MAX_SEARCHES = 10
 #: Time by which each read overlaps the previous one: if several gateways write to the database, an entry may be
 #: committed after an entry with a later timestamp was already sent.

@@ -47,7 +47,7 @@ class PendingRequests:
 async def list_pending(session: AsyncSession, page: PageContext, *, offset: int = 0) -> PendingRequests:
     """Return one page of an environment's pending approval requests.
 
-    `offset` is the number of requests that earlier pages have shown. The urgent requests do not count.
+    `offset` is the number of requests that earlier pages have shown, not counting urgent ones.
     """
     moment = now(session)
     mine = _pending(select(Approval), session, page.caller.organization_id, page.environment)

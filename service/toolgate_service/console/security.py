@@ -43,8 +43,8 @@ def check_host(request: Request, gateway: Gateway) -> None:
         ApiError: 421 if the Host header is missing, repeated, or contains another host name.
     """
     named = request.headers.getlist("host")
-    # Reject a request with two Host headers, because a proxy may have routed it by the header that
-    # the gateway does not read.
+    # Reject a request with two Host headers, because a proxy may have routed it by the header that the gateway does not
+    # read.
     name = host_name(named[0]) if len(named) == 1 else None
     if name is None or not is_allowed_host(name, _own_hosts(gateway)):
         raise ApiError(

@@ -36,7 +36,7 @@ from toolgate_service.permissions.models import Permission
 
 START = "/console/start"
 
-#: Values that the form for the first agent and its permission initially contains.
+#: Initial values of the form that creates the first agent and its permission.
 SUGGESTED_VALUES = Form(
     [
         ("name", "refund-bot"),

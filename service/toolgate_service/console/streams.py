@@ -25,11 +25,12 @@ logger = logging.getLogger("toolgate.gateway")
 
 #: Seconds between two polls of data whose changes the gateways do not announce to each other.
 POLL_INTERVAL = 0.4
-#: Maximum seconds between two polls of data whose changes are announced. They find changes whose announcement was lost.
+#: Maximum seconds between two polls of data whose changes are announced. These polls find changes whose announcement
+#: was lost.
 FALLBACK_POLL_INTERVAL = 2.0
 #: Seconds between an announcement and its poll. The delay lets one poll find several changes that occur together.
 DEBOUNCE = 0.05
-#: Seconds between two checks whether the session of the page's user is still valid.
+#: Seconds between two checks that the session of the page's user is still valid.
 SESSION_CHECK_INTERVAL = 3.0
 #: Seconds without an event after which the gateway sends a comment line, which reveals closed connections.
 HEARTBEAT_INTERVAL = 10.0
@@ -181,8 +182,8 @@ class EventStreams:
         except ApiError:
             return False
         except STORAGE_FAULTS:
-            # The database is unavailable, so keep the stream open: it sends no data during the outage, and a later
-            # check finds an ended session.
+            # The database is unavailable: keep the stream open, because it sends no data during the outage and the
+            # session is checked again later.
             return True
         return True
 

@@ -123,8 +123,8 @@ def _may_begin(beat: Heartbeat, holder: str, rounds: Rounds, moment: datetime) -
         # A round is due if the latest heartbeat is older than the interval, or lies in the future because a clock was
         # wrong.
         return beat.holder is not None or not moment - rounds.every < beat.beaten_at <= moment
-    # Ignore a lease that ends too far in the future, because it was set by a wrong clock. The limit includes six
-    # intervals, because the leases of earlier versions last three intervals.
+    # Ignore a lease that ends too far in the future, because a wrong clock has set it. Leases of earlier versions last
+    # three intervals, so the limit is at least six intervals.
     return not moment < beat.held_until <= moment + max(2 * rounds.lease, 6 * rounds.every)
 
 
@@ -136,9 +136,9 @@ class RetentionHalted(Exception):
 
 
 async def steady_from(database: Database) -> tuple[datetime, datetime]:
-    """Record a heartbeat, and return the current time and the time from which the clock is trusted.
+    """Record a heartbeat, and return the current time and the time from which the clock counts as reliable.
 
-    Rows may be deleted only if the current time is not earlier than the second time.
+    Rows may be deleted only if the second time has been reached.
     """
     return await with_retry(partial(_steady_from, database))
 
@@ -283,8 +283,8 @@ class Scheduler:
         succeeded = True
         for job in self._jobs:
             try:
-                # This repeats the whole job only until its first commit. After that, the job itself repeats failed
-                # transactions.
+                # Only until the first commit of the job, `with_retry` repeats the whole job. After that, the job itself
+                # repeats failed transactions.
                 await with_retry(job)
             except RetentionHalted as halted:
                 logger.warning("retention is halted: %s", halted)

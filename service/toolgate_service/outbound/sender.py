@@ -119,7 +119,7 @@ class Sender:
         # time that the gateway needs to start.
         import httpx
 
-        # The pool is httpcore's, because httpx would add redirects, cookies, decompression, and proxies from the
+        # Use httpcore directly, because httpx would add redirects, cookies, decompression, and proxies from the
         # environment.
         return httpcore.AsyncConnectionPool(
             ssl_context=self._tls or httpx.create_ssl_context(),

@@ -132,9 +132,9 @@ def unwrap(address: Address) -> Address:
 
 
 def is_reachable(address: str, *, allow_private: bool) -> bool:
-    """Return True if webhooks may connect to an IP address, which is given as text.
+    """Return True if webhooks may connect to the IP address.
 
-    Text that is not an address is False.
+    The result is False if the text is not an IP address.
     """
     try:
         found = classify(ip_address(address))

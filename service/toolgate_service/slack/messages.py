@@ -31,7 +31,7 @@ from toolgate_service.webhooks.events import resource_name
 
 #: Characters that are escaped in values, so that a value cannot imitate other parts of a message: the bar (│), because
 #: it begins each line of the arguments; the backquote, because it can end a code block; and repeated spaces, because
-#: they can move the text behind them to where Slack shows the next line.
+#: they can move the text after them to where Slack shows the next line.
 _RESERVED = re.compile("[`│]|(?<= ) +")
 
 

@@ -36,7 +36,7 @@ class LinkCodeView(BaseModel):
 
 
 class SlackLinkView(BaseModel):
-    """Link with which decisions of a Slack account count as decisions of a Toolgate user.
+    """Link between a Slack account and a Toolgate user. The account's decisions count as those of the user.
 
     Attributes:
         user_id: Toolgate's id of the user.
@@ -227,5 +227,8 @@ class SignedRequest:
 
 
 def sign(secret: str, seconds: str, body: bytes) -> str:
-    """Return the signature that Slack computes for a request body. `seconds` is the timestamp since the Unix epoch."""
+    """Return the signature that Slack computes for a request body.
+
+    `seconds` is the request's timestamp in seconds since the Unix epoch.
+    """
     return "v0=" + hmac.digest(secret.encode(), f"v0:{seconds}:".encode() + body, "sha256").hex()

@@ -75,7 +75,7 @@ WRONG = "The code is wrong, used or expired. Create a new one with `toolgate sla
 TAKEN = "This Slack account is linked to another member. That member or an administrator must remove the link first."
 ELSEWHERE = "Your Toolgate account is linked to another Slack account in this app. Remove that link, then enter the code again."
 
-#: Time after its creation at which a link code expires.
+#: Time for which a new link code is valid.
 CODE_LIFETIME = timedelta(minutes=10)
 #: Number of characters between two hyphens in a link code.
 _GROUP = 4
@@ -259,8 +259,8 @@ async def verify_request(
     row = await find_current_secret(session, webhook_id, SLACK_SIGNING)
     secret = unseal(vault, row) if row is not None else None
     if secret is None:
-        # The encryption takes as long as the decryption of a secret, so that the response time does not reveal that the
-        # webhook is unknown.
+        # Encrypt a value, which takes as long as decrypting a secret, so that the response time does not reveal that
+        # the webhook is unknown.
         vault.seal(_NO_SECRET, table=WebhookSecret.__name__, row=webhook_id, organization=webhook_id)
     is_valid = request.is_signed_with(secret or _NO_SECRET, now(session))
     if found is None or row is None or secret is None or not is_valid:

@@ -47,7 +47,7 @@ MAX_ATTEMPTS_PER_WEBHOOK = 4
 
 #: Seconds to wait after the first, second, third and each further failed attempt. The last value repeats.
 BACKOFF = (5, 30, 120, 600, 3600, 6 * 3600)
-#: Fraction by which each wait is randomly lengthened or shortened at most, so that retries do not happen all at once.
+#: Maximum fraction by which a wait is randomly lengthened or shortened, so that retries are spread over time.
 JITTER = 0.2
 #: Time after an event during which the gateway retries to deliver it.
 RETRY_PERIOD = timedelta(days=3)
@@ -182,7 +182,7 @@ async def record_results(session: AsyncSession, results: Sequence[AttemptResult]
     if not results:
         return
     webhooks = await _lock_webhooks(session, {attempt.webhook_id for attempt, _ in results})
-    # While an attempt was running, the retention job may have removed its webhook, which a user had deleted.
+    # A user may have deleted the webhook during the attempt, and the retention job may have removed its rows.
     results = [(attempt, result) for attempt, result in results if attempt.webhook_id in webhooks]
     for attempt, result in results:
         if result.delivered:

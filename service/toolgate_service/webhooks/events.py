@@ -23,7 +23,7 @@ from toolgate_service.db.pubsub import EVENTS, announce
 from toolgate_service.organizations.models import Organization
 from toolgate_service.webhooks.models import PENDING, Delivery, Event, Webhook
 
-#: Plan feature that an organization must have for its webhooks to receive events.
+#: Name of the plan feature that an organization needs for its webhooks to receive events.
 FEATURE = "webhooks"
 
 LOG_CREATED = "log.created"
@@ -189,9 +189,9 @@ async def add_events(
 def build_payload(
     kind: str, moment: datetime, organization_id: str, environment: str, resource: Mapping[str, object]
 ) -> str:
-    """Return the body of an event as JSON, with all fields.
+    """Return the body of an event as JSON with all fields.
 
-    `event_body` removes those that a webhook must not receive.
+    `event_body` later removes the fields that a webhook must not receive.
     """
     data = {
         "organization_id": organization_id,

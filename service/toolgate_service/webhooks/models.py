@@ -13,8 +13,8 @@ STANDARD = "standard"
 SLACK = "slack"
 FORMS = (STANDARD, SLACK)
 
-#: Purposes of a webhook's secrets: to sign deliveries, as the secret URL of a Slack webhook, or to verify requests that
-#: Slack sends.
+#: Purposes of a webhook's secrets: signing deliveries, storing the secret URL of a Slack webhook, and verifying
+#: requests from Slack.
 SIGNING = "signing"
 SLACK_URL = "slack_url"
 SLACK_SIGNING = "slack_signing"
@@ -96,7 +96,7 @@ class WebhookSecret(Table, table=True):
     purpose: str = Field(default=SIGNING, max_length=20)
     ciphertext: bytes
     created_at: datetime = Field(sa_type=Timestamp)
-    #: Null for the current secret. When a new secret replaces it, this is the time until which it stays valid.
+    #: Time until which a replaced secret stays valid. Null for the current secret.
     expires_at: datetime | None = Field(default=None, sa_type=Timestamp)
 
 

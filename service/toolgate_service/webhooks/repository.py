@@ -59,7 +59,7 @@ async def get_webhook(
 async def list_deliveries(
     session: AsyncSession, webhook: Webhook, status: DeliveryStatus | None, page: Page
 ) -> Found[DeliveryView]:
-    """Return one page of the deliveries of a webhook, newest first. `status` filters them; None returns all."""
+    """Return one page of a webhook's deliveries, newest first; with `status`, only deliveries in this state."""
     query = select(Delivery).where(Delivery.webhook_id == webhook.id)
     if status is not None:
         query = query.where(Delivery.status == status)
@@ -185,7 +185,7 @@ async def rotate_secret(session: AsyncSession, vault: Vault, webhook: Webhook) -
 async def store_secret(
     session: AsyncSession, vault: Vault, webhook: Webhook, purpose: str, plain: str
 ) -> None:
-    """Store a secret of a webhook for a purpose, in place of the current one.
+    """Store a webhook's secret for the given purpose, and replace the current one.
 
     The webhook's row must already be flushed.
     """
@@ -195,7 +195,7 @@ async def store_secret(
 
 
 async def find_current_secret(session: AsyncSession, webhook_id: str, purpose: str) -> WebhookSecret | None:
-    """Return the row of a webhook's current secret for a purpose; None if the webhook has none."""
+    """Return the row of a webhook's current secret for the given purpose; None if the webhook has none."""
     query = select(WebhookSecret).where(
         WebhookSecret.webhook_id == webhook_id,
         WebhookSecret.purpose == purpose,

@@ -89,7 +89,7 @@ async def list_deliveries(
     status: DeliveryStatus | None,
     page: Page,
 ) -> Found[DeliveryView]:
-    """Return one page of the deliveries of a webhook, newest first. `status` filters them; None returns all.
+    """Return one page of a webhook's deliveries, newest first; with `status`, only deliveries in this state.
 
     Raises:
         ApiError: 404 if the environment has no webhook with this id.

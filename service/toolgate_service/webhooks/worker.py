@@ -80,7 +80,7 @@ class Worker:
     def wake_later(self) -> None:
         """Make the worker poll after `NOTIFY_DELAY`.
 
-        Another gateway has committed events. It sends them itself first.
+        This is for events that another gateway has committed, which that gateway sends first.
         """
         asyncio.get_running_loop().call_later(NOTIFY_DELAY, self._woken.set)
 
