@@ -209,7 +209,13 @@ def test_there_are_plugins() -> None:
     assert {"langchain", "pydantic_ai"} <= set(PLUGINS)
 
 
-@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        plugin if plugin in {"langchain", "pydantic_ai"} else pytest.param(plugin, marks=pytest.mark.slow)
+        for plugin in PLUGINS
+    ],
+)
 def test_a_plugin_without_its_framework_says_what_to_install(plugin: str) -> None:
     """Importing it is one line of error, an ImportError too, before anything of the framework is looked for."""
     distribution = INTEGRATIONS[plugin].distribution

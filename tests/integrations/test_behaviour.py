@@ -27,6 +27,8 @@ BURN = Call("burn", {"what": "water"}, "call-burn")
 
 T = TypeVar("T", bound=Callable[..., Any])
 
+#: starts the gateway again in each case, so a reduced run has one mode of each framework
+IN_ONE_MODE = {"test_outage"}
 #: what a held call does in a test that is about that; the others are run as the framework pauses, or waits
 ABOUT: dict[str, OnHold] = {}
 
@@ -52,13 +54,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                     harness,
                     mode,
                     id=f"{harness.name}-{mode}",
-                    marks=[pytest.mark.slow] if cell in getattr(harness, "slow", ()) else [],
+                    marks=[pytest.mark.slow] if _is_slow(harness, mode, cell) else [],
                 )
                 for harness in harnesses(metafunc.config)
                 for mode in harness.modes
                 if cell not in harness.cannot and ABOUT.get(cell, harness.holds[0]) in harness.holds
             ],
         )
+
+
+def _is_slow(harness: Harness, mode: Mode, cell: str) -> bool:
+    return cell in getattr(harness, "slow", ()) or (cell in IN_ONE_MODE and mode != harness.modes[0])
 
 
 @pytest.fixture
