@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import copy
 import inspect
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
-from weakref import WeakKeyDictionary
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError, is_guarded
 from toolgate._drivers import adrive, drive
 from toolgate._effects import Invoke, Steps
-from toolgate_integrations._arguments import receive_or_keep
+from toolgate_integrations._arguments import Received, receive_or_keep
 from toolgate_integrations._calls import PausedCall, invoke
 from toolgate_integrations._options import OnHold, set_context
 from toolgate_integrations.base import (
@@ -73,11 +71,22 @@ def _begin(call: FunctionCall) -> None:
 
 
 class AgnoBridge(Bridge):
-    """Bridge of one agent; `setup_errors` contains the errors that end runs, by run id."""
+    """Bridge of one agent.
+
+    Attributes:
+        setup_errors: Errors that must end runs, by run id.
+        schemas: Schemas by which the framework converts arguments, by tool name: `resume` finds paused calls without
+            their tools.
+    """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self.setup_errors: dict[str, Exception] = {}
+        self.schemas: dict[str, ArgumentSchema] = {}
+
+    def receive(self, tool: str, arguments: Mapping[str, Any] | None) -> Received:
+        """Return the arguments of a call as the tool receives them, or unchanged if its validation rejects them."""
+        return receive_or_keep(arguments or {}, self.schemas.get(tool, RawSchema()))
 
 
 class _Hook:
@@ -92,7 +101,7 @@ class _Hook:
     def __call__(self, function_call: Callable[..., Any]) -> Any:
         called = self._called()
         names, context = NAMES.get(), called.function._run_context  # noqa: SLF001 - hooks receive the same object
-        received = receive_or_keep(called.arguments or {}, schema_of(self._bridge, called.function.name))
+        received = self._bridge.receive(called.function.name, called.arguments)
         call = ToolCall(
             called.function.name,
             received.values,
@@ -200,12 +209,6 @@ def guarded_tool(given: Any, bridge: AgnoBridge) -> Any:
     return given
 
 
-def schema_of(bridge: Bridge, name: str) -> ArgumentSchema:
-    """Return the schema by which the framework converts the arguments of a tool."""
-    with _lock:
-        return _schemas.get(bridge, {}).get(name, RawSchema())
-
-
 def _guarded_toolkit(toolkit: Toolkit, bridge: AgnoBridge) -> Toolkit:
     """Return a copy for one run; functions are read late, because those of a server are unknown until it connects."""
     guarded = copy.copy(toolkit)
@@ -220,9 +223,7 @@ def _guarded_toolkit(toolkit: Toolkit, bridge: AgnoBridge) -> Toolkit:
 
 def _guarded(function: Function, bridge: AgnoBridge, original: object) -> Function:
     body: Any = original if callable(original) else None
-    with _lock:
-        # By the tool's name, because `resume` looks up paused calls without their tools.
-        _schemas.setdefault(bridge, {})[function.name] = AnnotatedSchema(body, _OWN)
+    bridge.schemas[function.name] = AnnotatedSchema(body, _OWN)
     hooks = function.tool_hooks
     function.pre_hook = _before(_Hook(bridge, original), function.pre_hook)
     object.__setattr__(function, "__class__", _GuardedFunction)
@@ -254,8 +255,6 @@ _OWN: Final = {"self", "agent", "team", "run_context", "session_state", "depende
     *("images", "videos", "audios", "files")
 }
 _ASKING: Final = {"get_user_input", "ask_user"}
-_schemas: Final[WeakKeyDictionary[Bridge, dict[str, ArgumentSchema]]] = WeakKeyDictionary()
-_lock: Final = threading.Lock()
 _UNSEEN: Final = "Not done: the guard was not told which call this is. Tell the operator."
 _TOO_LATE: Final = "Not done: it needs a person now. Ask for it again."
 
@@ -267,7 +266,7 @@ class Waking:
     The framework treats an undecided call as rejected, so the run is resumed only when all its calls are decided.
     """
 
-    bridge: Bridge
+    bridge: AgnoBridge
     agent: str | None
     run: RunOutput
     names: dict[str, str] = field(default_factory=dict)
@@ -290,7 +289,7 @@ class Waking:
         requirement, tool = self._requirement(execution), execution.tool_name or ""
         name = f"{self.run.run_id}:{execution.tool_call_id if requirement is None else requirement.id}"
         self.names[execution.tool_call_id or ""] = name
-        arguments = receive_or_keep(execution.tool_args or {}, schema_of(self.bridge, tool)).values
+        arguments = self.bridge.receive(tool, execution.tool_args).values
         call = ToolCall(tool, arguments, call_id=name, run_id=self.run.session_id, agent=self.agent)
         copied = None if requirement is None else requirement.tool_execution
         approval_id = execution.approval_id or (None if copied is None else copied.approval_id)

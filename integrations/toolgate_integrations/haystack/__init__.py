@@ -162,15 +162,7 @@ class _Hook:
 
 
 class GuardHook(_Hook):
-    """Hook that checks every call of a step before any of its tools runs; made by `guard_hooks`.
-
-    Args:
-        guard: As for `guard_hooks`.
-        tool_actions: As for `guard_hooks`.
-        agents: As for `guard_hooks`.
-        agent: As for `guard_hooks`.
-        on_hold: As for `guard_hooks`.
-        hold_timeout: As for `guard_hooks`.
+    """Hook that checks every call of a step before any of its tools runs; made by `guard_hooks`, with its arguments.
 
     Raises:
         ConfigurationError: An argument is wrong.

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from toolgate import ConfigurationError, Guard
 from toolgate_integrations._options import OnHold
-from toolgate_integrations.base import ToolActions, require
+from toolgate_integrations.base import Bridge, ToolActions, require
 
 require("openai_agents")
 
@@ -27,7 +27,7 @@ from toolgate_integrations.openai_agents.resume import (
     resume_sync,
     settle,
 )
-from toolgate_integrations.openai_agents.tools import GuardedTool, RunBridge, guarded_tool
+from toolgate_integrations.openai_agents.tools import GuardedTool, guarded_tool
 
 __all__ = [
     "GuardedAgent",
@@ -60,8 +60,8 @@ _ELSEWHERE: Final = tuple(
 class _Guarding:
     """Guarding of a group of agents that hand off to each other, or are tools of each other."""
 
-    def __init__(self, bridge: RunBridge | None = None) -> None:
-        self.bridge = RunBridge(None, on_hold="pause", can_pause=True) if bridge is None else bridge
+    def __init__(self, bridge: Bridge | None = None) -> None:
+        self.bridge = Bridge(None, on_hold="pause", can_pause=True) if bridge is None else bridge
         # The agent is stored too, because Python reuses the id of an object that was deleted.
         self._made: dict[int, tuple[Agent[Any], GuardedAgent]] = {}
 
@@ -203,7 +203,7 @@ def guard_agent(
     given: object = agent
     if not isinstance(given, Agent) or isinstance(given, GuardedAgent):
         raise ConfigurationError(f"agent is {agent!r}; pass an agents.Agent that is not guarded yet")
-    guarding = _Guarding(RunBridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True))
+    guarding = _Guarding(Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True))
     guarded = guarding.agent(agent)
     guarding.verify_tools()
     return guarded

@@ -66,6 +66,19 @@ async def test_a_guard_that_fails_lets_nothing_run(
         assert "was not asked about" in caplog.text
 
 
+async def test_raise_ends_the_run_of_a_pending_call(
+    scene: Scene, gateway: FakeGateway, tmp_path: Path
+) -> None:
+    """The CLI ends the run without an exception, and does not call the model again."""
+    gateway.require_approval("bank.pay")
+    guarding = {"on_hold": "raise"}
+    async with agent(scene, tmp_path, [pay("eve", 40)], guarding=guarding) as (client, api):
+        ended = await run(client)
+    assert (scene.ran, api.read) == ([], {})
+    assert ended.result != "done"
+    assert logged(scene, gateway) == [("bank.pay", "pending", None)]
+
+
 @pytest.mark.slow
 async def test_the_users_own_permission_still_counts(
     scene: Scene, gateway: FakeGateway, tmp_path: Path
