@@ -54,5 +54,5 @@ def test_pages_are_found_by_the_longest_name() -> None:
     """A harness of another way to run a framework leads to the framework's page."""
     assert page_of("langchain-toolnode") == "frameworks/langchain.md"
     assert page_of("claude_agent_sdk") == "frameworks/claude-agent-sdk.md"
-    assert page_of("fastmcp-proxy-handshake") == "frameworks/mcp.md"
-    assert page_of("claude-code") == "coding-agents.md"
+    assert page_of("fastmcp-proxy-handshake") == "frameworks/fastmcp.md"
+    assert page_of("claude-code") == "frameworks/claude-code.md"

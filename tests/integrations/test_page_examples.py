@@ -6,11 +6,17 @@ from pathlib import Path
 import pytest
 from support.framework_pages import HEADINGS, Page, normalize, pages, run_here
 from support.frameworks.choosing import APART, is_apart
+from support.readme import ROOT
 
 from toolgate_integrations._registry import INTEGRATIONS
 
 PAGES = {page.name: page for page in pages()}
 HERE = [name for name in PAGES if (name.replace("-", "_") in APART) == is_apart()]
+LINKING = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples").glob("*/README.md")),
+]
 #: pages of what is no framework of the registry
 OTHERS = {"claude-code", "mcp-proxy", "opencode", "openapi"}
 #: words of older texts; the right-hand side of the glossary has the terms in use
@@ -50,6 +56,22 @@ def test_the_install_line_names_the_extra(page: Page) -> None:
     assert page.install.startswith("pip install ")
     assert page.name in page.extras
     assert f"toolgate_integrations.{page.name.replace('-', '_')}" in page.text
+
+
+def _anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("path", LINKING, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_lead_to_files_and_headings(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", path.read_text()):
+        if "://" in target:
+            continue
+        file, _, anchor = target.partition("#")
+        found = (path.parent / file).resolve() if file else path
+        assert found.exists(), target
+        assert not anchor or anchor in _anchors(found.read_text()), target
 
 
 @pytest.mark.parametrize("name", HERE)

@@ -6,16 +6,18 @@ output into the pages; `make test-pages` compares it.
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from support.readme import ROOT
 
-__all__ = ["FOLDER", "HEADINGS", "NOT_PYTHON", "Page", "normalize", "pages", "run_here", "run_isolated"]
+__all__ = ["FOLDER", "HEADINGS", "Page", "normalize", "pages", "run_here", "run_isolated"]
 
 FOLDER = ROOT / "docs" / "frameworks"
 #: second-level headings of every page, in order
@@ -115,17 +117,25 @@ def _run(page: Page, folder: Path, command: Sequence[str], variables: Mapping[st
         for name, value in os.environ.items()
         if not _SECRET.match(name) and not name.startswith(("PYTEST_", "COV_", "VIRTUAL_ENV", "UV_PROJECT"))
     }
-    done = subprocess.run(
-        [*command, str(script)],
-        env={**environment, "HOME": str(folder / "home"), **variables},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, f"{page.name}: {done.stdout}\n{done.stderr}"
-    return done.stdout.splitlines()
+    with (folder / "output.txt").open("w+") as output, (folder / "errors.txt").open("w+") as errors:
+        # In a group of its own, which is ended as a whole: an example that fails leaves its gateway behind.
+        process = subprocess.Popen(
+            [*command, str(script)],
+            env={**environment, "HOME": str(folder / "home"), **variables},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=errors,
+            start_new_session=True,
+        )
+        try:
+            status = process.wait(timeout=240)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    printed = (folder / "output.txt").read_text()
+    assert status == 0, f"{page.name}: {printed}\n{(folder / 'errors.txt').read_text()}"
+    return printed.splitlines()
 
 
 def _write(name: str) -> None:

@@ -38,8 +38,6 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 HEAD = ["framework", "run", *COLUMNS]
 ROW = re.compile(r"^\| \[?`(?P<name>[^`]+)`")
-#: pages of harnesses whose names do not say it
-PAGES = {"claude-code": "coding-agents", "fastmcp": "frameworks/mcp"}
 NOTE = re.compile(r"^- `(?P<name>[^`]+)`, ")
 
 
@@ -116,7 +114,7 @@ class Results:
 
 def page_of(name: str) -> str:
     """The page about a harness's framework: the longest name of one that it begins with."""
-    pages = PAGES | {each.stem: each.stem for each in PAGE.parent.glob("*.md")}
+    pages = {each.stem: each.stem for each in PAGE.parent.glob("*.md")}
     pages |= {each.stem: f"frameworks/{each.stem}" for each in PAGE.parent.glob("frameworks/*.md")}
     written = name.replace("_", "-")
     return f"{pages[max((each for each in pages if written.startswith(each)), key=len)]}.md"
