@@ -51,7 +51,9 @@ def test_pages_use_the_terms_of_the_glossary(page: Page) -> None:
     assert AVOIDED.findall(page.prose) == []
 
 
-@pytest.mark.parametrize("page", [PAGES[name] for name in PAGES if name not in OTHERS], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [PAGES[name] for name in PAGES if name not in OTHERS], ids=lambda page: page.name
+)
 def test_the_install_line_names_the_extra(page: Page) -> None:
     assert page.install.startswith("pip install ")
     assert page.name in page.extras

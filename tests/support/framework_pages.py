@@ -69,7 +69,9 @@ class Page:
     @property
     def packages(self) -> list[str]:
         """Further packages on the install line."""
-        return [each.strip("'") for each in self.install.split()[2:] if not each.strip("'").startswith("toolgate")]
+        return [
+            each.strip("'") for each in self.install.split()[2:] if not each.strip("'").startswith("toolgate")
+        ]
 
     @property
     def prose(self) -> str:
