@@ -78,9 +78,8 @@ def run_opencode(program: str, folder: Path) -> None:
         environment["OPENCODE_CONFIG_CONTENT"] = json.dumps(settings)
         environment["OPENCODE_DISABLE_MODELS_FETCH"] = "1"
     prompt = f"Remove the folder build, with the command {COMMAND}."
-    subprocess.run(
-        [program, "run", prompt], cwd=folder, env=environment, stdin=subprocess.DEVNULL, check=True
-    )  # noqa: S603 - the user's program
+    command = [program, "run", prompt]
+    subprocess.run(command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, check=True)  # noqa: S603 - the user's
 
 
 def run_one_call(folder: Path) -> None:
