@@ -38,7 +38,7 @@ def test_what_is_not_run_is_not_promised(page: str) -> None:
     row = Row(["sync"], {"test_blocked": "it has no way to"}, EVERYTHING - {"test_blocked"}, set())
     after = written(page, {"langchain": row})
     assert "| ✓ | – |" in row.line("langchain")  # noqa: RUF001 - as the page writes it
-    assert "- `langchain`, blocked: it has no way to\n" in after
+    assert "- `langchain`, denied: it has no way to\n" in after
 
 
 @pytest.mark.parametrize("identifier", INTEGRATIONS)
