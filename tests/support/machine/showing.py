@@ -40,7 +40,8 @@ class Showing(Driver):
         assert shown["decided_by"] == approval.decided_by
         assert shown["agent_name"] == self.world.named(approval.agent_id).name
         assert shown["permission_id"] == approval.permission_id
-        assert shown["required_approvals"] == approval.required
+        stored = (approval.terms.required, approval.terms.separated)
+        assert (shown["required_approvals"], shown["separation_of_duties"]) == stored
         assert {one["user_id"]: one["decision"] for one in shown["votes"]} == approval.votes
         assert len(shown["votes"]) == len(approval.votes)
         assert shown["replaces"] == (approval.replaces and approval.replaces.id)
@@ -51,7 +52,10 @@ class Showing(Driver):
         for name in ("id", "agent_id", "action", "permission_id", "approval_id", "uses", "seconds"):
             assert shown[name] == getattr(grant, name), (name, shown)
         assert (shown["status"], shown["uses_left"]) == (grant.state(self.now()), grant.left)
-        assert (shown["except_fields"], shown["required_approvals"]) == (list(grant.free), grant.required)
+        assert (shown["except_fields"], shown["required_approvals"]) == (
+            list(grant.free),
+            grant.terms.required,
+        )
         assert meaning(shown["context"]) == meaning(grant.facts)
         assert sorted(one["user_id"] for one in shown["votes"]) == sorted(grant.voters)
         assert shown["revoked_by"] == grant.revoked_by
