@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from support.machine.driver import Driver
-from support.reference.facts import Approval, Grant, meaning
+from support.reference.facts import Agent, Approval, Grant, Permission, meaning
 
 
 class Showing(Driver):
@@ -65,3 +65,17 @@ class Showing(Driver):
         assert (shown is None) == (moment is None)
         if shown is not None and self.clock.settable:
             assert datetime.fromisoformat(shown) == moment
+
+
+def compare_permission(agent: Agent, permission: Permission, shown: Any) -> None:
+    """Compare a permission with how it is shown."""
+    assert shown["agent_id"] == agent.id
+    for name in ("id", "action", "requires_approval", "amount_required"):
+        assert shown[name] == getattr(permission, name)
+    assert shown["max_amount"] == permission.maximum
+    own = (permission.required, permission.separated, permission.waits)
+    assert (
+        shown["required_approvals"],
+        shown["separation_of_duties"],
+        shown["approval_ttl_seconds"],
+    ) == own

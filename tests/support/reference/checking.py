@@ -147,9 +147,7 @@ def _with_approval(
     settled = _by_approved(mine, agent, question, world, now) or _edited(mine, question, now)
     if settled is not None:
         return settled
-    held = next((approval for approval in mine if approval.state(now) == "pending"), None)
-    if held is not None and not question.dry_run:
-        held.terms = world.terms(held) or held.terms
+    held = _pending(mine, agent, permission, question, now)
     waits = held and Outcome("held", "needs human approval", (question.action,), held)
     if question.approval_id is not None:
         return waits or _closed(mine[0], now)
@@ -167,6 +165,16 @@ def _with_approval(
     if no is not None:
         return waits or no
     return _use_grant(world, agent, permission, question, grant, own, now)
+
+
+def _pending(
+    mine: list[Approval], agent: Agent, permission: Permission, question: Question, now: datetime
+) -> Approval | None:
+    pending = next((approval for approval in mine if approval.state(now) == "pending"), None)
+    if pending is not None and not question.dry_run:
+        # A request that is asked again stores the stricter of its terms and the current ones.
+        pending.terms = pending.terms.stricter(agent.terms(permission))
+    return pending
 
 
 def _edited(mine: list[Approval], question: Question, now: datetime) -> Outcome | None:
@@ -215,9 +223,15 @@ def _usable(
         and one.state(now) == "active"
         and covers(one.facts, question.facts, one.free)
         and world.enough(one, one.voters)
-        and (own is None or world.meets_terms(one, own))
+        and (own is None or _meets_terms(world, one, own))
     ]
     return min(usable, key=lambda one: (one.until, one.id), default=None)
+
+
+def _meets_terms(world: World, grant: Grant, request: Approval) -> bool:
+    terms = world.terms(request)
+    assert terms is not None
+    return terms.required <= grant.terms.required and world.enough(request, grant.voters)
 
 
 def _refused(

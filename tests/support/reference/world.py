@@ -137,15 +137,6 @@ class World:
             terms is not None and len({one for one in voters if self.may_approve(of, one)}) >= terms.required
         )
 
-    def meets_terms(self, grant: Grant, request: Approval) -> bool:
-        """Report whether a temporary approval has the number of users and the voters that a request requires."""
-        terms = self.terms(request)
-        return (
-            terms is not None
-            and terms.required <= grant.terms.required
-            and self.enough(request, grant.voters)
-        )
-
     def _cancel(self, approvals: list[Approval], now: datetime) -> list[Approval]:
         cancelled = [one for one in approvals if one.state(now) in OPEN]
         for approval in cancelled:
