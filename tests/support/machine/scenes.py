@@ -1,5 +1,6 @@
 """What a run begins with: of chance alone, the rarer things would be missing in some series of runs."""
 
+from dataclasses import replace
 from functools import partial
 
 from support.machine.driver import ACTIONS
@@ -23,15 +24,19 @@ class Scenes(Keeping):
                 self.approve_as(first, held)
                 self.put(self.tenants[0], question)
                 # The request keeps the terms under which it was asked.
-                agent = self.world.agents[0]
-                loosened = {"required_approvals": 1}
-                self.change_conditions(second, agent, agent.permissions[ACTIONS[2]], loosened)
+                self._change(second, 0, required_approvals=1)
                 self.put(self.tenants[0], question)
                 self.approve_as(second, held)
                 self.put(self.tenants[0], question)
             case "edit":
                 held, question = self._held(1)
+                self._change(second, 1, required_approvals=2)
+                self.put(self.tenants[0], question)
+                self._change(second, 1, required_approvals=1, max_amount=None)
+                # Edits are bound to the strictest terms under which the request was asked.
+                assert self.approve_as(first, held, edit='{"amount":101}') is held
                 edited = self.approve_as(first, held, edit='{"amount":1}')
+                self.approve_as(second, edited)
                 self.put(*self.questions[edited.id])
                 again = self.put(self.tenants[0], question).approval
                 assert again is not None
@@ -39,7 +44,13 @@ class Scenes(Keeping):
                 self.put(self.tenants[0], question)
             case "grant":
                 held, question = self._held(1)
+                separated = replace(question, context='{"to":"Zoë","amount":4}')
+                self._change(first, 1, separation_of_duties=True)
+                self.put(self.tenants[0], separated)
+                self._change(first, 1, separation_of_duties=False)
                 self.approve_as(first, held, terms=Terms(3, 3600))
+                # The temporary approval of the agent's creator does not meet the terms of this request.
+                self.put(self.tenants[0], separated)
                 for _ in range(2):
                     self.put(self.tenants[0], question)
                 self.revoke_as(second, self.world.grants[0])
@@ -51,6 +62,10 @@ class Scenes(Keeping):
                     self.put(self.tenants[0], question)
                 self.turn_role(second)
                 self.put(self.tenants[0], question)
+
+    def _change(self, person: str, agent: int, **conditions: object) -> None:
+        changed = self.world.agents[agent]
+        self.change_conditions(person, changed, changed.permissions[ACTIONS[2]], conditions)
 
     def _held(self, agent: int) -> tuple[Approval, Question]:
         question = Question(self.world.agents[agent].id, ACTIONS[2], '{"to":"Zoë","amount":5}')

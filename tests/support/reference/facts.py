@@ -33,7 +33,7 @@ class Permission:
     makers: set[str] = field(default_factory=set)
 
     def is_looser_than(self, before: "Permission") -> bool:
-        """Report whether a change has loosened the permission (docs/approvals.md)."""
+        """Report whether a change made the permission less strict than it was."""
         raised = before.maximum is not None and (self.maximum is None or self.maximum > before.maximum)
         return (
             raised
