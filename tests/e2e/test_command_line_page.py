@@ -1,4 +1,4 @@
-"""docs/command-line.md says what really happens: its blocks are typed at a terminal, in order."""
+"""docs/guides/command-line.md says what really happens: its blocks are typed at a terminal, in order."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from toolgate_cli.layout import AMOUNT_WORDS, RECIPIENT_WORDS
 
 pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
 
-PAGE = "docs/command-line.md"
+PAGE = "docs/guides/command-line.md"
 CONTEXT = (
     '{"reason": "damaged\\namount  1.00\\u202e", "card": {"$digest": "hmac-sha256:'
     + "0f" * 32
@@ -98,7 +98,7 @@ def test_every_command_is_on_the_page() -> None:
     """The table names each command that `--help` does, a group's in its row; the words that count are the code's."""
     page = (ROOT / PAGE).read_text()
     rows = [line for line in page.splitlines() if line.startswith("| `toolgate ")]
-    billing = (ROOT / "docs/billing.md").read_text()
+    billing = (ROOT / "docs/operate/billing.md").read_text()
     commands = list(leaves(get_command(app)))
     assert len(commands) > 30
     for command in commands:

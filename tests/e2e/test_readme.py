@@ -98,7 +98,7 @@ def test_wheel_contains_only_packages_of_this_project(wheel: Path):
 
 
 def test_the_first_screen_shows_what_serve_prints(tmp_path):
-    """README and docs/gateway.md show the start-up summary of a gateway with default settings."""
+    """README and docs/operate/gateway.md show the start-up summary of a gateway with default settings."""
     home = tmp_path / "home"
     home.mkdir()
     with Serving(home) as gateway:
@@ -107,7 +107,7 @@ def test_the_first_screen_shows_what_serve_prints(tmp_path):
     shown = printed.replace(f":{port}", ":8000").replace(str(home), "/home/you")
     first_lines = "".join(shown.splitlines(keepends=True)[:3])
     assert first_lines in "\n".join((ROOT / "README.md").read_text().splitlines()[:100])
-    assert shown in (ROOT / "docs" / "gateway.md").read_text()
+    assert shown in (ROOT / "docs" / "operate" / "gateway.md").read_text()
 
 
 @pytest.mark.parametrize(("heading", "command"), [("Run it", "make demo"), ("Test it", "make test")])

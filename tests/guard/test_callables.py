@@ -1,4 +1,4 @@
-"""The table of docs/callables.md: each cell is what is seen here, and every row and column is tried."""
+"""The table of docs/reference/callables.md: each cell is what is seen here, and every row and column is tried."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.every_kind import COUNTED, KINDS
 
 from toolgate import Guard
 
-PAGE = Path(__file__).parents[2] / "docs" / "callables.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "callables.md"
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
 HELD = {"allowed": False, "requires_approval": True, "reason": "needs a person", "approval_id": "appr-1"}
 # What the gateway answers to checks.

@@ -194,9 +194,11 @@ def test_the_plans_are_those_of_the_specification() -> None:
 def test_the_documentation_has_every_setting_and_no_other() -> None:
     """Each is named on some page, and the table of the page about serving names none that there is not."""
     known = {f"TOOLGATE_{name.upper()}" for name in Settings.model_fields} | {"TOOLGATE_SECRETS_DIR"}
-    pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+    pages = "".join(page.read_text() for page in (ROOT / "docs").rglob("*.md"))
     assert known <= set(re.findall(r"TOOLGATE_[A-Z_]+", pages))
-    rows = re.findall(r"^\| (`TOOLGATE_.*?) \|", (ROOT / "docs" / "gateway.md").read_text(), re.MULTILINE)
+    rows = re.findall(
+        r"^\| (`TOOLGATE_.*?) \|", (ROOT / "docs" / "operate" / "gateway.md").read_text(), re.MULTILINE
+    )
     named = {name for row in rows for name in re.findall(r"TOOLGATE_[A-Z_]+", row)}
     assert len(named) > 30
     assert named <= known
