@@ -122,10 +122,3 @@ def leaves(command: Any, path: str = "") -> Iterator[str]:
     for name, member in members.items():
         if not member.hidden:
             yield from leaves(member, f"{path} {name}".strip())
-
-
-@pytest.mark.parametrize("word", ["login", "approvals", "webhooks"])
-def test_the_readme_leads_to_the_page(word: str) -> None:
-    """Whoever reads the README's table finds it."""
-    line = next(line for line in (ROOT / "README.md").read_text().splitlines() if f"({PAGE})" in line)
-    assert word in line

@@ -25,7 +25,7 @@ def build() -> int:
     """Check the navigation and the links, then build the site in strict mode; return the exit status."""
     errors = find_navigation_errors() + find_dead_links()
     if errors:
-        print(*errors, sep="\n", file=sys.stderr)
+        sys.stderr.write("\n".join([*errors, ""]))
         return 1
     zensical = Path(sys.executable).with_name("zensical")
     built = subprocess.run([zensical, "build", "--strict", "--clean"], cwd=ROOT, check=False)
