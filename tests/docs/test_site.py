@@ -1,5 +1,6 @@
 """The documentation site: navigation, links, strict build, search without a network."""
 
+import re
 import subprocess
 import sys
 
@@ -8,7 +9,11 @@ from playwright.sync_api import Page, Route, sync_playwright
 from support.browser import chromium
 from support.readme import ROOT
 from support.site.links import find_dead_links
-from support.site.navigation import find_navigation_errors
+from support.site.navigation import DOCS, find_navigation_errors
+from support.site.reference import PAGES
+
+import toolgate
+from toolgate import errors
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
@@ -51,3 +56,15 @@ def test_search_works_from_a_folder_without_a_network() -> None:
         page.get_by_role("option").filter(has_text="Durable log entries").first.wait_for()
         browser.close()
     assert asked == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_generated_page_is_current(page: str) -> None:
+    """`make docs` writes the generated pages."""
+    assert (DOCS / page).read_text() == PAGES[page](), f"docs/{page} is not current: run make docs"
+
+
+def test_reference_of_the_sdk_has_every_public_name() -> None:
+    names = set(re.findall(r"^::: toolgate\.(\w+)$", (DOCS / "reference/sdk.md").read_text(), re.MULTILINE))
+    assert {*names, *errors.__all__} == set(toolgate.__all__)
+    assert "::: toolgate.errors\n" in (DOCS / "reference/errors.md").read_text()

@@ -7,6 +7,7 @@ from pathlib import Path
 from support.readme import ROOT
 from support.site.links import find_dead_links
 from support.site.navigation import find_navigation_errors
+from support.site.reference import write_pages
 
 SITE = ROOT / "site"
 # Zensical's offline plugin loads this script from the network; search would not work without one.
@@ -22,7 +23,8 @@ def use_local_shim(page: Path) -> None:
 
 
 def build() -> int:
-    """Check the navigation and the links, then build the site in strict mode; return the exit status."""
+    """Write the generated pages, check navigation and links, build in strict mode; return the exit status."""
+    write_pages()
     errors = find_navigation_errors() + find_dead_links()
     if errors:
         sys.stderr.write("\n".join([*errors, ""]))
