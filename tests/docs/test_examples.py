@@ -14,7 +14,7 @@ from toolgate.testing import FakeGateway
 
 FOLDERS = ("concepts", "guides", "operate", "reference")
 #: pages whose blocks other tests run, with what they need
-ELSEWHERE = {"guides/asgi.md", "guides/arguments.md", "guides/embedded.md", "guides/testing.md"}
+ELSEWHERE = {"guides/asgi.md", "guides/embedded.md", "guides/testing.md"}
 PAGES = sorted(
     str(page.relative_to(ROOT / "docs"))
     for page in [
