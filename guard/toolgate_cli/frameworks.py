@@ -5,8 +5,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from toolgate_cli.entry_points import load_plugin
-from toolgate_cli.hooks.claude_code import OLDEST, TESTED, read_status
-from toolgate_cli.hooks.claude_code import PROGRAM as CLAUDE_CODE
+from toolgate_cli.hooks import claude_code, opencode
 from toolgate_cli.output import Column, fail, print_json, print_table, sanitize
 
 _COLUMNS: Final = (
@@ -18,6 +17,12 @@ _COLUMNS: Final = (
     Column("", no_wrap=True),
 )
 
+#: coding agents: the module with the status, and the oldest supported version
+_CODING_AGENTS: Final = {
+    claude_code.PROGRAM: (claude_code, claude_code.OLDEST),
+    opencode.PROGRAM: (opencode, None),
+}
+
 
 def frameworks(
     ignore: Annotated[
@@ -26,14 +31,14 @@ def frameworks(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the frameworks as JSON, in ASCII.")] = False,
 ) -> None:
-    """List the agent frameworks of this environment and Claude Code, with their plugins; status 1 if one is unguarded.
+    """List the agent frameworks of this environment, Claude Code and OpenCode; status 1 if one is unguarded.
 
-    Reads the metadata of installed packages without importing them, and Claude Code's settings for this folder. Does
-    not check whether your code uses the plugins.
+    Reads the metadata of installed packages without importing them, Claude Code's settings for this folder, and
+    OpenCode's plugins. Does not check whether your code uses the plugins of the frameworks.
     """
     plugin = load_plugin("frameworks", "cli")
     ignored = _parse_ignored(plugin, ignore or [])
-    found = sorted((*plugin.survey(), *_find_claude_code(plugin)), key=lambda one: str(one.framework))
+    found = sorted((*plugin.survey(), *_find_coding_agents(plugin)), key=lambda one: str(one.framework))
     unguarded = [one for one in found if not one.guarded and one.framework not in ignored]
     if as_json:
         print_json([_as_dict(one, ignored) for one in found])
@@ -43,18 +48,19 @@ def frameworks(
         raise typer.Exit(1)
 
 
-def _find_claude_code(plugin: Any) -> list[Any]:
-    status = read_status(plugin)
-    if status is None:
-        return []
-    command = f"toolgate hook {CLAUDE_CODE}"
-    version, state, description, fix = status
-    return [plugin.Found(CLAUDE_CODE, version, state, description, fix, command, OLDEST, TESTED)]
+def _find_coding_agents(plugin: Any) -> list[Any]:
+    found = []
+    for name, (module, oldest) in _CODING_AGENTS.items():
+        if (status := module.read_status(plugin)) is not None:
+            version, state, description, fix = status
+            command = f"toolgate hook {name}"
+            found.append(plugin.Found(name, version, state, description, fix, command, oldest, module.TESTED))
+    return found
 
 
 def _parse_ignored(plugin: Any, names: list[str]) -> set[str]:
     for name in names:
-        if plugin.normal(name) not in {*plugin.KNOWN, CLAUDE_CODE}:
+        if plugin.normal(name) not in {*plugin.KNOWN, *_CODING_AGENTS}:
             fail(f"--ignore: unknown framework {name!r}; check the name")
     return {plugin.normal(name) for name in names}
 
@@ -93,7 +99,7 @@ def _summarize(found: list[Any], unguarded: list[Any]) -> str:
         return f"{len(unguarded)} of {len(found)} would run tools unguarded"
     guarded = sum(one.guarded for one in found)
     ignored = f", {len(found) - guarded} ignored" if guarded < len(found) else ""
-    by = "a plugin or by hooks" if any(one.framework == CLAUDE_CODE for one in found) else "a plugin"
+    by = "a plugin or by hooks" if any(one.framework in _CODING_AGENTS for one in found) else "a plugin"
     return f"{guarded} of {len(found)} can be guarded by {by}{ignored}"
 
 

@@ -11,7 +11,9 @@ from support.frameworks.claude_code import variables
 from support.frameworks.harness import Call, Scene
 from support.frameworks.messages_api import MessagesAPI
 from support.frameworks.opencode import OpenCodeCLI, plugin
+from support.frameworks.opencode_example import run_example
 from support.frameworks.tool_server import ToolServer
+from support.gateway import Owner
 from support.waiting import until
 
 from toolgate_cli.hooks.files import render_plugin
@@ -49,7 +51,7 @@ def test_its_own_tools(scene: Scene, program: str, tmp_path: Path) -> None:
     ]
     with MessagesAPI(calls) as api:
         opencode = OpenCodeCLI(program, tmp_path, api.url, variables(scene))
-        opencode.install(plugin("--on-hold", "tell"))
+        opencode.install(plugin("--on-hold", "notify_model"))
         opencode.run()
         read = api.read
     assert (opencode.project / "done.txt").read_text() == "ran\n"
@@ -78,7 +80,7 @@ def test_tools_of_a_server(scene: Scene, program: str, tmp_path: Path) -> None:
     with MessagesAPI(calls) as api, ToolServer({"pay": pay, "refund": refund}) as tools:
         config = {"mcp": {"bank": {"type": "remote", "url": tools.url}}}
         opencode = OpenCodeCLI(program, tmp_path, api.url, variables(scene), config)
-        opencode.install(plugin("--on-hold", "tell"))
+        opencode.install(plugin("--on-hold", "notify_model"))
         opencode.run()
         assert set(api.read) == {"call-1", "call-2"}
     assert entries(scene) == [("bank.pay", "success"), ("bank.refund", "failed")]
@@ -101,7 +103,7 @@ def test_of_a_subagent(scene: Scene, program: str, tmp_path: Path) -> None:
         )
         api.script("look around", [bash("touch sub.txt", "call-2")])
         opencode = OpenCodeCLI(program, tmp_path, api.url, variables(scene))
-        opencode.install(plugin("--on-hold", "tell", "--subagent", f"general={other}"))
+        opencode.install(plugin("--on-hold", "notify_model", "--subagent", f"general={other}"))
         opencode.run()
     assert (opencode.project / "sub.txt").exists()
     found = {each["action"]: each for each in scene.owner.entries()}
@@ -134,7 +136,7 @@ def test_another_plugin_that_changes_the_command(scene: Scene, program: str, tmp
     """Another plugin that comes later is not asked about, and is found out in the log."""
     with MessagesAPI([bash("touch asked.txt", "call-1")]) as api:
         opencode = OpenCodeCLI(program, tmp_path, api.url, variables(scene))
-        opencode.install(plugin("--on-hold", "tell"), ".opencode/plugins/a.js")
+        opencode.install(plugin("--on-hold", "notify_model"), ".opencode/plugins/a.js")
         opencode.install(OTHER, ".opencode/plugins/z.js")
         opencode.run()
     assert (opencode.project / "other.txt").exists()
@@ -183,7 +185,7 @@ def test_what_switches_it_off(
         opencode = OpenCodeCLI(
             program, tmp_path, api.url, {**variables(scene), "TOOLGATE_API_KEY": "", **env}
         )
-        opencode.install(text or plugin("--on-hold", "tell"))
+        opencode.install(text or plugin("--on-hold", "notify_model"))
         opencode.run(*words)
     assert (opencode.project / "ran.txt").exists() == runs
 
@@ -195,7 +197,7 @@ def test_of_the_user(scene: Scene, program: str, tmp_path: Path) -> None:
     ) as api:
         variable = {"OPENCODE_DISABLE_PROJECT_CONFIG": "1"}
         opencode = OpenCodeCLI(program, tmp_path, api.url, {**variables(scene), **variable})
-        opencode.install(plugin("--on-hold", "tell"), "../home/.config/opencode/plugins/toolgate.js")
+        opencode.install(plugin("--on-hold", "notify_model"), "../home/.config/opencode/plugins/toolgate.js")
         opencode.run()
         assert "'tools.read' is blocked" in api.read["call-2"].text
     assert (opencode.project / "ran.txt").exists()
@@ -218,3 +220,10 @@ def test_given_up_while_it_is_held(scene: Scene, program: str, tmp_path: Path) -
 
     until(withdrawn, seconds=30)
     assert not (opencode.project / "a.txt").exists()
+
+
+def test_the_example(owner: Owner, program: str, tmp_path: Path) -> None:
+    """examples/opencode, with its settings and its scripted model: the approver's edit is what runs."""
+    edits = {"command": "rm -r build/tmp"}
+    output = run_example(owner, tmp_path, [Path(program).parent], "approve", edits)
+    assert output.splitlines()[-1] == "left of build: nothing in it"

@@ -38,7 +38,7 @@ def test_what_is_not_run_is_not_promised(page: str) -> None:
     row = Row(["sync"], {"test_blocked": "it has no way to"}, EVERYTHING - {"test_blocked"}, set())
     after = written(page, {"langchain": row})
     assert "| ✓ | – |" in row.line("langchain")  # noqa: RUF001 - as the page writes it
-    assert "- `langchain`, blocked: it has no way to\n" in after
+    assert "- `langchain`, denied: it has no way to\n" in after
 
 
 @pytest.mark.parametrize("identifier", INTEGRATIONS)
@@ -54,5 +54,5 @@ def test_pages_are_found_by_the_longest_name() -> None:
     """A harness of another way to run a framework leads to the framework's page."""
     assert page_of("langchain-toolnode") == "frameworks/langchain.md"
     assert page_of("claude_agent_sdk") == "frameworks/claude-agent-sdk.md"
-    assert page_of("fastmcp-proxy-handshake") == "frameworks/mcp.md"
-    assert page_of("claude-code") == "coding-agents.md"
+    assert page_of("fastmcp-proxy-handshake") == "frameworks/fastmcp.md"
+    assert page_of("claude-code") == "frameworks/claude-code.md"

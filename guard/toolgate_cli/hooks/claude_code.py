@@ -6,14 +6,13 @@
 import copy
 import math
 import os
-import re
 import shutil
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from toolgate_cli.hooks.files import SettingsFileError, read_settings
+from toolgate_cli.hooks.status import Status, check_newer_version, may_exist, read_version
 
 PROGRAM: Final = "claude-code"
 #: oldest supported version of Claude Code; older versions run the tool if a hook fails
@@ -50,8 +49,6 @@ _FALSE: Final = ("", "0", "false", "no", "off")
 _PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY")
 
 _INSTALL: Final = "toolgate hook install"
-_VERSION_SECONDS: Final = 10
-_VERSION: Final = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
 
 
 def settings_path(scope: Scope) -> Path:
@@ -236,100 +233,47 @@ def _is_toolgate_hook(hook: object) -> bool:
     return name == "toolgate" and isinstance(words, list) and words[:2] == ["hook", PROGRAM]
 
 
-class ClaudeCodeStatus(NamedTuple):
-    """Status of Claude Code in the current folder: whether the gateway checks its tool calls.
-
-    Attributes:
-        version: Claude Code's version, or None if `claude` is not on PATH or prints no version.
-        state: the status in one or two words, such as `covered`.
-        description: the status in one line.
-        fix: the command or change that corrects the state, or None if no change is needed.
-    """
-
-    version: str | None
-    state: str
-    description: str
-    fix: str | None = None
-
-
-def read_status(versions: Any) -> ClaudeCodeStatus | None:
+def read_status(versions: Any) -> Status | None:
     """Return the status of Claude Code in the current folder, or None if it is neither installed nor configured.
 
     Args:
         versions: the module of the entry point `frameworks`; its functions `order` and `series` compare versions.
     """
     program = shutil.which("claude")
-    paths = {str(path): path for scope in SCOPES if _may_exist(path := settings_path(scope))}
+    paths = {str(path): path for scope in SCOPES if may_exist(path := settings_path(scope))}
     if program is None and not paths:
         return None
-    version = None if program is None else _read_version(program)
+    version = None if program is None else read_version(program)
     try:
         settings = {name: read_settings(path) for name, path in paths.items()}
     except SettingsFileError as error:
-        return ClaudeCodeStatus(version, "unknown", str(error), _INSTALL)
+        return Status(version, "unknown", str(error), _INSTALL)
     return _check_settings(version, settings) or _check_version(versions, version, program)
 
 
-def _may_exist(path: Path) -> bool:
-    """Return whether a file exists, or may exist because an error prevents the check.
-
-    After such an error, the caller tries to read the file, and reports the error.
-    """
-    try:
-        path.stat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    except OSError:
-        return True
-    return True
-
-
-def _check_settings(version: str | None, settings: Mapping[str, dict[str, Any]]) -> ClaudeCodeStatus | None:
+def _check_settings(version: str | None, settings: Mapping[str, dict[str, Any]]) -> Status | None:
     user = settings.get(str(settings_path("user")), {})
     if (name := find_effective_disabling(os.environ, user, list(settings.values()))) is not None:
-        return ClaudeCodeStatus(version, "switched off", f"{name!r} disables all hooks", "remove or unset it")
+        return Status(version, "switched off", f"{name!r} disables all hooks", "remove or unset it")
     coverage = {path: find_coverage(each) for path, each in settings.items()}
     if "full" in coverage.values():
         return None
     partial = next((path for path, found in coverage.items() if found == "partial"), None)
     if partial is None:
-        return ClaudeCodeStatus(version, "no hooks", "no hook checks its tool calls here", _INSTALL)
+        return Status(version, "no hooks", "no hook checks its tool calls here", _INSTALL)
     description = f"the hook in {partial!r} does not check every tool, or does not block tools when it fails"
-    return ClaudeCodeStatus(version, "no hooks", description, _INSTALL)
+    return Status(version, "no hooks", description, _INSTALL)
 
 
-def _check_version(versions: Any, version: str | None, program: str | None) -> ClaudeCodeStatus:
+def _check_version(versions: Any, version: str | None, program: str | None) -> Status:
     if program is None:
-        return ClaudeCodeStatus(
+        return Status(
             None, "covered", "tool calls are checked; its version is unknown: claude is not on PATH"
         )
     if version is None:
-        return ClaudeCodeStatus(
-            None, "unknown", f"{program!r} --version prints no version", "check that command"
-        )
+        return Status(None, "unknown", f"{program!r} --version prints no version", "check that command")
     if versions.order(version) < versions.order(OLDEST):
         description = f"hooks can block tools on failure from version {OLDEST} on"
-        return ClaudeCodeStatus(version, "too old", description, "claude update")
-    if versions.order(version) <= versions.order(TESTED):
-        return ClaudeCodeStatus(version, "covered", "tool calls are checked before they run")
-    if versions.series(version) == versions.series(TESTED):
-        return ClaudeCodeStatus(version, "untested", f"newer than {TESTED}, the newest tested version")
-    description = f"tested up to {TESTED}: a later series may have changed hooks"
-    return ClaudeCodeStatus(version, "too new", description, f"claude install {TESTED}")
-
-
-def _read_version(program: str) -> str | None:
-    try:
-        done = subprocess.run(  # noqa: S603 - the user's own program, by its path
-            [program, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_VERSION_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = _VERSION.search(done.stdout) if done.returncode == 0 else None
-    return None if found is None else found[0]
+        return Status(version, "too old", description, "claude update")
+    newer = check_newer_version(versions, version, TESTED, f"claude install {TESTED}")
+    return newer or Status(version, "covered", "tool calls are checked before they run")

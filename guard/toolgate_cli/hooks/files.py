@@ -146,7 +146,7 @@ def check_loaded(path: Path, *, user: bool) -> None:
     Raises:
         SettingsFileError: OpenCode would not load this plugin, or would also load another Toolgate plugin.
     """
-    if (variable := _find_disabling_variable(os.environ, user=user)) is not None:
+    if (variable := find_disabling_variable(os.environ, user=user)) is not None:
         raise SettingsFileError(f"with {variable!r} set, OpenCode does not load this plugin; unset it first")
     other = plugin_path(user=not user)
     if other.resolve() != path.resolve() and is_plugin(other):
@@ -170,6 +170,26 @@ def is_plugin(path: Path) -> bool:
     return True
 
 
-def _find_disabling_variable(env: Mapping[str, str], *, user: bool) -> str | None:
+def is_unchanged_plugin(path: Path) -> bool:
+    """Return whether the file is the plugin that this version of Toolgate writes, with any options.
+
+    Raises:
+        SettingsFileError: the file was not written by Toolgate, or cannot be read.
+    """
+    lines = read_text(path).splitlines() if is_plugin(path) else []
+    template = _PLUGIN_TEMPLATE.read_text("utf-8").splitlines()
+    return len(lines) == len(template) and all(
+        line == expected or (line.startswith(_PLACEHOLDER) and expected.startswith(_PLACEHOLDER))
+        for line, expected in zip(lines, template, strict=True)
+    )
+
+
+def find_disabling_variable(env: Mapping[str, str], *, user: bool) -> str | None:
+    """Return the environment variable with which OpenCode does not load the plugin, or None.
+
+    Args:
+        env: the environment variables.
+        user: whether the plugin is installed for all of the user's projects.
+    """
     names = ("OPENCODE_PURE", *(() if user else ("OPENCODE_DISABLE_PROJECT_CONFIG",)))
     return next((name for name in names if env.get(name, "").strip().lower() not in _FALSE), None)

@@ -22,7 +22,7 @@ __all__ = ["Pin", "Pins", "digest_of", "pins_of"]
 
 if sys.platform != "win32":
     import fcntl
-# The fields by which a model or a person chooses a tool, and the schemas of its input and output.
+# Fields of a definition that are pinned: those that a model or a user reads, and the schemas of input and output.
 _TOLD: Final = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
 # In bytes; enough for several thousand tools.
 _LONGEST: Final = 4 * 1024 * 1024

@@ -1,15 +1,31 @@
 """What docs/recipe.md says beside the behaviour suite: other ways to hold, who acts, and the traps."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from support.frameworks.harness import Scene
 from support.frameworks.invented import Answer, Hooks, Loop, Pause, ToolCall
-from support.frameworks.recipe import around, between
+from support.frameworks.recipe import PAGE, around, between, files
+from support.readme import blocks
 from support.waiting import eventually, until
+
+
+def test_the_example_runs_as_written(tmp_path: Path) -> None:
+    """Saved under the names in their first lines, the page's blocks print what the page shows."""
+    for name, code in files().items():
+        (tmp_path / name).write_text(code)
+    done = subprocess.run(
+        [sys.executable, "example.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == blocks(PAGE, "text")[0]
+
 
 LOOK = ToolCall("look", {"what": "sky"}, "call-look")
 PAY = ToolCall("pay", {"to": "eve", "amount": 40}, "call-pay")

@@ -84,7 +84,7 @@ def test_a_webhook_is_created(newcomer: Owner) -> None:
         ({"url": "https://u:p@example.com/"}, "must not contain a user"),
         ({"url": ""}, "url: is not a web address"),
         ({"url": "https://example.com/", "which": "some"}, "events:"),
-        ({"url": "https://example.com/", "which": "some", "events": "x.y"}, "no such kind of event"),
+        ({"url": "https://example.com/", "which": "some", "events": "x.y"}, "unknown event type"),
         ({"url": "https://example.com/", "description": "x" * 1001}, "description:"),
     ],
 )

@@ -164,7 +164,7 @@ def test_simulating_does_not_count_against_the_rate(free_gateway: LiveGateway, f
         assert left == 99
         # A minute may end between check and simulation, but not three times in a row.
         refused = any(
-            "Refused with 429" in text_of(tried(reader, agent, action="a"))
+            "Rejected with status 429" in text_of(tried(reader, agent, action="a"))
             for _ in range(3)
             if not all(frugal.check(agent, "a").status_code == 200 for _ in range(101))
         )

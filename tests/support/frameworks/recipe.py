@@ -15,15 +15,23 @@ from support.readme import blocks
 PAGE = "docs/recipe.md"
 
 
+def files() -> dict[str, str]:
+    """The page's Python blocks by the file name in their first lines; a file may be continued in a later block."""
+    found: dict[str, str] = {}
+    for block in blocks(PAGE, "python"):
+        name = block.split()[1].rstrip(",")
+        found[name] = f"{found.get(name, '')}{block}"
+    return found
+
+
 @cache
 def made() -> dict[str, Any]:
-    """What the blocks of the page make, one after the other, with the invented framework as the reader's own."""
+    """What the page's plugin defines, with the invented framework as the reader's own."""
     space: dict[str, Any] = {"__name__": "recipe"}
     before = sys.modules.get("your_framework")
     sys.modules["your_framework"] = invented
     try:
-        for block in blocks(PAGE, "python"):
-            exec(compile(block, PAGE, "exec"), space)
+        exec(compile(files()["guard_hook.py"], PAGE, "exec"), space)
     finally:
         if before is None:
             del sys.modules["your_framework"]
@@ -95,7 +103,7 @@ class Recipe:
     """A framework without a plugin, and the page's hook."""
 
     prefix = "tools"
-    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model", "raise")
     cannot: Mapping[str, str] = {
         "test_default_argument_is_asked_about": "the invented framework fills in defaults behind its hooks",
     }

@@ -17,29 +17,27 @@ PAGE = ROOT / "docs" / "frameworks.md"
 #: columns, and the tests each stands for
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "allowed": ("test_allowed",),
-    "blocked": ("test_blocked",),
+    "denied": ("test_blocked",),
     "tool error": ("test_tool_error",),
-    "outage": ("test_outage",),
+    "gateway unavailable": ("test_outage",),
     "pauses": ("test_held_then_approved", "test_held_then_declined", "test_resumed_undecided"),
-    "rejected there": ("test_rejected_in_the_framework",),
+    "rejected in the framework": ("test_rejected_in_the_framework",),
     "edited": ("test_edited", "test_waited_for_then_approved"),
     "parallel": ("test_parallel", "test_waited_for_in_parallel", "test_told_in_parallel"),
-    "goes on after a restart": (
+    "resumes after a restart": (
         "test_replayed_after_a_restart",
         "test_a_finished_run_is_not_carried_out_again",
     ),
     "waits": ("test_waited_for_then_approved", "test_waited_for_then_declined"),
-    "tells": ("test_told_then_asked_again",),
-    "asks about what the tool receives": (
+    "notifies the model": ("test_told_then_asked_again",),
+    "checks received arguments": (
         "test_default_argument_is_asked_about",
         "test_arguments_changed_during_the_check_do_not_run",
     ),
-    "asks for wrappers": ("test_wrapper_of_a_guarded_function_is_asked_about",),
+    "checks wrappers": ("test_wrapper_of_a_guarded_function_is_asked_about",),
 }
 HEAD = ["framework", "run", *COLUMNS]
 ROW = re.compile(r"^\| \[?`(?P<name>[^`]+)`")
-#: pages of harnesses whose names do not say it
-PAGES = {"claude-code": "coding-agents", "fastmcp": "frameworks/mcp"}
 NOTE = re.compile(r"^- `(?P<name>[^`]+)`, ")
 
 
@@ -116,7 +114,7 @@ class Results:
 
 def page_of(name: str) -> str:
     """The page about a harness's framework: the longest name of one that it begins with."""
-    pages = PAGES | {each.stem: each.stem for each in PAGE.parent.glob("*.md")}
+    pages = {each.stem: each.stem for each in PAGE.parent.glob("*.md")}
     pages |= {each.stem: f"frameworks/{each.stem}" for each in PAGE.parent.glob("frameworks/*.md")}
     written = name.replace("_", "-")
     return f"{pages[max((each for each in pages if written.startswith(each)), key=len)]}.md"
