@@ -19,7 +19,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # Where two transactions meet, or the database's own clock, locks and disk decide: the rest is the same whichever database
 # is behind it, and was just tested. All of it runs there too in `make test-full`.
 POSTGRESQL := $(addprefix tests/service/,approvals/test_races.py approvals/test_quorum.py billing/test_dunning.py durability \
-	rate_limit auth_store http/test_whose_headers.py months replicas server/test_rolling.py db/test_clock.py db/test_plans.py db/test_pool.py db/test_locks.py upgrades http/test_sdk_requests.py)
+	rate_limit auth_store http/test_whose_headers.py months replicas server/test_rolling.py db/test_clock.py db/test_pool.py db/test_locks.py upgrades http/test_sdk_requests.py)
 
 # Whatever must stay exact when each request goes to another process: races, revocation, idempotency, limits. That is on
 # PostgreSQL too: `make test` does not run it there with one process as well.
@@ -51,14 +51,16 @@ demo: $(UV)      ## the gateway, an agent and a person, end to end, in half a mi
 # Plugins and examples import their frameworks where they are collected: for ten seconds, in every worker. Those that
 # cannot be installed beside the others have an environment of their own.
 PLUGINS := tests/integrations
+TYPES := tests/typing
 APART := UV_PROJECT_ENVIRONMENT=.venv-apart $(UV) run --locked --no-default-groups --group apart
 BEHAVIOUR := tests/integrations/test_behaviour.py
 PLUGINS_APART := $(BEHAVIOUR) tests/integrations/test_late_denials.py tests/integrations/test_page_examples.py $(wildcard $(addprefix tests/integrations/,crewai semantic_kernel strands))
 
 # The types of all those frameworks take one core more than a minute: the other one is not left idle. Nor does anybody wait
-# for the second environment, which is made meanwhile; if that fails, its own tests say why.
+# for the second environment, which is made meanwhile; if that fails, its own tests say why. The tests of the public types
+# run after mypy and read its cache: without it they take half a minute.
 test: lint       ## everything that protects users, on both databases, with reduced counts
-	@$(APART) true >/dev/null 2>&1 & apart=$$!; $(RUN) mypy & types=$$!; \
+	@$(APART) true >/dev/null 2>&1 & apart=$$!; { $(RUN) mypy && $(RUN) pytest -q -m "not slow" $(TYPES); } & types=$$!; \
 	  $(MAKE) --no-print-directory reduced; ended=$$?; wait $$apart; wait $$types && exit $$ended
 
 # Rules that run in the process of the tests: a gateway, a command or a browser takes longer to start than all of these.
@@ -68,13 +70,13 @@ FAST := tests/guard/_capture tests/guard/running tests/guard/testing/test_fake.p
 	$(addprefix tests/service/,approvals/test_denials.py checks/test_decide.py contract/test_unchanged.py \
 	  core/test_batching.py core/test_canonical_json.py core/test_settings.py core/test_strict_json.py \
 	  grants/test_covers.py logs/test_search.py logs/test_spreadsheets.py organizations/test_ip_allowlist.py \
-	  plans/test_plan_file.py slack/test_signature.py webhooks/test_secrets.py webhooks/test_ssrf.py webhooks/test_urls.py)
+	  plans/test_plan_file.py slack/test_signature.py webhooks/test_secrets.py outbound/test_ssrf.py webhooks/test_urls.py)
 
 test-fast: $(UV) ## rules without processes, for each change while working: about a minute
 	@$(RUN) pytest -q -n 2 -m "not slow" $(FAST)
 
 reduced:
-	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" tests --ignore=$(PLUGINS)
+	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" tests --ignore=$(PLUGINS) --ignore=$(TYPES)
 	@$(RUN) pytest -n 3 --dist worksteal -m "not slow" --behaviours=compare $(PLUGINS)
 	@$(APART) pytest -n 2 --dist worksteal -m "not slow" --behaviours=compare $(PLUGINS_APART)
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" --database=postgresql \

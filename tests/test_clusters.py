@@ -58,6 +58,7 @@ def _told(url: str, question: str) -> object:
     return asyncio.run(ask())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("apart")
 def test_a_cluster_does_not_outlive_a_killed_test() -> None:
     """After `kill -9` of the tests their server ends by itself, and the next one removes what it left behind."""
@@ -123,6 +124,7 @@ def test_programs_out_of_reach_run_from_a_copy(tmp_path: Path) -> None:
         assert str(_told(cluster.url(), "SHOW server_version")).startswith(f"{source.version}.")
 
 
+@pytest.mark.slow
 def test_without_a_server_the_tests_say_what_helps() -> None:
     """With no PostgreSQL at hand `--database=postgresql` is an error that names the cure, and nothing is skipped."""
     hiding = "import support.postgres_versions as v; v.installations = list; import pytest; sys.exit(pytest.main())"

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast, overload
 
 from toolgate._call import OnHold, OnHoldWord
 from toolgate._effects import (
@@ -29,6 +29,7 @@ from toolgate._effects import (
     RunTool,
     SendCheck,
     Sleep,
+    Steps,
     WriteEntry,
     WriteIntent,
 )
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncDriver", "Driver", "adrive", "drive", "elapsed_ms", "ensure_authorized", "finish"]
 
+T = TypeVar("T")
 # Maximum number of times that the wait for a cleanup is repeated because the waiting task was cancelled. The caller may
 # cancel the task, and the event loop cancels all tasks when it ends.
 _MAX_RESTARTS: Final = 3
@@ -162,71 +164,89 @@ class AsyncDriver:
         return valid_answer(self.on_hold, answer)
 
 
-def drive(flow: Flow, driver: Driver, outcome: Outcome | None = None) -> RunTool | HandOver | None:
+@overload
+def drive(flow: Flow, driver: Driver, outcome: Outcome | None = None) -> RunTool | HandOver | None: ...
+@overload
+def drive(flow: Steps[T]) -> T: ...
+def drive(
+    flow: Generator[Any, Any, Any], driver: Driver | None = None, outcome: Outcome | None = None
+) -> Any:
     """Run a flow (a generator that yields requests for I/O, see `_effects`) until the tool must run or the flow ends.
 
     Args:
         flow: The generator with the rules of one guarded call.
-        driver: Object that performs each effect that the flow yields; the reply is sent back into the flow.
+        driver: Object that performs each effect that the flow yields; the reply is sent back into the flow. None for
+            a flow that yields only `Invoke`.
         outcome: None to start the flow; after the tool has run, its result or exception, to continue the flow.
 
     Returns:
-        `RunTool` if the caller must run the tool now, `HandOver` if another process must run it, None at the end.
+        `RunTool` if the caller must run the tool now, `HandOver` if another process must run it. At the end, the
+        result of the generator, which is None for a guarded call.
     """
     reply: object = outcome
-    failure: Exception | None = None
+    failure: BaseException | None = None
     try:
         while True:
             try:
                 effect = flow.send(reply) if failure is None else flow.throw(failure)
-            except StopIteration:
-                return None
+            except StopIteration as end:
+                return end.value
             failure = None
             if isinstance(effect, RunTool | HandOver):
                 return effect
             try:
-                reply = driver.perform(effect)
-            except Exception as error:
-                if isinstance(effect, AskCaller):
-                    raise
-                failure = error
-            except BaseException:
-                for cleanup in _interrupt(flow):
-                    driver.perform(cleanup)
-                raise
-    except BaseException as error:
-        flow_failed(flow, error)
-        raise
-
-
-async def adrive(
-    flow: Flow, driver: AsyncDriver, outcome: Outcome | None = None
-) -> RunTool | HandOver | None:
-    """Asynchronous form of `drive`.
-
-    With an `outcome`, this function awaits nothing: a coroutine that is being closed calls it and must not await.
-    """
-    reply: object = outcome
-    failure: Exception | None = None
-    try:
-        while True:
-            try:
-                effect = flow.send(reply) if failure is None else flow.throw(failure)
-            except StopIteration:
-                return None
-            failure = None
-            if isinstance(effect, RunTool | HandOver):
-                return effect
-            try:
-                reply = await driver.perform(effect)
+                reply = effect.run() if driver is None else driver.perform(effect)
             except Exception as error:
                 if isinstance(effect, AskCaller):
                     raise
                 failure = error
             except BaseException as error:
-                for cleanup in _interrupt(flow):
-                    await driver.clean_up(cleanup, error)
-                raise
+                if driver is not None:
+                    for cleanup in _interrupt(flow):
+                        driver.perform(cleanup)
+                    raise
+                failure = error
+    except BaseException as error:
+        flow_failed(flow, error)
+        raise
+
+
+@overload
+async def adrive(
+    flow: Flow, driver: AsyncDriver, outcome: Outcome | None = None
+) -> RunTool | HandOver | None: ...
+@overload
+async def adrive(flow: Steps[T]) -> T: ...
+async def adrive(
+    flow: Generator[Any, Any, Any], driver: AsyncDriver | None = None, outcome: Outcome | None = None
+) -> Any:
+    """Asynchronous form of `drive`.
+
+    With an `outcome`, this function awaits nothing: a coroutine that is being closed calls it and must not await.
+    """
+    reply: object = outcome
+    failure: BaseException | None = None
+    try:
+        while True:
+            try:
+                effect = flow.send(reply) if failure is None else flow.throw(failure)
+            except StopIteration as end:
+                return end.value
+            failure = None
+            if isinstance(effect, RunTool | HandOver):
+                return effect
+            try:
+                reply = await (effect.arun() if driver is None else driver.perform(effect))
+            except Exception as error:
+                if isinstance(effect, AskCaller):
+                    raise
+                failure = error
+            except BaseException as error:
+                if driver is not None:
+                    for cleanup in _interrupt(flow):
+                        await driver.clean_up(cleanup, error)
+                    raise
+                failure = error
     except BaseException as error:
         flow_failed(flow, error)
         raise

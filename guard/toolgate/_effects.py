@@ -7,9 +7,9 @@ error into it. Tests can therefore run a flow without network, clock or tool.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from toolgate._capture.jsontext import Json
 from toolgate._models import Check, Entry, Intent
@@ -24,12 +24,14 @@ __all__ = [
     "GetApproval",
     "HandOver",
     "Interrupted",
+    "Invoke",
     "Outcome",
     "Raised",
     "Returned",
     "RunTool",
     "SendCheck",
     "Sleep",
+    "Steps",
     "WriteEntry",
     "WriteIntent",
 ]
@@ -161,6 +163,19 @@ class Cleanup:
     make_flow: Callable[[], Flow]
 
 
+@dataclass(frozen=True, slots=True)
+class Invoke:
+    """Effect that calls a function; the driver sends back its result, or throws its exception into the generator.
+
+    Attributes:
+        run: Function that is called if the generator runs synchronously.
+        arun: Function that is called and awaited if the generator runs asynchronously.
+    """
+
+    run: Callable[[], Any]
+    arun: Callable[[], Awaitable[Any]]
+
+
 class Interrupted(BaseException):
     """Exception that the driver throws into a flow when the thread or task of the call is interrupted.
 
@@ -213,3 +228,6 @@ Effect: TypeAlias = (
     | Cleanup
 )
 Flow: TypeAlias = Generator[Effect, Any, None]
+T = TypeVar("T")
+#: A generator of the plugins, whose effects are all `Invoke`; T is its result.
+Steps: TypeAlias = Generator[Invoke, Any, T]

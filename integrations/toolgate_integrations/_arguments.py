@@ -32,6 +32,7 @@ __all__ = [
     "Received",
     "ReceivedCalls",
     "SignatureSchema",
+    "as_json",
     "encoded",
     "json_copy",
     "probe_of",
@@ -286,13 +287,8 @@ class AnnotatedSchema:
 
     def sent(self, received: Mapping[str, Any]) -> dict[str, Any]:
         """Return the values as JSON, by the names that the framework reads (aliases)."""
-        from pydantic_core import to_jsonable_python
-
         aliases = {name: alias for name, alias, _ in self._parameters()}
-        return {
-            aliases.get(name, name): to_jsonable_python(value, by_alias=True)
-            for name, value in received.items()
-        }
+        return {aliases.get(name, name): value for name, value in as_json(received).items()}
 
     def _adapter(self, name: str, hint: Any) -> Any:
         from pydantic import ConfigDict, PydanticUserError, TypeAdapter
@@ -390,11 +386,10 @@ def probe_of(function: Any) -> Any:
 def encoded(model: Any, received: Mapping[str, Any]) -> dict[str, Any]:
     """Return values as JSON, by the names that a Pydantic model reads (its aliases)."""
     from pydantic import AliasChoices, AliasPath
-    from pydantic_core import to_jsonable_python
 
     by_name = model.model_config.get("populate_by_name") or model.model_config.get("validate_by_name")
     found: dict[str, Any] = {}
-    for name, value in received.items():
+    for name, value in as_json(received).items():
         info = model.model_fields.get(name)
         alias = None if info is None else info.validation_alias
         if isinstance(alias, AliasChoices):
@@ -402,7 +397,7 @@ def encoded(model: Any, received: Mapping[str, Any]) -> dict[str, Any]:
         key = alias if isinstance(alias, str) else name
         if isinstance(alias, AliasPath) and not by_name:
             raise ConfigurationError(f"the argument {name!r} is read from a path")
-        found[key] = to_jsonable_python(value, by_alias=True)
+        found[key] = value
     return found
 
 
@@ -426,6 +421,13 @@ def _is_received_as(schema: ArgumentSchema, sent: dict[str, Any], values: Mappin
         return same_arguments(schema.received(json_copy(sent)), values)
     except Exception:  # noqa: BLE001 - the tool would reject these arguments, so they are not sent
         return False
+
+
+def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as JSON; models inside them use their aliases."""
+    from pydantic_core import to_jsonable_python
+
+    return {name: to_jsonable_python(value, by_alias=True) for name, value in values.items()}
 
 
 def json_copy(arguments: Mapping[str, Any]) -> dict[str, Any]:

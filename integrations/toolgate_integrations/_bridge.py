@@ -1,15 +1,15 @@
 """The class `Bridge`, which checks a framework's tool calls.
 
-Each operation is written once, as a generator. The functions of `_drivers` run it synchronously or asynchronously.
+Each operation is written once, as a generator (`…_steps`). The drivers of the SDK run it synchronously or asynchronously.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
-from typing import Any, Final, NoReturn, TypeAlias, TypeGuard, TypeVar
+from typing import Any, TypeAlias, TypeGuard, TypeVar
 
 from toolgate import (
     Approval,
@@ -27,13 +27,21 @@ from toolgate import (
     tool_call,
 )
 from toolgate._action import Action
-from toolgate._callables import hides_or_derives
-from toolgate._telemetry import report_setup_error
+from toolgate._drivers import adrive, drive
+from toolgate._effects import Invoke, Steps
 from toolgate_integrations._arguments import ArgumentSchema, ReceivedCalls, receive_or_keep
-from toolgate_integrations._drivers import Begun, HeldCalls, Request, Steps, adrive, drive, leave
+from toolgate_integrations._calls import (
+    Begun,
+    HeldCalls,
+    NotRunError,
+    PausedCall,
+    invoke,
+    leave,
+    raise_pending,
+)
 from toolgate_integrations._naming import ToolActions, ToolCall, ToolNames, normalize_id
 from toolgate_integrations._options import text_or_none, valid_on_hold, valid_options
-from toolgate_integrations.refusals import SETUP_ERRORS, refusal_text
+from toolgate_integrations.refusals import SETUP_ERRORS, ReportedErrors, refusal_text
 
 __all__ = ["Bridge"]
 
@@ -41,9 +49,6 @@ T = TypeVar("T")
 Pauses: TypeAlias = tuple[type[BaseException], ...]
 
 logger = logging.getLogger("toolgate")
-
-# Limit of the set of logged messages: messages may contain details of single responses, so the set could grow forever.
-_MAX_REPORTED: Final = 100
 
 
 class Bridge:
@@ -55,17 +60,19 @@ class Bridge:
         guard: The guard; None for the guard that is configured by the environment.
         tool_actions: Actions by tool name, a mapping or a function, instead of the default actions.
         agents: Agent ids by the names of the framework's agents; other agents act as the guard's own agent.
-        agent: Name of the agent that makes the calls, if the framework has no agent names.
         on_hold: Reaction to a call that requires an approval. `pause`: the framework pauses the run. `wait`: wait for
             the approver. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that the call
             is pending.
         hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        agent: Name of the agent that makes the calls, if the framework has no agent names.
         can_pause: Whether the framework can pause a run.
 
     Attributes:
         on_hold: The reaction, by its current name.
         received: Validated arguments of recent calls.
         fatal: Exceptions that end the run instead of being shown to the model.
+        action_of: Function that returns the action of a `ToolCall`; see `ToolNames.action_of`.
+        verify_tools: Function that compares the keys of `tool_actions` with tool names; see `ToolNames.verify`.
 
     Raises:
         ConfigurationError: An argument is wrong; the message names it, its value and the fix.
@@ -74,12 +81,12 @@ class Bridge:
     def __init__(
         self,
         guard: Guard | None,
-        *,
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
-        agent: str | None = None,
         on_hold: str = "notify_model",
         hold_timeout: float | None = None,
+        *,
+        agent: str | None = None,
         can_pause: bool = False,
     ) -> None:
         valid_options(guard, agents, hold_timeout)
@@ -90,11 +97,12 @@ class Bridge:
         if self.on_hold == "raise":
             self.fatal = (*SETUP_ERRORS, ApprovalPending)
         self._guard = guard
-        self._names = ToolNames(tool_actions)
+        names = ToolNames(tool_actions)
+        self.action_of, self.verify_tools = names.action_of, names.verify
         self._agents = dict(agents or {})
         self._hold_timeout = hold_timeout
         self._held = HeldCalls()
-        self._reported: set[str] = set()
+        self._reported = ReportedErrors()
 
     def __deepcopy__(self, memo: object) -> Bridge:
         return self
@@ -113,27 +121,12 @@ class Bridge:
         """
         return self.on_hold == "pause" or (self.on_hold == "wait" and self._hold_timeout is None)
 
-    def action_of(self, call: ToolCall) -> str:
-        """Return the action of a call: that of its guarded function, that in `tool_actions`, or the default.
+    def sends_id(self, function: object, *, can_pause: bool) -> bool:
+        """Return whether the check of a call contains the call id, in a run that can pause, or that cannot.
 
-        Raises:
-            ConfigurationError: Two tools have the same default action, the server's name is not usable, or the function
-                wraps a guarded function that hides or derives arguments.
+        A function that is itself guarded waits by its own options, so with `wait` the id is omitted.
         """
-        if not is_guarded(call.function) and hides_or_derives(call.function):
-            # A check of the wrapper would send arguments that @guarded hides, and lack the amount that it derives.
-            raise ConfigurationError(
-                f"the tool {call.name!r} wraps a guarded function that hides or derives arguments, and a wrapper is asked "
-                "about by itself; put @guarded around the wrapper, or give the tool the guarded function"
-            )
-        return self._names.action_of(call)
-
-    def verify_tools(self, tools: Iterable[str], *, is_complete: bool = True) -> None:
-        """Raise `ConfigurationError` if a key of `tool_actions` is a misspelt tool of the agent.
-
-        With `is_complete`, `tools` contains all tools of the agent, and a key that names none of them is a warning.
-        """
-        self._names.verify(tools, is_complete=is_complete)
+        return can_pause if self.on_hold == "pause" else self.names_calls and not is_guarded(function)
 
     def call(
         self,
@@ -165,11 +158,18 @@ class Bridge:
             raise error
         return refusal_text(error, paused=paused)
 
-    def acting(
-        self, call: ToolCall, pauses: Pauses = (), *, is_named: bool = False
-    ) -> AbstractContextManager[None]:
+    @contextmanager
+    def acting(self, call: ToolCall, pauses: Pauses = (), *, is_named: bool = False) -> Iterator[None]:
         """Set the agent and run of a call for guarded functions inside the block; with `is_named` also the call's id."""
-        return self._identity(call, pauses, is_named=is_named)
+        agent_id = None if call.agent is None else self._agents.get(call.agent)
+        call_id = normalize_id(call.call_id) if is_named else None
+        run = tool_call(call_id, run_id=normalize_id(call.run_id), pauses=pauses)
+        with nullcontext() if agent_id is None else acting_as(agent_id), run:
+            try:
+                yield
+            except SETUP_ERRORS as error:
+                self.report(error)
+                raise
 
     def block(self, call: ToolCall, context: Mapping[str, Any], *, waits: bool = False) -> Action:
         """Return an action block that checks a call with the values in `context`.
@@ -210,8 +210,8 @@ class Bridge:
         Raises:
             GuardError: The tool did not run.
         """
-        begun = self.begin(call, pauses)
-        return begun.run(lambda: tool(dict(begun.arguments)), failed)
+        result: T = drive(self.run_steps(call, partial(invoke, tool), failed, pauses))
+        return result
 
     async def arun(
         self,
@@ -223,26 +223,11 @@ class Bridge:
         waits: bool = False,
     ) -> T:
         """Asynchronous form of `run`; with `waits` it waits for the approver whatever `on_hold` is."""
-        begun = await self.abegin(call, pauses, waits=waits)
-        return await begun.arun(lambda: tool(dict(begun.arguments)), failed)
+        steps = self.run_steps(call, partial(invoke, tool), failed, pauses, waits=waits)
+        result: T = await adrive(steps)
+        return result
 
-    async def apreview(self, call: ToolCall) -> Decision:
-        """Return the decision that a check would have now, without an approval request or log entry."""
-        return await adrive(self.preview_steps(call))
-
-    def find_pending(self, call: ToolCall) -> ApprovalPending | None:
-        """Return the pending approval of a call, or None if the call is already decided; the tool does not run.
-
-        If the call requires an approval and has no approval request yet, the request is created. The result is also
-        None for a function that is itself guarded. If no gateway responds, raise `GatewayUnavailable`.
-        """
-        return drive(self.find_pending_steps(call))
-
-    async def afind_pending(self, call: ToolCall) -> ApprovalPending | None:
-        """Asynchronous form of `find_pending`."""
-        return await adrive(self.find_pending_steps(call))
-
-    def reject(self, call: ToolCall, why: str, approval_id: str | None = None, *, final: bool = True) -> None:
+    def reject(self, call: ToolCall, why: str, approval_id: str | None = None, *, final: bool = True) -> str:
         """Cancel the approval request of a call that a user rejected in the framework, and log the rejection.
 
         An approval that was already given is cancelled too. The call does not run even if the cancellation fails, so
@@ -250,72 +235,73 @@ class Bridge:
         if this bridge ran the function. With `final`, the call stays denied under its id, even if an earlier state of
         its run is resumed.
 
+        Returns:
+            Text that the model reads instead of a result.
+
         Raises:
             ConfigurationError: A setting is missing or wrong, or the gateway rejects the API key.
         """
-        drive(self.reject_steps(call, why, approval_id, final=final))
+        return drive(self.reject_steps(call, why, approval_id, final=final))
 
     async def areject(
         self, call: ToolCall, why: str, approval_id: str | None = None, *, final: bool = True
-    ) -> None:
+    ) -> str:
         """Asynchronous form of `reject`."""
-        await adrive(self.reject_steps(call, why, approval_id, final=final))
+        return await adrive(self.reject_steps(call, why, approval_id, final=final))
 
     def report(self, error: ConfigurationError | GatewayProtocolError) -> None:
         """Log a setup error, each message once, and pass it to the pytest plugin."""
-        report_setup_error(error)
-        text = str(error)
-        if text not in self._reported and len(self._reported) < _MAX_REPORTED:
-            self._reported.add(text)
-            logger.error("tool calls are not carried out: %s", text)
-
-    def request(self, method: str, *args: Any, **options: Any) -> Request:
-        """Return a request to call a method of the guard, such as `check`, or its asynchronous form, such as `acheck`."""
-        guard = self.guard
-        return Request(
-            partial(getattr(guard, method), *args, **options),
-            partial(getattr(guard, f"a{method}"), *args, **options),
-        )
+        self._reported.add(error)
 
     def begin_steps(self, call: ToolCall, pauses: Pauses = (), *, waits: bool = False) -> Steps[Begun]:
         """Operation of `begin`."""
-        if is_guarded(call.function):
-
-            @contextmanager
-            def watched() -> Iterator[None]:
-                with self._identity(call, pauses, is_named=True), self._held.watching(call):
-                    yield
-
-            return Begun(call.arguments, watched, None)
-        with self._identity(call, pauses, is_named=True):
-            block = self.block(call, call.arguments, waits=waits)
-            yield Request(block.__enter__, block.__aenter__)
-        stack = ExitStack()
-        stack.push(partial(leave, block))
-        wraps = guarded_action(call.function) is not None
+        wraps, block = False, None
+        if not is_guarded(call.function):
+            wraps = guarded_action(call.function) is not None
+            with self.acting(call, pauses, is_named=True):
+                block = self.block(call, call.arguments, waits=waits)
+                yield Invoke(block.__enter__, block.__aenter__)
 
         @contextmanager
         def inside() -> Iterator[None]:
-            # The guarded function that the tool's function wraps is not checked again: this decision covers it.
-            with self._identity(call, pauses), block.proof() if wraps else nullcontext():
-                yield
+            with self.acting(call, pauses, is_named=block is None):
+                # The guarded function that the tool's function wraps is not checked again: this decision covers it.
+                proof = block.proof() if block is not None and wraps else nullcontext()
+                with self._held.watching(call) if block is None else proof:
+                    yield
 
+        if block is None:
+            return Begun(call.arguments, inside, None)
+        stack = ExitStack()
+        stack.push(partial(leave, block))
         return Begun(block.context, inside, stack)
 
+    def run_steps(
+        self,
+        call: ToolCall,
+        tool: Callable[[dict[str, Any]], Steps[T]],
+        failed: Callable[[T], str | None] = lambda _: None,
+        pauses: Pauses = (),
+        *,
+        waits: bool = False,
+    ) -> Steps[T]:
+        """Operation of `run`; `tool` returns the operation that runs the tool."""
+        begun = yield from self.begin_steps(call, pauses, waits=waits)
+        return (yield from begun.steps(tool(dict(begun.arguments)), failed))
+
     def preview_steps(self, call: ToolCall) -> Steps[Decision]:
-        """Operation of `apreview`."""
-        with self._identity(call):
-            decision: Decision = yield self.request(
-                "check",
-                self.action_of(call),
-                call.arguments,
-                call_id=normalize_id(call.call_id),
-                dry_run=True,
-            )
+        """Operation that returns the decision of a check at this time, without an approval request or log entry."""
+        with self.acting(call):
+            options = {"call_id": normalize_id(call.call_id), "dry_run": True}
+            decision: Decision = yield self._request("check", self.action_of(call), call.arguments, **options)
             return decision
 
     def find_pending_steps(self, call: ToolCall) -> Steps[ApprovalPending | None]:
-        """Operation of `find_pending`."""
+        """Operation that returns the pending approval of a call, or None if the call is already decided.
+
+        If the call requires an approval and has no approval request yet, the request is created. The result is also
+        None for a function that is itself guarded. If no gateway responds, raise `GatewayUnavailable`.
+        """
         if is_guarded(call.function):
             return None
         try:
@@ -323,7 +309,7 @@ class Bridge:
             if not decision.held:
                 return None
             if decision.approval_id is not None:
-                newest: Approval = yield self.request("approval", decision.approval_id, newest=True)
+                newest: Approval = yield self._request("approval", decision.approval_id, newest=True)
                 if newest.status != "pending":
                     return None
                 return ApprovalPending(
@@ -334,13 +320,10 @@ class Bridge:
                 )
             # A function is passed instead of on_hold="raise": with "raise", the SDK checks a call with an id a second
             # time, which would consume an approval that was given in the meantime.
-            block = self.guard.action(
-                self.action_of(call), call.arguments, on_hold=_raise_pending, edits=True
-            )
-            with self._identity(call, (_NotRunError,), is_named=True):
-                yield Request(block.__enter__, block.__aenter__)
-            not_run = _NotRunError()
-            leave(block, _NotRunError, not_run, None)
+            block = self.guard.action(self.action_of(call), call.arguments, on_hold=raise_pending, edits=True)
+            with self.acting(call, (NotRunError,), is_named=True):
+                yield Invoke(block.__enter__, block.__aenter__)
+            leave(block, NotRunError, NotRunError(), None)
         except ApprovalPending as pending:
             return pending
         except GatewayUnavailable:
@@ -350,12 +333,29 @@ class Bridge:
             return None
         return None
 
+    def settle_steps(self, calls: Iterable[PausedCall]) -> Steps[list[ApprovalPending | None]]:
+        """Operation that rejects the calls of a turn that the user rejected, and finds those that are still pending.
+
+        The result contains the pending approval of each call. It is None for a decided or rejected call, and if no
+        gateway responds: the check before the call runs then fails too, and the model reads its error.
+        """
+        found: list[ApprovalPending | None] = []
+        for each in calls:
+            pending = None
+            if each.rejected is not None:
+                yield from self.reject_steps(each.call, each.rejected, each.approval_id)
+            else:
+                with suppress(GatewayUnavailable):
+                    pending = yield from self.find_pending_steps(each.call)
+            found.append(pending)
+        return found
+
     def reject_steps(
         self, call: ToolCall, why: str, approval_id: str | None = None, *, final: bool = True
-    ) -> Steps[None]:
+    ) -> Steps[str]:
         """Operation of `reject`."""
         try:
-            with self._identity(call):
+            with self.acting(call):
                 action, call_id = self.action_of(call), normalize_id(call.call_id)
                 arguments = None if is_guarded(call.function) else call.arguments
                 approval_id = approval_id or self._held.forget(call)
@@ -379,33 +379,20 @@ class Bridge:
             raise
         except GuardError as error:
             logger.warning("the rejection of a call of %r was not recorded: %s", call.name, error)
+        return f"Not done: it was rejected. {why}".strip()
 
     def _cancel(self, approval_id: str, final: bool) -> Steps[bool]:  # noqa: FBT001 - passed on as it is
         """Cancel a request, or the one that replaced it after an approver's edit; return whether it is cancelled."""
-        approval: Approval = yield self.request("cancel", approval_id, rejected=final)
+        approval: Approval = yield self._request("cancel", approval_id, rejected=final)
         if approval.status == "replaced":
-            newest: Approval = yield self.request("approval", approval_id, newest=True)
-            approval = yield self.request("cancel", newest.approval_id or approval_id, rejected=final)
+            newest: Approval = yield self._request("approval", approval_id, newest=True)
+            approval = yield self._request("cancel", newest.approval_id or approval_id, rejected=final)
         return approval.status == "cancelled"
 
-    @contextmanager
-    def _identity(self, call: ToolCall, pauses: Pauses = (), *, is_named: bool = False) -> Iterator[None]:
-        agent_id = None if call.agent is None else self._agents.get(call.agent)
-        call_id = normalize_id(call.call_id) if is_named else None
-        with ExitStack() as stack:
-            if agent_id is not None:
-                stack.enter_context(acting_as(agent_id))
-            stack.enter_context(tool_call(call_id, run_id=normalize_id(call.run_id), pauses=pauses))
-            try:
-                yield
-            except SETUP_ERRORS as error:
-                self.report(error)
-                raise
-
-
-class _NotRunError(Exception):
-    """Ends a call that was allowed although `find_pending` only looked for its approval request."""
-
-
-def _raise_pending(pending: ApprovalPending) -> NoReturn:
-    raise pending
+    def _request(self, method: str, *args: Any, **options: Any) -> Invoke:
+        """Return the effect that calls a method of the guard, such as `check`, or its asynchronous form `acheck`."""
+        guard = self.guard
+        return Invoke(
+            partial(getattr(guard, method), *args, **options),
+            partial(getattr(guard, f"a{method}"), *args, **options),
+        )

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from toolgate import ConfigurationError, guarded_action, is_guarded
+from toolgate._callables import hides_or_derives
 from toolgate_integrations._arguments import Received
 
 __all__ = ["ToolActions", "ToolCall", "ToolNames", "function_of", "normalize_id"]
@@ -110,8 +111,15 @@ class ToolNames:
         """Return the action of a call: that of its guarded function, that in `tool_actions`, or the default.
 
         Raises:
-            ConfigurationError: Two tools have the same default action, or the server's name is empty or reserved.
+            ConfigurationError: Two tools have the same default action, the server's name is empty or reserved, or the
+                function wraps a guarded function that hides or derives arguments.
         """
+        if not is_guarded(call.function) and hides_or_derives(call.function):
+            # A check of the wrapper would send arguments that @guarded hides, and lack the amount that it derives.
+            raise ConfigurationError(
+                f"the tool {call.name!r} wraps a guarded function that hides or derives arguments, and a wrapper is asked "
+                "about by itself; put @guarded around the wrapper, or give the tool the guarded function"
+            )
         return guarded_action(call.function) or self._named(call.name) or self._default(call)
 
     def _named(self, name: str) -> str | None:

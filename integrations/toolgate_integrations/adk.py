@@ -23,7 +23,7 @@ from toolgate import (
     GuardError,
     is_guarded,
 )
-from toolgate_integrations._arguments import with_signature_defaults
+from toolgate_integrations._arguments import as_json, with_signature_defaults
 from toolgate_integrations._options import OnHold, set_context
 from toolgate_integrations.base import (
     SETUP_ERRORS,
@@ -49,7 +49,6 @@ from google.adk.tools.base_tool import BaseTool
 from google.adk.tools.function_tool import FunctionTool
 from google.adk.tools.tool_context import ToolContext
 from google.genai import types
-from pydantic_core import to_jsonable_python
 
 __all__ = ["GuardPlugin"]
 
@@ -179,7 +178,7 @@ def schema_of(tool: BaseTool) -> ArgumentSchema:
         found = {name: value for name, value in found.items() if name not in own}
         return with_signature_defaults(found, tool.func, own)
 
-    return CustomSchema(receive, lambda received: to_jsonable_python(dict(received), by_alias=True))
+    return CustomSchema(receive, as_json)
 
 
 def served_by(tool: BaseTool) -> tuple[str | None, str | None]:
@@ -230,14 +229,7 @@ class GuardPlugin(BasePlugin):
         name: str = "toolgate",
     ) -> None:
         super().__init__(name=name)
-        self._bridge = Bridge(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            can_pause=True,
-        )
+        self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
         # By the id() of the framework's context. The value also contains the context, so that the id is not reused.
         self._open: dict[int, Open] = {}
         self._undecided: dict[str, list[Asked]] = {}
@@ -326,7 +318,7 @@ class GuardPlugin(BasePlugin):
         return None
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> types.Content | None:
-        """End a run at once with its confirmation requests, if all calls to resume are still pending."""
+        """If all calls to resume are still pending, end the run immediately, with the same confirmation requests."""
         undecided = self._undecided.get(invocation_context.invocation_id)
         if undecided is None:
             return None
@@ -434,16 +426,14 @@ class GuardPlugin(BasePlugin):
         server, own_name = served_by(tool)
         function = getattr(tool, "func", None)
         around = outer()
-        # A model that reads that a call is pending repeats it under a new id. An approval that is bound to the first id
-        # would not cover the repeated call, so the id is only sent if the model does not repeat calls.
-        waits = self._bridge.on_hold == "wait" and self._bridge.names_calls and not is_guarded(function)
+        is_named = self._bridge.sends_id(function, can_pause=self._pauses(context))
         run_id = context.session.id if around is None else around.run_id
         call_id = context.function_call_id
         received = self._bridge.received.of(tool.name, arguments, schema_of(tool), run_id, call_id)
         return ToolCall(
             tool.name,
             received.values,
-            call_id=call_id if waits or self._pauses(context) else None,
+            call_id=call_id if is_named else None,
             run_id=run_id,
             received=received,
             agent=context.agent_name,

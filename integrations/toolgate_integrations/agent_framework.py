@@ -8,10 +8,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError, is_guarded
+from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
 from toolgate_integrations._arguments import with_signature_defaults
 from toolgate_integrations._options import OnHold, set_context
 from toolgate_integrations.base import (
@@ -182,55 +183,56 @@ class AskedBehindError(Exception):
     """An inner middleware or the tool requested approval from the framework's user.
 
     The tool has not run; the framework executes the call again after the response.
+
+    Attributes:
+        ended: Exception by which a middleware ended the run, or None.
     """
+
+    def __init__(self, ended: MiddlewareTermination | None) -> None:
+        super().__init__("the framework's user is asked for approval")
+        self.ended = ended
 
 
 #: Exceptions that end a call which the framework will execute again; they are not logged as failures.
 PAUSES = (AskedBehindError, ApprovalPending, UserInputRequiredException)
 
 
-class Behind:
-    """Function that runs the inner middleware and the tool with the approved arguments.
+async def run_inner(
+    context: FunctionInvocationContext,
+    run: Run | None,
+    arguments: Mapping[str, Any],
+    call_next: Callable[[], Awaitable[None]],
+    approved: dict[str, Any],
+) -> MiddlewareTermination | None:
+    """Run the inner middleware and the tool with the approved arguments.
 
     Args:
         context: The framework's context of the call.
         run: The run of the call; None if it is unknown.
-        arguments: The arguments that the gateway checks.
+        arguments: The arguments that the gateway checked.
         call_next: Function that runs the inner middleware and the tool.
+        approved: The approved arguments.
 
-    Attributes:
-        ended: Exception by which a middleware ended the run, or None.
+    Returns:
+        The exception by which a middleware ended the run, or None.
+
+    Raises:
+        AskedBehindError: The framework's user must approve the call before the tool runs.
     """
-
-    def __init__(
-        self,
-        context: FunctionInvocationContext,
-        run: Run | None,
-        arguments: Mapping[str, Any],
-        call_next: Callable[[], Awaitable[None]],
-    ) -> None:
-        self._context, self._run, self._arguments, self._call_next = context, run, arguments, call_next
-        self.ended: MiddlewareTermination | None = None
-
-    async def __call__(self, approved: dict[str, Any]) -> None:
-        """Run the inner middleware and the tool.
-
-        Raises:
-            AskedBehindError: They requested approval from the framework's user instead of running the tool.
-        """
-        context = self._context
-        if any(value is not self._arguments.get(name) for name, value in approved.items()):
-            # Otherwise the framework would request approval again, because the arguments changed after its request.
-            context.metadata.pop("_approved_function_arguments", None)
-            context.arguments = approved
-        try:
-            with running(self._run):
-                await self._call_next()
-        except MiddlewareTermination as termination:
-            # This exception ends the run, but is not a failure of the tool.
-            self.ended = termination
-        if isinstance(context.result, Content) and context.result.type == "function_approval_request":
-            raise AskedBehindError
+    if any(value is not arguments.get(name) for name, value in approved.items()):
+        # Otherwise the framework would request approval again, because the arguments changed after its request.
+        context.metadata.pop("_approved_function_arguments", None)
+        context.arguments = approved
+    ended = None
+    try:
+        with running(run):
+            await call_next()
+    except MiddlewareTermination as termination:
+        # This exception ends the run, but is not a failure of the tool.
+        ended = termination
+    if isinstance(context.result, Content) and context.result.type == "function_approval_request":
+        raise AskedBehindError(ended)
+    return ended
 
 
 def request_id(context: FunctionInvocationContext) -> str:
@@ -315,16 +317,8 @@ class GuardMiddleware(FunctionMiddleware):
         on_hold: OnHold = "pause",
         hold_timeout: float | None = None,
     ) -> None:
-        self._bridge = Bridge(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            can_pause=True,
-        )
-        self._on_hold = self._bridge.on_hold
-        self._needs_runs = self._on_hold == "pause" or bool(agents)
+        self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
+        self._needs_runs = self._bridge.on_hold == "pause" or bool(agents)
         self._runs = RunMiddleware(self._bridge)
 
     def __iter__(self) -> Iterator[AgentMiddleware | FunctionMiddleware]:
@@ -352,19 +346,20 @@ class GuardMiddleware(FunctionMiddleware):
         self, context: FunctionInvocationContext, run: Run | None, call_next: Callable[[], Awaitable[None]]
     ) -> None:
         arguments = arguments_of(context)
-        args = kept(arguments) if run is not None and run.pauses and self._on_hold == "pause" else None
+        args = kept(arguments) if run is not None and run.pauses and self._bridge.on_hold == "pause" else None
         # The function's defaults apply to arguments that the framework omits.
         own = getattr(context.function, "_context_parameter_name", None)
         told = with_signature_defaults(arguments, context.function.func, () if own is None else (own,))
         call = self._call(context, run, told, pauses=args is not None)
-        behind = Behind(context, run, told, call_next)
+        run_tool = partial(run_inner, context, run, told, call_next)
         # True if a rule of the framework responded to the approval request within the same run. Pausing again would
         # repeat that forever, so the call waits for the approver instead.
         again = run is not None and request_id(context) in run.paused
+        ended = None
         try:
-            await self._bridge.arun(call, behind, pauses=PAUSES, waits=again)
-        except AskedBehindError:
-            pass
+            ended = await self._bridge.arun(call, run_tool, pauses=PAUSES, waits=again)
+        except AskedBehindError as asked:
+            ended = asked.ended
         except MiddlewareFailure:
             raise
         except self._bridge.fatal as error:
@@ -378,8 +373,8 @@ class GuardMiddleware(FunctionMiddleware):
         except GuardError as error:
             context.result = refusal_text(error)
         forget(context.session, request_id(context))
-        if behind.ended is not None:
-            raise behind.ended
+        if ended is not None:
+            raise ended
 
     def _told_run(self, context: FunctionInvocationContext) -> Run | None:
         # Removed from the runtime arguments, because an MCP server may request any of them by name.
@@ -401,14 +396,12 @@ class GuardMiddleware(FunctionMiddleware):
     ) -> ToolCall:
         server, own_name = served_by(context.function, run)
         function = context.function.func
-        # A model that reads that a call is pending repeats it under a new id. An approval that is bound to the first id
-        # would not cover the repeated call, so the id is only sent if the model does not repeat calls.
-        waits = self._on_hold == "wait" and self._bridge.names_calls and not is_guarded(function)
         session_id = None if run is None else run.session_id
+        is_named = bool(session_id) and self._bridge.sends_id(function, can_pause=pauses)
         return ToolCall(
             context.function.name,
             arguments,
-            call_id=request_id(context) if pauses or (waits and session_id) else None,
+            call_id=request_id(context) if is_named else None,
             run_id=session_id,
             agent=None if run is None else run.name,
             function=function,

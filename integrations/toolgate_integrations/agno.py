@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import copy
 import inspect
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
-from weakref import WeakKeyDictionary
 
-from toolgate import ApprovalPending, ConfigurationError, GatewayUnavailable, Guard, GuardError, is_guarded
-from toolgate_integrations._arguments import receive_or_keep
-from toolgate_integrations._drivers import Request, Steps, adrive, drive, invoke
+from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError, is_guarded
+from toolgate._drivers import adrive, drive
+from toolgate._effects import Invoke, Steps
+from toolgate_integrations._arguments import Received, receive_or_keep
+from toolgate_integrations._calls import PausedCall, invoke
 from toolgate_integrations._options import OnHold, set_context
 from toolgate_integrations.base import (
     AnnotatedSchema,
@@ -40,7 +40,7 @@ from agno.tools.function import Function, FunctionCall
 
 __all__ = ["GuardedAgent", "aresume", "guard_agent", "resume"]
 
-#: In a resumed run: the ids that the gateway knows its calls by, by the framework's ids, which may repeat.
+#: Call ids in the checks of a resumed run, by the framework's call ids, which may occur again in later turns.
 NAMES: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("toolgate_agno_names", default=None)
 
 
@@ -71,11 +71,22 @@ def _begin(call: FunctionCall) -> None:
 
 
 class AgnoBridge(Bridge):
-    """Bridge of one agent; `setup_errors` contains the errors that end runs, by run id."""
+    """Bridge of one agent.
 
-    def __init__(self, guard: Guard | None, **options: Any) -> None:
-        super().__init__(guard, **options)
+    Attributes:
+        setup_errors: Errors that must end runs, by run id.
+        schemas: Schemas by which the framework converts arguments, by tool name: `resume` finds paused calls without
+            their tools.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.setup_errors: dict[str, Exception] = {}
+        self.schemas: dict[str, ArgumentSchema] = {}
+
+    def receive(self, tool: str, arguments: Mapping[str, Any] | None) -> Received:
+        """Return the arguments of a call as the tool receives them, or unchanged if its validation rejects them."""
+        return receive_or_keep(arguments or {}, self.schemas.get(tool, RawSchema()))
 
 
 class _Hook:
@@ -90,7 +101,7 @@ class _Hook:
     def __call__(self, function_call: Callable[..., Any]) -> Any:
         called = self._called()
         names, context = NAMES.get(), called.function._run_context  # noqa: SLF001 - hooks receive the same object
-        received = receive_or_keep(called.arguments or {}, schema_of(self._bridge, called.function.name))
+        received = self._bridge.receive(called.function.name, called.arguments)
         call = ToolCall(
             called.function.name,
             received.values,
@@ -105,10 +116,12 @@ class _Hook:
 
     def _guarded(self, call: ToolCall, called: FunctionCall, function_call: Callable[..., Any]) -> Steps[Any]:
         asked = called.arguments
+
+        def run(approved: dict[str, Any]) -> Steps[Any]:
+            return invoke(lambda: function_call(**_taken(called, call.to_send(approved))))
+
         try:
-            begun = yield from self._bridge.begin_steps(call)
-            tool = invoke(lambda: function_call(**_taken(called, call.to_send(begun.arguments))))
-            return (yield from begun.steps(tool))
+            return (yield from self._bridge.run_steps(call, run))
         except ApprovalPending as pending:
             if call.call_id is None or called.arguments is not asked:
                 # If the arguments were replaced, the tool has begun, and the approval is for another call inside it.
@@ -196,12 +209,6 @@ def guarded_tool(given: Any, bridge: AgnoBridge) -> Any:
     return given
 
 
-def schema_of(bridge: Bridge, name: str) -> ArgumentSchema:
-    """Return the schema by which the framework converts the arguments of a tool."""
-    with _lock:
-        return _schemas.get(bridge, {}).get(name, RawSchema())
-
-
 def _guarded_toolkit(toolkit: Toolkit, bridge: AgnoBridge) -> Toolkit:
     """Return a copy for one run; functions are read late, because those of a server are unknown until it connects."""
     guarded = copy.copy(toolkit)
@@ -216,14 +223,12 @@ def _guarded_toolkit(toolkit: Toolkit, bridge: AgnoBridge) -> Toolkit:
 
 def _guarded(function: Function, bridge: AgnoBridge, original: object) -> Function:
     body: Any = original if callable(original) else None
-    with _lock:
-        # By the tool's name, because `resume` looks up paused calls without their tools.
-        _schemas.setdefault(bridge, {})[function.name] = AnnotatedSchema(body, _OWN)
+    bridge.schemas[function.name] = AnnotatedSchema(body, _OWN)
     hooks = function.tool_hooks
     function.pre_hook = _before(_Hook(bridge, original), function.pre_hook)
     object.__setattr__(function, "__class__", _GuardedFunction)
     function.tool_hooks = hooks
-    # A tool that pauses for input of the framework's user is not changed: it pauses without a confirmation.
+    # A tool that requests input from the framework's user pauses the run by itself, and needs no confirmation.
     asks = function.external_execution or function.requires_user_input or function.name in _ASKING
     if bridge.on_hold == "pause" and not (asks or is_guarded(original)):
         if function.requires_confirmation:
@@ -250,8 +255,6 @@ _OWN: Final = {"self", "agent", "team", "run_context", "session_state", "depende
     *("images", "videos", "audios", "files")
 }
 _ASKING: Final = {"get_user_input", "ask_user"}
-_schemas: Final[WeakKeyDictionary[Bridge, dict[str, ArgumentSchema]]] = WeakKeyDictionary()
-_lock: Final = threading.Lock()
 _UNSEEN: Final = "Not done: the guard was not told which call this is. Tell the operator."
 _TOO_LATE: Final = "Not done: it needs a person now. Ask for it again."
 
@@ -263,45 +266,35 @@ class Waking:
     The framework treats an undecided call as rejected, so the run is resumed only when all its calls are decided.
     """
 
-    bridge: Bridge
+    bridge: AgnoBridge
     agent: str | None
     run: RunOutput
     names: dict[str, str] = field(default_factory=dict)
 
     def settle(self) -> Steps[bool]:
         """Operation that looks up the decision of each call that the run is paused for; True if all are decided."""
-        for execution, call in self._calls():
-            if self._rejected(execution):
-                yield from self.bridge.reject_steps(
-                    call, execution.confirmation_note or "", self._approval_id(execution)
-                )
-                continue
-            try:
-                self._note(execution, (yield from self.bridge.find_pending_steps(call)))
-            except GatewayUnavailable:
-                # The run is resumed: the check of the call fails too, and its error is shown to the model.
-                self._note(execution, None)
+        calls = [(each, self._paused_call(each)) for each in self._paused()]
+        pending = yield from self.bridge.settle_steps(call for _, call in calls)
+        for (execution, call), one in zip(calls, pending, strict=True):
+            if call.rejected is None:
+                self._note(execution, one)
         return self._decided()
 
     def named(self) -> AbstractContextManager[None]:
         """Use the same call ids inside the block as in the checks of `settle`."""
         return set_context(NAMES, self.names)
 
-    def _calls(self) -> Iterator[tuple[ToolExecution, ToolCall]]:
+    def _paused_call(self, execution: ToolExecution) -> PausedCall:
         # The provider's ids of calls may start at 0 in each turn, so the framework's id of the requirement is used.
-        for each in self._paused():
-            requirement = self._requirement(each)
-            name = f"{self.run.run_id}:{each.tool_call_id if requirement is None else requirement.id}"
-            self.names[each.tool_call_id or ""] = name
-            tool = each.tool_name or ""
-            call = ToolCall(
-                tool,
-                receive_or_keep(each.tool_args or {}, schema_of(self.bridge, tool)).values,
-                call_id=name,
-                run_id=self.run.session_id,
-                agent=self.agent,
-            )
-            yield each, call
+        requirement, tool = self._requirement(execution), execution.tool_name or ""
+        name = f"{self.run.run_id}:{execution.tool_call_id if requirement is None else requirement.id}"
+        self.names[execution.tool_call_id or ""] = name
+        arguments = self.bridge.receive(tool, execution.tool_args).values
+        call = ToolCall(tool, arguments, call_id=name, run_id=self.run.session_id, agent=self.agent)
+        copied = None if requirement is None else requirement.tool_execution
+        approval_id = execution.approval_id or (None if copied is None else copied.approval_id)
+        rejected = (execution.confirmation_note or "") if self._rejected(execution) else None
+        return PausedCall(call, rejected, approval_id)
 
     def _paused(self) -> list[ToolExecution]:
         return [each for each in self.run.tools or () if each.requires_confirmation and each.result is None]
@@ -312,11 +305,6 @@ class Waking:
             if each.tool_execution is not None and each.tool_execution.tool_call_id == execution.tool_call_id:
                 return each
         return None
-
-    def _approval_id(self, execution: ToolExecution) -> str | None:
-        requirement = self._requirement(execution)
-        copied = None if requirement is None else requirement.tool_execution
-        return execution.approval_id or (None if copied is None else copied.approval_id)
 
     def _rejected(self, execution: ToolExecution) -> bool:
         requirement = self._requirement(execution)
@@ -440,14 +428,7 @@ def guard_agent(
     given: object = agent
     if not isinstance(given, Agent) or isinstance(given, GuardedAgent):
         raise ConfigurationError(f"agent is {agent!r}; pass an agno.agent.Agent that is not guarded yet")
-    bridge = AgnoBridge(
-        guard,
-        tool_actions=tool_actions,
-        agents=agents,
-        on_hold=on_hold,
-        hold_timeout=hold_timeout,
-        can_pause=True,
-    )
+    bridge = AgnoBridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
     for each in agent.tools if isinstance(agent.tools, (list, tuple)) else ():
         # Raises errors early: during a run, the framework would only show them to the model.
         guarded_tool(each, bridge)
@@ -488,7 +469,7 @@ def _resumed(agent: Agent, run: RunOutput) -> Steps[RunOutput]:
         if not (yield from waking.settle()):
             return run
         with waking.named():
-            run = yield Request(
+            run = yield Invoke(
                 partial(agent.continue_run, run_response=run), partial(agent.acontinue_run, run_response=run)
             )
     return run

@@ -126,7 +126,7 @@ def _tool_of(workbench: Workbench, name: str) -> BaseTool[Any, Any] | None:
     if not isinstance(workbench, StaticWorkbench):
         return None
     own = workbench._override_name_to_original.get(name, name)  # noqa: SLF001 - there is no public attribute
-    return next((each for each in workbench._tools if each.name == own), None)  # noqa: SLF001 - likewise
+    return next((each for each in workbench._tools if each.name == own), None)  # noqa: SLF001 - there is no public attribute
 
 
 def _tool(given: BaseTool[Any, Any] | Callable[..., Any]) -> BaseTool[Any, Any]:
@@ -195,9 +195,7 @@ class GuardedWorkbench(Workbench):
             raise ConfigurationError(
                 "the workbench is guarded already, and each call would be asked about twice"
             )
-        self._bridge = Bridge(
-            guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout
-        )
+        self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout)
         self._workbench = workbench_of(workbench)
         if agent_name is not None:
             warn_renamed("agent_name", "agent")

@@ -14,7 +14,7 @@ from toolgate_integrations._arguments import (
     SignatureSchema,
 )
 from toolgate_integrations._bridge import Bridge
-from toolgate_integrations._drivers import Begun
+from toolgate_integrations._calls import Begun
 from toolgate_integrations._naming import ToolActions, ToolCall
 from toolgate_integrations._options import OnHold
 from toolgate_integrations._registry import MissingFrameworkError, require

@@ -43,35 +43,18 @@ logger = logging.getLogger("toolgate")
 
 
 class ToolFailed(Exception):
-    """Error message of the CLI about a tool that failed or did not run."""
+    """Error that contains the CLI's message about a tool that failed or did not run."""
 
 
 class Gate:
     """The hooks that check and log every tool call.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name.
-        agents: Agent ids by the types of sub-agents.
-        on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
-            end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
-
-    Raises:
-        ConfigurationError: An argument is wrong.
+        bridge: The bridge that checks and logs the calls.
     """
 
-    def __init__(
-        self,
-        guard: Guard | None,
-        tool_actions: ToolActions | None,
-        agents: Mapping[str, str] | None,
-        on_hold: OnHoldWithoutPause,
-        hold_timeout: float | None,
-    ) -> None:
-        self._bridge = Bridge(
-            guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout
-        )
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
         # False if the model has to repeat a pending call: it uses a new id, and an approval would only cover the old.
         self._names_calls = self._bridge.names_calls
         self._running: dict[tuple[str, str], tuple[Told, Begun]] = {}
@@ -252,7 +235,7 @@ def guard_options(
         raise ConfigurationError(
             f"options is a {type(options).__name__!r}; pass ClaudeAgentOptions, or None for the defaults"
         )
-    gate = Gate(guard, tool_actions, agents, on_hold, hold_timeout)
+    gate = Gate(Bridge(guard, tool_actions, agents, on_hold, hold_timeout))
     given: dict[Any, list[HookMatcher]] = dict(options.hooks or {})
     if any(isinstance(getattr(hook, "__self__", None), Gate) for hook in _all_hooks(given)):
         raise ConfigurationError("the options are guarded already; a call would be asked about twice")

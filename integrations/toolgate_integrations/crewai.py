@@ -10,13 +10,14 @@ import itertools
 import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeAlias
 
 from toolgate import ApprovalPending, ConfigurationError, GatewayUnavailable, Guard, GuardError
+from toolgate._drivers import adrive, drive
 from toolgate_integrations._arguments import receive_or_keep
+from toolgate_integrations._calls import RunOnce, invoke
 from toolgate_integrations._options import OnHoldWithoutPause
 from toolgate_integrations.base import (
     ArgumentSchema,
@@ -166,7 +167,6 @@ class Passing:
     Attributes:
         arguments: The framework's own object with the arguments; the hook after the call identifies the call by it.
         outer: The running call whose tool made this call, or None.
-        running: True while the tool's function runs. Other tool functions that start meanwhile are called by it.
     """
 
     def __init__(
@@ -180,17 +180,20 @@ class Passing:
         self.outer = outer
         self._begun = begun
         self._approved = copy.deepcopy(arguments)
-        self._ran = self.running = False
-        self._result: Any = None
-        self._error: BaseException | None = None
+        self._once = RunOnce(NotSeenError("the tool is still running, or was interrupted"))
         # A cached result would skip the check of a function that is itself guarded, so its results are not cached.
         self._leave = watched(tool, _watching, cached=not begun.asks_itself)
 
     @property
     def refusal(self) -> GuardError | None:
-        """Reason why the function did not run after all: its own guard, or changed arguments."""
+        """Error because of which the allowed function did not run: of its own guard, or about changed arguments."""
         refuses = GuardError if self._begun.asks_itself else _ChangedError
-        return self._error if isinstance(self._error, refuses) else None
+        return self._once.error if isinstance(self._once.error, refuses) else None
+
+    @property
+    def running(self) -> bool:
+        """True while the tool's function runs. Other tool functions that start meanwhile are called by it."""
+        return self._once.is_running
 
     def run(self, body: Callable[[], Any]) -> Any:
         """Run the function the first time, and then return or raise the same outcome again."""
@@ -201,11 +204,7 @@ class Passing:
             # The framework would run the coroutine next. It is run here, so that the log entry includes its outcome.
             return asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
 
-        if self._ran:
-            return self._again()
-        with self._once():
-            self._result = self._begun.run(run, _failure)
-        return self._result
+        return drive(self._once.steps(self._begun.steps(invoke(run), _failure)))
 
     async def arun(self, body: Callable[[], Awaitable[Any]]) -> Any:
         """Asynchronous form of `run`."""
@@ -214,16 +213,12 @@ class Passing:
             self._look()
             return await body()
 
-        if self._ran:
-            return self._again()
-        with self._once():
-            self._result = await self._begun.arun(run, _failure)
-        return self._result
+        return await adrive(self._once.steps(self._begun.steps(invoke(run), _failure)))
 
     def end(self) -> None:
         """Restore the tool's function, and log the call if the function has not run."""
         self._leave()
-        if not self._ran:
+        if not self._once.began:
             self._begun.not_run(NotSeenError(_NOT_SEEN))
 
     def _look(self) -> None:
@@ -231,22 +226,6 @@ class Passing:
             raise _ChangedError(
                 "another hook has changed the arguments after the gateway was asked; register it before the guard"
             )
-
-    @contextmanager
-    def _once(self) -> Iterator[None]:
-        self.running = self._ran = True
-        try:
-            yield
-        except BaseException as error:
-            self._error = error
-            raise
-        finally:
-            self.running = False
-
-    def _again(self) -> Any:
-        if self._error is not None:
-            raise self._error
-        return self._result
 
 
 Call: TypeAlias = Passing | Refused
@@ -281,7 +260,7 @@ def _watching(body: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _due() -> Passing | None:
-    """Return the call whose tool function starts now, or None for a function that a running tool calls."""
+    """Return the call whose tool function starts now; None if a tool that is already running calls the function."""
     call = passing.get()
     return call if isinstance(call, Passing) and not call.running else None
 
@@ -322,9 +301,7 @@ class GuardHooks:
         on_hold: OnHoldWithoutPause = "wait",
         hold_timeout: float | None = None,
     ) -> None:
-        self._bridge = Bridge(
-            guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout
-        )
+        self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout)
         self._answers = itertools.count(1)
         # By the id() of the agent. The value also contains the agent, so that the id is not reused.
         self._setup_errors: dict[int, tuple[object, Exception]] = {}

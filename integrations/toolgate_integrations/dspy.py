@@ -136,7 +136,7 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework comes without ty
         """Raise `ConfigurationError`, like `from_mcp_tool`."""
         raise ConfigurationError("use guard_tools([dspy.Tool.from_langchain(…)])")
 
-    @with_callbacks  # type: ignore[untyped-decorator]  # likewise
+    @with_callbacks  # type: ignore[untyped-decorator]  # the framework comes without types
     async def acall(self, **kwargs: Any) -> Any:
         """Call the tool asynchronously; the framework would call a plain function on the event loop's thread."""
         return await self.func.acall(**self._validate_and_parse_args(**kwargs))
@@ -170,14 +170,7 @@ def guard_tools(
     Raises:
         ConfigurationError: An argument is wrong.
     """
-    bridge = Bridge(
-        guard,
-        tool_actions=tool_actions,
-        agents=agents,
-        agent=agent,
-        on_hold=on_hold,
-        hold_timeout=hold_timeout,
-    )
+    bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, agent=agent)
     if isinstance(tools, (str, Tool)) or not isinstance(tools, Iterable):
         raise ConfigurationError(f"tools is {tools!r}; pass a list of functions or dspy.Tools")
     found = [_guarded(each, bridge) for each in tools]

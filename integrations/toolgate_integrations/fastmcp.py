@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from toolgate import Guard, GuardError, is_guarded
-from toolgate_integrations._arguments import Received, probe_of, receive
+from toolgate_integrations._arguments import Received, as_json, probe_of, receive
 from toolgate_integrations.base import (
     ArgumentSchema,
     CustomSchema,
@@ -33,12 +33,11 @@ from fastmcp.server.dependencies import (
 from fastmcp.server.middleware import CallNext, Middleware, MiddlewareContext
 from fastmcp.tools.base import InputRequiredToolResult, Tool, ToolResult
 from fastmcp.tools.function_tool import FunctionTool
-from mcp_types import CallToolRequestParams, InputRequiredResult, TextContent
+from mcp_types import CallToolRequestParams, InputRequiredResult
 from pydantic import TypeAdapter
 from pydantic.fields import FieldInfo
-from pydantic_core import to_jsonable_python
 
-from toolgate_integrations.mcp.calls import Calls, OnHold, Refusal, Request, ToolAsksError
+from toolgate_integrations.mcp.calls import Calls, OnHold, Refusal, Request, ToolAsksError, text_of
 from toolgate_integrations.mcp.elicitation import Round
 
 __all__ = ["GuardMiddleware"]
@@ -85,15 +84,7 @@ class GuardMiddleware(Middleware):
         hold_timeout: float | None = 50.0,
         approval_page: str | None = None,
     ) -> None:
-        self._calls = Calls(
-            guard,
-            name=name,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            approval_page=approval_page,
-        )
+        self._calls = Calls(guard, name, tool_actions, agents, on_hold, hold_timeout, approval_page)
 
     async def on_call_tool(self, context: Called, call_next: Next) -> ToolResult:
         """Check a call, run the tool, and log the outcome; if the call must not run, show the reason to the model."""
@@ -168,11 +159,7 @@ def _schema(tool: Tool | None) -> ArgumentSchema:
 
     aliases = _aliases(tool.fn)
     return CustomSchema(
-        read,
-        lambda received: {
-            aliases.get(name, name): to_jsonable_python(value, by_alias=True)
-            for name, value in received.items()
-        },
+        read, lambda received: {aliases.get(name, name): each for name, each in as_json(received).items()}
     )
 
 
@@ -209,4 +196,4 @@ _BROUGHT_BACK = ("requestState", "inputResponses")
 def _failed(result: object) -> str | None:
     if not isinstance(result, ToolResult) or not result.is_error:
         return None
-    return "\n".join(each.text for each in result.content if isinstance(each, TextContent))
+    return text_of(result.content)

@@ -10,19 +10,21 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary
 
 from toolgate import (
     ApprovalPending,
     ConfigurationError,
-    GatewayUnavailable,
     Guard,
     GuardError,
-    is_guarded,
 )
+from toolgate._drivers import adrive, drive
+from toolgate._effects import Invoke, Steps
 from toolgate_integrations._arguments import encoded, with_signature_defaults
-from toolgate_integrations._drivers import Request, Steps, adrive, drive, invoke
+from toolgate_integrations._calls import PausedCall, invoke
+from toolgate_integrations._calls import find_rejection as rejection_in
 from toolgate_integrations._json_schema import with_defaults
 from toolgate_integrations._options import OnHold
 from toolgate_integrations._registry import is_at_least
@@ -48,10 +50,7 @@ from pydantic import BaseModel, create_model
 
 __all__ = ["GuardMiddleware"]
 
-# Answers of HumanInTheLoopMiddleware and of the agent inbox that reject a call.
-_REJECTIONS: Final = frozenset({"reject", "respond", "response", "ignore"})
 _MAX_DEPTH: Final = 8
-_MAX_REASON: Final = 2000
 
 
 def find_rejection(answers: Sequence[object], call_id: str | None) -> str | None:
@@ -61,14 +60,9 @@ def find_rejection(answers: Sequence[object], call_id: str | None) -> str | None
     call, any other one for every call that it reaches. `answers` is what the run was resumed with.
     """
     for answer in _flatten(answers):
-        if answer is False or (isinstance(answer, str) and answer.strip().lower() in _REJECTIONS):
-            return ""
-        if not isinstance(answer, Mapping):
-            continue
-        kind, named = answer.get("type"), answer.get("tool_call_id")
-        if isinstance(kind, str) and kind.lower() in _REJECTIONS and named in (None, call_id):
-            texts = (answer[name] for name in ("message", "args") if isinstance(answer.get(name), str))
-            return str(next(texts, ""))[:_MAX_REASON]
+        named = answer.get("tool_call_id") if isinstance(answer, Mapping) else None
+        if named in (None, call_id) and (why := rejection_in(answer)) is not None:
+            return why
     return None
 
 
@@ -127,7 +121,7 @@ def _of_json_schema(tool: BaseTool, schema: dict[str, Any], function: object) ->
 
 def _injected(tool: BaseTool) -> frozenset[str]:
     """Return the names of the parameters that the framework passes, and not the model."""
-    names = frozenset(tool._injected_args_keys)  # noqa: SLF001 - its only name
+    names = frozenset(tool._injected_args_keys)  # noqa: SLF001 - there is no public attribute
     if isinstance(tool.args_schema, dict):
         return names
     everything = set(getattr(tool.get_input_schema(), "model_fields", ()))
@@ -302,14 +296,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
                 f"agents is given, and langchain before {_MIN_AGENT_NAMES} does not tell which agent makes a call; "
                 f"pip install 'langchain>={_MIN_AGENT_NAMES}', or give each agent a guard of its own"
             )
-        self._bridge = Bridge(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            can_pause=True,
-        )
+        self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
         self._has_verified = False
         self._has_warned = False
 
@@ -334,15 +321,13 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
             refused: Answer = yield from invoke(lambda: handler(_refusing(request)))
             return refused
         if turn is not None and (why := turn.find_rejection(request.tool_call["id"])) is not None:
-            yield from self._bridge.reject_steps(call, why)
-            return _message(request, _REJECTED.format(why).strip())
+            return _message(request, (yield from self._bridge.reject_steps(call, why)))
         can_pause = turn is not None and self._bridge.on_hold == "pause"
         try:
             if turn is not None and can_pause:
                 yield from self._settle(turn, request, coroutine=coroutine)
-            begun = yield from self._bridge.begin_steps(call, self._pauses)
-            tool = self._run(call, turn, request, handler, begun.arguments)
-            return (yield from begun.steps(tool, _failed))
+            run = partial(self._run, call, turn, request, handler)
+            return (yield from self._bridge.run_steps(call, run, _failed, self._pauses))
         except ApprovalPending as pending:
             if turn is None or not can_pause:
                 return _message(request, self._bridge.refusal(pending))
@@ -400,19 +385,19 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         beside = calls_beside(request.tool_call, request.state, request.runtime.config)
         if len(beside) == 1:
             return
-        yield Request(turn.settling.acquire, turn.asettling.acquire)
+        yield Invoke(turn.settling.acquire, turn.asettling.acquire)
         try:
             turn.go_on()
             if turn.settled:
                 return
-            waiting: list[dict[str, Any]] = []
-            with suppress(GatewayUnavailable):
-                for called in beside:
-                    if turn.find_rejection(called["id"]) is None:
-                        with suppress(InvalidArgumentsError):
-                            call = self._call(request, called, coroutine=coroutine)
-                            pending = yield from self._bridge.find_pending_steps(call)
-                            waiting += [] if pending is None else [_shown(called, pending)]
+            calls: list[tuple[Mapping[str, Any], PausedCall]] = []
+            for called in beside:
+                if turn.find_rejection(called["id"]) is None:
+                    with suppress(InvalidArgumentsError):
+                        calls.append((called, PausedCall(self._call(request, called, coroutine=coroutine))))
+            found = yield from self._bridge.settle_steps(each for _, each in calls)
+            shown = zip(calls, found, strict=True)
+            waiting = [_shown(called, pending) for (called, _), pending in shown if pending is not None]
             if waiting:
                 self._pause(turn, {**waiting[0], "others": waiting[1:]})
             turn.settled = True
@@ -434,8 +419,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         received = self._bridge.received.of(
             called["name"], called["args"], schema_of(tool, function), thread, called["id"]
         )
-        waits_itself = self._bridge.on_hold == "wait" and is_guarded(function)
-        is_named = thread is not None and self._bridge.names_calls and not waits_itself
+        is_named = thread is not None and self._bridge.sends_id(function, can_pause=True)
         return ToolCall(
             called["name"],
             received.values,
@@ -494,7 +478,6 @@ def _shown(called: Mapping[str, Any], pending: ApprovalPending) -> dict[str, Any
 
 # The first version whose runs have the name of their agent.
 _MIN_AGENT_NAMES: Final = "1.2.4"
-_REJECTED: Final = "Not done: it was rejected. {}"
 _BESIDE: Final = (
     "Not done: it needs a person, and other calls have already run beside it. Ask for it again, alone."
 )

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final, TypeVar
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
 from toolgate_integrations._arguments import with_signature_defaults
+from toolgate_integrations._calls import find_rejection
 from toolgate_integrations._options import OnHold, set_context
 from toolgate_integrations.base import Bridge, ToolActions, ToolCall, describe_pending, find_error, require
 
@@ -26,7 +27,7 @@ from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOu
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 from llama_index_instrumentation.dispatcher import active_instrument_tags
 
-# The framework's own agents take it from there; it has no public name.
+# The framework's own agents use this module too; these classes have no public name.
 from workflows.runtime.types.results import AddWaiter, StepWorkerStateContextVar, WaitingForEvent
 
 __all__ = ["GuardedFunctionTool", "GuardedTool", "guard_agent", "guard_tools"]
@@ -57,7 +58,7 @@ class Place:
     waited: list[str]
 
     def running(self) -> AbstractContextManager[None]:
-        """Note that the tool runs, so that tools that it calls are other calls."""
+        """Mark the call as running inside the block, so that tools that its tool calls are not taken for this call."""
         return set_context(_running, (self.running_id, self.call_id))
 
     async def no(self) -> str | None:
@@ -73,10 +74,7 @@ class Place:
         # Before it has read the requirements again, the framework passes each answer to every call.
         if event.get("approval_id", None) != self.waited[-1]:
             return None
-        if str(event.get("response", None)).strip().lower() not in _NOES:
-            return None
-        why = event.get("reason", None)
-        return why[:_LONGEST] if isinstance(why, str) else ""
+        return find_rejection({name: event.get(name, None) for name in ("response", "reason")})
 
     def paused(self, pending: ApprovalPending) -> WaitingForEvent[Any]:
         """Return the exception that stops the step until a user answers; then the framework executes it again."""
@@ -135,9 +133,9 @@ class _Turn(asyncio.Lock):
     done = False
 
 
-# Far more than wait at once.
+# Far more calls than wait at the same time.
 @lru_cache(4096)
-def _turn(running_id: str, call_id: str) -> _Turn:  # noqa: ARG001 - one for each
+def _turn(running_id: str, call_id: str) -> _Turn:  # noqa: ARG001 - the arguments are the key of the cache
     return _Turn()
 
 
@@ -171,8 +169,6 @@ def _waits(call_id: str) -> str:
 
 
 _RUN_ID: Final = "toolgate_run_id"
-_NOES: Final = ("no", "n", "reject", "rejected", "deny", "denied", "decline", "declined", "false")
-_LONGEST: Final = 2000
 
 
 class GuardedTool(AsyncBaseTool):
@@ -228,13 +224,12 @@ class GuardedTool(AsyncBaseTool):
             async with turn_of(place) as no:
                 if no is None:
                     return await self._bridge.arun(call, run, _failed, (WaitingForEvent, ApprovalPending))
-                await self._bridge.areject(call, no, place.waited[-1])
-                return self._told(given, f"Not done: it was rejected. {no}".strip())
+                return self._told(given, await self._bridge.areject(call, no, place.waited[-1]))
         except GuardError as error:
             return self._told(given, self._bridge.refusal(error))
 
     def of(self, bridge: Bridge, agent: str | None) -> GuardedTool:
-        """Return the tool for an agent; calls of another agent's tool act as that agent."""
+        """Return the guarded tool for an agent of the same group: a copy if this tool belongs to another agent."""
         if bridge is not self._bridge or agent == self._agent:
             return self
         return type(self)(self._inner, bridge, agent)
@@ -261,7 +256,7 @@ class GuardedTool(AsyncBaseTool):
 
     def _called(self, told: dict[str, Any], place: Place | None, *, coroutine: bool) -> ToolCall:
         function = _function(self._inner, coroutine=coroutine)
-        # The framework adds partial parameters, and converts nothing.
+        # The framework adds partial parameters, and does not convert arguments.
         told = {**(getattr(self._inner, "partial_params", None) or {}), **told}
         own = getattr(self._inner, "ctx_param_name", None)
         return ToolCall(
@@ -283,13 +278,14 @@ class GuardedFunctionTool(GuardedTool, FunctionTool):
     """A guarded `FunctionTool`, for code that handles this class specially."""
 
     def __init__(self, inner: AsyncBaseTool, bridge: Bridge, agent: str | None) -> None:
-        # A tool of another class is called with a bare value first, and again by names: it would run twice.
+        # The framework calls a tool of another class with a positional value first, and then by names if that raises.
+        # Such a tool could run twice.
         like(self, inner)
         super().__init__(inner, bridge, agent)
 
     @property
     def fn(self) -> Callable[..., Any]:
-        """The guarded function, of which other code may make tools."""
+        """The guarded function, for code that makes other tools of it."""
 
         @functools.wraps(super().fn)
         def standing(*args: Any, **given: Any) -> Any:
@@ -379,14 +375,7 @@ def guard_agent(
     Raises:
         ConfigurationError: An argument is wrong.
     """
-    bridge = Bridge(
-        guard,
-        tool_actions=tool_actions,
-        agents=agents,
-        on_hold=on_hold,
-        hold_timeout=hold_timeout,
-        can_pause=True,
-    )
+    bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
     if not isinstance(agent, (AgentWorkflow, BaseWorkflowAgent)):
         raise ConfigurationError(f"agent is {agent!r}; pass a FunctionAgent, ReActAgent or AgentWorkflow")
     if isinstance(agent, AgentWorkflow):
@@ -412,20 +401,12 @@ def guard_tools(
 ) -> list[AsyncBaseTool]:
     """Return guarded tools, with the options of `guard_agent`; guarded tools are returned unchanged.
 
-    `agents` applies to the agents of an `AgentWorkflow` only: elsewhere a tool
-    does not know its agent.
+    `agents` applies only to the agents of an `AgentWorkflow`: other runs do not contain the name of their agent.
 
     Raises:
         ConfigurationError: An argument is wrong.
     """
-    bridge = Bridge(
-        guard,
-        tool_actions=tool_actions,
-        agents=agents,
-        on_hold=on_hold,
-        hold_timeout=hold_timeout,
-        can_pause=True,
-    )
+    bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
     found = guarded(tools, bridge, None)
     bridge.verify_tools([tool.metadata.name or "" for tool in found], is_complete=False)
     return found
@@ -494,5 +475,5 @@ def _become(one: Any, kind: Any, bridge: Bridge) -> None:
     made: Any = type(was.__name__, (kind, was), names)
     made.guarded_by = bridge
     # The framework's classes do not inherit steps that were added to a class.
-    made._step_functions = was._step_functions  # noqa: SLF001 - there is no public way to tell of them
+    made._step_functions = was._step_functions  # noqa: SLF001 - there is no public attribute
     object.__setattr__(one, "__class__", made)

@@ -34,13 +34,14 @@ from pydantic_ai.toolsets import (
     WrapperToolset,
 )
 
-# Its public name is younger than 2.0.
+# Version 2.0, the oldest supported one, has no public name for this class.
 from pydantic_ai.toolsets._dynamic import DynamicToolset
 from pydantic_core import Url
 
 __all__ = ["GuardCapability", "GuardToolset"]
 
-# They are installed by an extra of the framework; importing them to compare classes would need it.
+# Modules of the classes of MCP toolsets. Their names are compared, because importing them would require an extra of the
+# framework.
 _REMOTE: Final = frozenset({"pydantic_ai.mcp", "pydantic_ai.toolsets.fastmcp"})
 
 
@@ -56,8 +57,8 @@ def served_by(tool: ToolsetTool[Any] | None, name: str) -> tuple[str | None, str
     """Return the name of a remote tool's server, and the tool's own name there.
 
     Returns:
-        The server is None for a tool of this process, and empty for a server that nobody named; its name is
-        the toolset's id, else the prefix of its tools, else the host of its address.
+        The server is None for a tool of this process, and empty for a server without a name. The name is the toolset's
+        id, or else the prefix of its tools, or else the host of its address.
     """
     if tool is None:
         return None, name
@@ -87,7 +88,7 @@ def served_by(tool: ToolsetTool[Any] | None, name: str) -> tuple[str | None, str
 Tool = ToolsetTool[Any] | None
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
 logger = logging.getLogger("toolgate")
-# The first is what all of pydantic's own addresses of one host are made of.
+# The first one is the base class of all URL types of Pydantic with a single host.
 _URLS: Final = (AnyUrl.__mro__[-2], Url)
 _PAUSES: Final = (ApprovalRequired, CallDeferred, ApprovalPending)
 # Version 2.0 has no exception `ToolFailed`.
@@ -98,45 +99,22 @@ _REFUSES_ARGUMENTS: Final[tuple[type[Exception], ...]] = (
     CallDeferred,
     getattr(exceptions, "ToolFailed", ModelRetry),
 )
-# Before, whatever a hook returns is taken for what the tool returned.
+# Older versions treat the result of a hook as the result of the tool, also a `ToolDenied`.
 _DENIES: Final = is_at_least("pydantic_ai", "2.28")
-# Which call of which run, and its arguments; an agent that a tool runs has calls of its own.
+# Run id, call id and arguments of the allowed call that is running. An agent that the tool runs has other ids.
 _Passed = tuple[str | None, str | None, dict[str, Any]]
 _passed: ContextVar[_Passed | None] = ContextVar("toolgate_pydantic_ai_passed", default=None)
 
 
 class Gate:
-    """Checks every tool call of an agent.
+    """Checks every tool call of an agent; the agent's guarded toolsets share it.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name.
-        agents: Agent ids by the names of the framework's agents.
-        on_hold: Reaction to a call that requires an approval. `pause`: the run ends with `DeferredToolRequests`.
-            `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
-            the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
-
-    Raises:
-        ConfigurationError: An argument is wrong.
+        bridge: The bridge that checks and logs the calls.
     """
 
-    def __init__(
-        self,
-        guard: Guard | None,
-        tool_actions: ToolActions | None,
-        agents: Mapping[str, str] | None,
-        on_hold: OnHold,
-        hold_timeout: float | None,
-    ) -> None:
-        self.bridge = Bridge(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            can_pause=True,
-        )
+    def __init__(self, bridge: Bridge) -> None:
+        self.bridge = bridge
 
     async def carry_out(
         self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, args: dict[str, Any], handler: Handler
@@ -146,12 +124,12 @@ class Gate:
         Args:
             ctx: The framework's context of the call.
             call: The model's call; its unvalidated arguments are not used.
-            tool: The tool, if the framework says.
+            tool: The tool; None if the framework does not pass it.
             args: The validated arguments.
-            handler: Runs the tool.
+            handler: Function that runs the tool.
 
         Returns:
-            What the tool returned, or a `ToolDenied` that says why it did not run.
+            The tool's result, or a `ToolDenied` with the reason why it did not run.
 
         Raises:
             ApprovalRequired: The call requires an approval, and the run pauses.
@@ -189,12 +167,12 @@ class Gate:
     def named(
         self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, args: Mapping[str, Any]
     ) -> ToolCall:
-        """Return the call for the bridge."""
+        """Return the call in the form in which the gateway checks it."""
         server, own_name = served_by(tool, call.tool_name)
         return ToolCall(
             call.tool_name,
             args,
-            # Told that it waits, a model calls again, by another name.
+            # A model that reads that a call is pending repeats it with another id, so the id would not match.
             call_id=call.tool_call_id if self.bridge.names_calls else None,
             run_id=ctx.conversation_id or ctx.run_id,
             agent=None if ctx.agent is None else ctx.agent.name,
@@ -226,7 +204,7 @@ def as_passed(ctx: RunContext[Any], args: dict[str, Any]) -> None:
 
     Args:
         ctx: The framework's context of the call.
-        args: The arguments the tool is about to be given.
+        args: The arguments that the tool will receive.
 
     Raises:
         OtherArgumentsError: The arguments were changed; the model reads the message.
@@ -241,7 +219,7 @@ def as_passed(ctx: RunContext[Any], args: dict[str, Any]) -> None:
 
 
 async def _validated(ctx: RunContext[Any], tool: Tool, args: dict[str, Any]) -> dict[str, Any]:
-    """Validate the arguments that an approver edited, by the tool's own rules."""
+    """Return the arguments that an approver edited, validated by the tool's schema and validator."""
     if tool is None:
         raise OtherArgumentsError(_UNFIT.format("the tool is not known here"))
     try:
@@ -260,7 +238,7 @@ def _by_schema(ctx: RunContext[Any], tool: ToolsetTool[Any], args: dict[str, Any
     try:
         return dict(validate(args, context=ctx.validation_context))
     except ValidationError:
-        # A function of one model takes the model's fields in its place.
+        # For a function whose only parameter is a model, the schema describes the fields of that model.
         if len(args) != 1:
             raise
         given: dict[str, Any] = validate(next(iter(args.values())), context=ctx.validation_context)
@@ -277,7 +255,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _told(value: object) -> Any:
-    """A value as the gateway is asked about it: addresses as text, which the person can read and the gateway compare."""
+    """Return a value in the form for the check: URLs become strings, which an approver can read."""
     if isinstance(value, _URLS):
         # A URL with a password is not converted to a string, which would reveal the password.
         return value if getattr(value, "password", None) else str(value)
@@ -323,7 +301,7 @@ class GuardCapability(AbstractCapability[Any]):
         on_hold: OnHold = "pause",
         hold_timeout: float | None = None,
     ) -> None:
-        self._gate = Gate(guard, tool_actions, agents, on_hold, hold_timeout)
+        self._gate = Gate(Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True))
         self._held: dict[str, str] = {}
         self._refused: set[str] = set()
 
@@ -332,9 +310,9 @@ class GuardCapability(AbstractCapability[Any]):
         return CapabilityOrdering(position="innermost")
 
     async def for_run(self, ctx: RunContext[Any]) -> GuardCapability:  # noqa: ARG002 - the framework's signature
-        """Return a copy with the state of one run."""
+        """Return a copy of the capability for one run, without the state of other runs."""
         own = copy.copy(self)
-        own._held, own._refused = {}, set()  # noqa: SLF001 - its own copy
+        own._held, own._refused = {}, set()  # noqa: SLF001 - a copy of this object
         return own
 
     async def wrap_tool_execute(
@@ -362,7 +340,7 @@ class GuardCapability(AbstractCapability[Any]):
         ctx: RunContext[Any],
         *,
         call: ToolCallPart,  # noqa: ARG002 - the framework's signature
-        tool_def: ToolDefinition,  # noqa: ARG002 - likewise
+        tool_def: ToolDefinition,  # noqa: ARG002 - the framework's signature
         args: dict[str, Any],
     ) -> dict[str, Any]:
         """Refuse arguments that another capability changed after the check."""
@@ -370,7 +348,10 @@ class GuardCapability(AbstractCapability[Any]):
         return args
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
-        """Collect the rejections with which a paused run is resumed; no other hook runs for these calls."""
+        """Log the rejections with which a paused run is resumed, and cancel the requests of the rejected calls.
+
+        No other hook is called for rejected calls.
+        """
         if isinstance(node, CallToolsNode):
             for call in node.model_response.tool_calls:
                 answer = (node.tool_call_results or {}).get(call.tool_call_id)
@@ -381,7 +362,7 @@ class GuardCapability(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Collect the rejections that a deferred-call handler gave during the run."""
+        """Log the rejections of a deferred-call handler during the run, like `before_node_run`."""
         messages = request_context.messages
         for part in messages[-1].parts if messages else ():
             if not isinstance(part, ToolReturnPart):
@@ -397,7 +378,7 @@ class GuardCapability(AbstractCapability[Any]):
         return request_context
 
     async def on_run_error(self, ctx: RunContext[Any], *, error: BaseException) -> AgentRunResult[Any]:  # noqa: ARG002 - the framework's signature
-        """Say what is missing where a held call cannot be deferred; nobody could resume it, so it is withdrawn."""
+        """Raise an error with the fix if a pending call cannot pause the run, and cancel its approval request."""
         if self._held and isinstance(error, UserError) and "DeferredToolRequests" in str(error):
             for approval_id in self._held.values():
                 try:
@@ -419,7 +400,7 @@ class GuardCapability(AbstractCapability[Any]):
 class GuardToolset(WrapperToolset[Any]):
     """Guards the tools of one toolset, for agents without capabilities.
 
-    It sees calls only: a rejection given to the framework leaves the request at the gateway as it is.
+    If a user rejects a call in the framework, the approval request stays pending, because a toolset is not notified.
 
     Attributes:
         wrapped: The toolset.
@@ -443,10 +424,9 @@ class GuardToolset(WrapperToolset[Any]):
     gate: Gate | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        # The framework copies toolsets for each run; they go through one gate.
-        self.gate = self.gate or Gate(
-            self.guard, self.tool_actions, self.agents, self.on_hold, self.hold_timeout
-        )
+        # The framework copies the toolset for each run; all copies share one gate.
+        given = (self.guard, self.tool_actions, self.agents, self.on_hold, self.hold_timeout)
+        self.gate = self.gate or Gate(Bridge(*given, can_pause=True))
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
 from toolgate import (
@@ -14,9 +15,34 @@ from toolgate import (
     GatewayUnavailable,
     GuardError,
 )
+from toolgate._telemetry import report_setup_error
 
+logger = logging.getLogger("toolgate")
+_MAX_REPORTED: Final = 100
 #: setup errors, which end the run: a model cannot repair the settings
 SETUP_ERRORS: Final = (ConfigurationError, GatewayProtocolError)
+
+
+#: text that the model reads if the arguments of its call cannot be parsed
+UNREADABLE: Final = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."
+
+
+class ReportedErrors:
+    """Setup errors that were logged, each message once.
+
+    Messages may contain details of single responses, so the number of stored messages is limited.
+    """
+
+    def __init__(self) -> None:
+        self._texts: set[str] = set()
+
+    def add(self, error: ConfigurationError | GatewayProtocolError) -> None:
+        """Log an error unless its message was logged before, and pass it to the pytest plugin."""
+        report_setup_error(error)
+        text = str(error)
+        if text not in self._texts and len(self._texts) < _MAX_REPORTED:
+            self._texts.add(text)
+            logger.error("tool calls are not carried out: %s", text)
 
 
 class OtherArgumentsError(Exception):

@@ -41,7 +41,7 @@ __all__ = ["aresume", "guard_kernel", "resume", "waiting"]
 #: names of the `KernelArguments` that contain the agent's name and the run id
 AGENT: Final = "toolgate_agent"
 RUN_ID: Final = "toolgate_run_id"
-# What the framework gives a function of its own accord.
+# Parameters that the framework fills in by name; they are not arguments of the call.
 _GIVEN: Final = frozenset({"kernel", "service", "execution_settings", "arguments"})
 
 
@@ -51,21 +51,22 @@ def function_of(context: FunctionInvocationContext) -> object:
 
 
 def said(arguments: Mapping[str, Any], name: str) -> str | None:
-    """Return the text of one of the plugin's own arguments, or None.
+    """Return one of the kernel arguments of the plugin, `AGENT` or `RUN_ID`, or None if it is missing.
 
     Raises:
-        ConfigurationError: It is no text.
+        ConfigurationError: It is not a string.
     """
     return text_or_none(arguments.get(name), name)
 
 
 def told_of(context: FunctionInvocationContext) -> dict[str, Any]:
-    """Return the arguments that a function will receive, in its declared types.
+    """Return the arguments that a function will receive, converted to its declared types.
 
-    What else is among the kernel's arguments, such as those of a prompt, it is not given: unless it asks for all.
+    The kernel's arguments may contain further values, such as those of a prompt. They are included only if the function
+    has the parameter `arguments`, with which it receives all of them.
 
     Raises:
-        Exception: They do not fit; what the framework makes of it.
+        Exception: The arguments are invalid; the framework's own error.
     """
     function = context.function
     if not isinstance(function, KernelFunctionFromMethod):
@@ -82,9 +83,10 @@ def told_of(context: FunctionInvocationContext) -> dict[str, Any]:
 async def ran_through(
     context: FunctionInvocationContext, call_next: Callable[[Any], Awaitable[None]]
 ) -> None:
-    """Run the function to its end.
+    """Run the remaining filters and the function, until the function has ended.
 
-    A streamed function has not started when its filters return, so its parts are collected here and passed on after.
+    A streamed function starts only after its filters have returned. So the filter collects all parts, and replaces the
+    result by an iterator over them.
     """
     await call_next(context)
     if not context.is_streaming or context.result is None:
@@ -134,12 +136,12 @@ REJECTING: ContextVar[Rejection | None] = ContextVar("toolgate_semantic_kernel_r
 
 @dataclass
 class _Called:
-    """A call of the model's that is under way.
+    """A call of the model that is being executed.
 
     Attributes:
-        context: The framework's.
-        pauses: Whether the run ends for it.
-        setup_error: Why no decision could be requested; ends the run.
+        context: The framework's context of the call.
+        pauses: True if the run must end because the call requires an approval.
+        setup_error: Error because of which the call could not be checked, and that must end the run; or None.
     """
 
     context: AutoFunctionInvocationContext
@@ -158,41 +160,18 @@ class Filters:
     """The two filters of a guarded kernel.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions of functions by their names.
-        agents: Agent ids by the names of the framework's agents.
-        on_hold: Reaction to a call that requires an approval. `pause`: the run ends; continue it with `resume`.
-            `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
-            the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
-
-    Raises:
-        ConfigurationError: An argument is wrong.
+        bridge: The bridge that checks and logs the calls.
     """
 
-    def __init__(
-        self,
-        guard: Guard | None,
-        tool_actions: ToolActions | None,
-        agents: Mapping[str, str] | None,
-        on_hold: OnHold,
-        hold_timeout: float | None,
-    ) -> None:
-        self._bridge = Bridge(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            can_pause=True,
-        )
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
 
     def __deepcopy__(self, _: dict[int, Any]) -> Filters:
-        # A kernel that was copied asks through the same guard, and a guard cannot be copied.
+        # A copied kernel uses the same filters, because a guard cannot be copied.
         return self
 
-    async def around_call(self, context: AutoFunctionInvocationContext, next: CallNext) -> None:  # noqa: A002 - so it is called
-        """Note the model's call, and end the run if the call requires an approval."""
+    async def around_call(self, context: AutoFunctionInvocationContext, next: CallNext) -> None:  # noqa: A002 - the framework's signature
+        """Store the model's call for `around_function`, and end the run if the call requires an approval."""
         innermost(context.kernel, self.around_function)
         called = _Called(context)
         token = _called.set(called)
@@ -201,34 +180,35 @@ class Filters:
         finally:
             _called.reset(token)
         if called.setup_error is not None:
-            # The framework has made text for the model of it; what a filter raises ends the run.
+            # The framework has converted the error to text for the model, but an exception of a filter ends the run.
             raise called.setup_error
         if called.pauses:
             context.terminate = True
 
-    async def around_function(self, context: FunctionInvocationContext, next: CallNext) -> None:  # noqa: A002 - so it is called
+    async def around_function(self, context: FunctionInvocationContext, next: CallNext) -> None:  # noqa: A002 - the framework's signature
         """Check the call, run the function if it is allowed, and log the outcome."""
         called = _called.get()
         if context.function.is_prompt:
             await next(context)
         else:
-            # What a filter or the function itself calls beside is no call of the model's.
+            # Filters and functions may call further functions; these are not calls of the model.
             mine = called is not None and called.is_of(context)
             await self._carry_out(context, next, called if mine else None)
 
     async def _carry_out(
         self, context: FunctionInvocationContext, call_next: CallNext, called: _Called | None
     ) -> None:
-        # Other code may change the values while the gateway is asked; the framework converts them again.
+        # Copied, because other code may change the values during the check, and the framework reads them again later.
         given = copy(context.arguments)
         given.update(json_copy(given))
         context.arguments = given
         call = self._named(context, called)
 
         async def run(approved: dict[str, Any]) -> None:
-            # The framework makes the declared types again: of what has them already it may make something else.
+            # Only edited values are replaced, because the framework converts all values again: converting a value that
+            # already has its declared type could change it.
             edited = {name: each for name, each in approved.items() if each is not call.arguments.get(name)}
-            # Not in place: they may be the arguments of whoever called.
+            # A new object, because the caller of the kernel may still use the old one.
             context.arguments = given | edited
             await ran_through(context, call_next)
 
@@ -240,8 +220,7 @@ class Filters:
                     "call guard_kernel(…) after adding filters"
                 )
             if called is not None and (no := REJECTING.get()) is not None:
-                await self._bridge.areject(call, no.why, no.approval_id)
-                _tell(context, f"Not done: it was rejected. {no.why}".strip())
+                _tell(context, await self._bridge.areject(call, no.why, no.approval_id))
                 return
             await self._bridge.arun(call, run, pauses=(ApprovalPending,))
         except self._bridge.fatal as error:
@@ -253,7 +232,7 @@ class Filters:
         except GuardError as error:
             if called is None:
                 raise
-            # A call without a name could not be found again.
+            # Without a call id, the call could not be found when the run is resumed.
             if self._bridge.pauses_for(error) and call.call_id:
                 called.pauses = True
                 _tell(context, refusal_text(error, paused=True), {WAITING: describe_pending(error)})
@@ -310,23 +289,24 @@ async def aresume(
     arguments: KernelArguments | None = None,
     rejected: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Execute the calls again for which a run ended, each if the gateway now allows it.
+    """Execute the pending calls of a run again; each call runs if the gateway now allows it.
 
-    What comes of a call is written into the history in place of what it was told before: go on with an agent's
-    `get_response(thread=ChatHistoryAgentThread(chat_history=…))`, and keep the history.
+    In the history, the results of these calls replace the messages that they are pending. Then continue the run with
+    `get_response(thread=ChatHistoryAgentThread(chat_history=…))` of the agent, and store the history.
 
     Args:
-        kernel: The kernel, guarded.
+        kernel: The guarded kernel.
         chat_history: The history of the run, with all its messages; it is changed.
-        arguments: The kernel's arguments that the run had.
-        rejected: Reasons by the ids of calls that are not to be carried out, whatever the gateway says: their
-            requests are withdrawn.
+        arguments: The kernel arguments of the run.
+        rejected: Calls that must not run, even if they are approved: the reasons by call id. Their approval requests
+            are cancelled.
 
     Returns:
-        The approvals that calls still wait for, by the ids of the calls; empty if the run can go on.
+        The ids of the approval requests that are still pending, by call id; empty if the run can continue.
 
     Raises:
-        ConfigurationError: The kernel is not guarded, or the history does not fit.
+        ConfigurationError: The kernel is not guarded, the history lacks a pending call, or a rejected call is not
+            pending.
     """
     if guard_of(kernel) is None:
         raise ConfigurationError("the kernel is not guarded; call guard_kernel(kernel) first")
@@ -338,7 +318,7 @@ async def aresume(
         for item in message.items
         if isinstance(item, FunctionCallContent)
     }
-    # Before any is carried out: what is under way beside it would go on, and its result be lost.
+    # Verified before any call is executed: an error during the calls below would lose the results of the others.
     if lost := [item.id for _, _, item in held if item.id not in calls]:
         raise ConfigurationError(f"the history has no call {lost[0]!r} that its result could be of")
 
@@ -347,10 +327,10 @@ async def aresume(
             REJECTING.set(Rejection(noes[item.id], item.metadata[WAITING]["approval_id"]))
         told = ChatHistory()
         await kernel.invoke_function_call(calls[item.id], told, arguments=arguments)
-        # At once: what has run is kept, whatever becomes of the calls beside it.
+        # Stored immediately, so that the result is kept even if another call raises.
         message.items[at] = told.messages[-1].items[0]
 
-    # Each in a task of its own, as the framework carries out the calls of a turn.
+    # `gather` runs each call in its own task, in the same way as the framework runs the calls of a turn.
     await asyncio.gather(*(again(*each) for each in held))
     return waiting(chat_history)
 
@@ -377,14 +357,14 @@ def guard_kernel(
     on_hold: OnHold = "pause",
     hold_timeout: float | None = None,
 ) -> Kernel:
-    """Guard every function of a kernel: the model's calls of them, and those of `kernel.invoke`.
+    """Guard every function of a kernel, for calls of the model and calls of `kernel.invoke`.
 
     Args:
-        kernel: The kernel; the guard's filters are added to it, after all others.
+        kernel: The kernel; the guard's filters are added after all its other filters.
         guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions of functions by their names, such as `bank-pay`: a mapping, or a function of the
-            name. Others are `<plugin>.<function>`.
-        agents: Agent ids by the names that `KernelArguments(toolgate_agent=…)` says.
+        tool_actions: Actions by function name, such as `bank-pay`: a mapping, or a function of the name. The default
+            action is `<plugin>.<function>`.
+        agents: Agent ids by the names that `KernelArguments(toolgate_agent=…)` contains.
         on_hold: Reaction to a call that requires an approval. `pause`: the run ends; continue it with `resume`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
@@ -403,7 +383,7 @@ def guard_kernel(
         raise ConfigurationError(
             "the kernel is guarded already, and its calls would be asked about twice; guard it once"
         )
-    filters = Filters(guard, tool_actions, agents, on_hold, hold_timeout)
+    filters = Filters(Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True))
     kernel.add_filter(FilterTypes.AUTO_FUNCTION_INVOCATION, filters.around_call)
     kernel.add_filter(FilterTypes.FUNCTION_INVOCATION, filters.around_function)
     return kernel

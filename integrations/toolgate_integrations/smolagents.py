@@ -1,4 +1,4 @@
-"""smolagents: `guard_agent(ToolCallingAgent(…))`, or a `CodeAgent`, with the agents it manages."""
+"""smolagents: `guard_agent(ToolCallingAgent(…))`, or a `CodeAgent`; the agents that it manages are guarded too."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["GuardedAgent", "GuardedTool", "ToolRefused", "guard_agent"]
 
 
 class ToolRefused(Exception):
-    """The tool did not run; raised in the code of a `CodeAgent`, which stops there. The message says why."""
+    """The tool did not run; the message contains the reason. Raised in the code of a `CodeAgent`, which it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,10 @@ class Way:
         tool: The tool.
         bridge: Bridge that checks and logs the calls.
         agent: The agent's name.
-        tells: Whether a refusal is returned instead of raised; if it were raised in a turn with several calls, the
-            model would lose the results of the others.
-        interrupts: How often the agent was interrupted.
-        fail: Ends the agent's run with a setup error after the step.
+        tells: True if a refusal is returned as the tool's result. False if it is raised. If it were raised in a turn
+            with several calls, the model would not receive the results of the other calls.
+        interrupts: Function that returns the number of times that the agent was interrupted.
+        fail: Function that ends the agent's run after the step, with the setup error that it receives.
     """
 
     tool: Tool
@@ -73,7 +73,7 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
         """Check the call, and run the tool if it is allowed."""
         way = _way(self)
         forward = way.tool.forward
-        # The framework converts nothing.
+        # The framework does not convert arguments, so only defaults are missing.
         given = with_signature_defaults(_by_name(way.tool, args, kwargs), forward, ("self",))
         call = ToolCall(way.tool.name, given, agent=way.agent, function=forward)
         before = way.interrupts()
@@ -98,7 +98,7 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
         return self(*args, **kwargs)
 
     def setup(self) -> None:
-        """Do nothing; the original tool initializes itself on its first call."""
+        """Initialize nothing, because the original tool initializes itself at its first call."""
         self.is_initialized = True
 
     def to_code_prompt(self) -> str:
@@ -110,10 +110,10 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
         return str(_way(self).tool.to_tool_calling_prompt())
 
     def to_dict(self) -> dict[str, Any]:
-        """Refuse to save the tool.
+        """Raise `ConfigurationError`: the framework would save the source of the tool, without the guard.
 
         Raises:
-            ConfigurationError: Always; the saved source would be without the guard.
+            ConfigurationError: Always.
         """
         raise ConfigurationError(
             f"the tool {self.name!r} is guarded, and is saved as its source, without the guard; save the agent before "
@@ -127,15 +127,15 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
         return self
 
 
-class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # likewise
-    """Runs code in a thread of its own, as ever, but as whoever called the agent.
+class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # the framework leaves it without types
+    """Executor whose code runs with the context variables of the agent's caller, which contain the acting agent.
 
-    The framework begins that thread without the caller's context, in which stands who acts.
+    The framework's executor runs code with a time limit in a new thread, without the caller's context variables.
     """
 
     @property
     def timeout_seconds(self) -> float | None:
-        """Seconds the code is given; none of its own within a run that is timed here."""
+        """Time limit of the code in seconds, or None; None also while this class itself limits the time."""
         return None if _TIMED.get() is self else self.__dict__["timeout_seconds"]
 
     @timeout_seconds.setter
@@ -143,7 +143,7 @@ class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # likewise
         self.__dict__["timeout_seconds"] = seconds
 
     def send_tools(self, tools: Mapping[str, Any]) -> None:
-        """Make tools known to the code; of an agent only that it may be called."""
+        """Pass tools to the code; a managed agent is replaced by a function that calls it."""
         super().send_tools(
             {
                 name: _only_called(each) if isinstance(each, MultiStepAgent) else each
@@ -160,15 +160,16 @@ class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # likewise
             _TIMED.set(self)
             return run()
 
-        # All of the code, and not each tool: what code defines is kept, and may be called in another's run.
+        # The context is set for the whole code, not for each tool, because functions that the code defines are kept, and
+        # may be called in a later run of another caller.
         return timeout(seconds)(partial(copy_context().run, timed))()
 
 
 def carrying(executor: LocalPythonExecutor) -> LocalPythonExecutor:
-    """Return the executor; its code now runs with the context of the agent's caller.
+    """Make an executor run its code with the context variables of the agent's caller, and return it.
 
     Raises:
-        ConfigurationError: It has run code before.
+        ConfigurationError: The executor has already run code.
     """
     if not isinstance(executor, _Carrying):
         if executor.static_tools is not None:
@@ -184,13 +185,17 @@ def tool_behind(tool: Any) -> Any:
     """Return the original tool of a guarded tool.
 
     Raises:
-        ConfigurationError: It was guarded in another process.
+        ConfigurationError: The tool was guarded in another process.
     """
     return _way(tool).tool if isinstance(tool, GuardedTool) else tool
 
 
 def _only_called(agent: MultiStepAgent) -> Callable[..., Any]:
-    """An agent of which code can have nothing but its answer: its members, and who asks for it, are in it."""
+    """Return a function that runs a managed agent.
+
+    The code receives this function instead of the agent, so that it cannot read the agent's tools, managed agents and
+    bridge.
+    """
 
     def called(*args: Any, **kwargs: Any) -> Any:
         return agent(*args, **kwargs)
@@ -209,10 +214,10 @@ def _way(tool: GuardedTool) -> Way:
 
 
 def _by_name(tool: Tool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by name, as the tool itself would bind them.
+    """Return the arguments of a call by name, bound in the same way as by the tool itself.
 
     Raises:
-        TypeError: They do not fit it.
+        TypeError: The arguments do not match the tool's parameters.
     """
     if (
         len(args) == 1
@@ -224,19 +229,19 @@ def _by_name(tool: Tool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> di
     signature = inspect.signature(tool.forward)
     parameters = [each for name, each in signature.parameters.items() if name != "self"]
     names, kinds = {each.name for each in parameters}, {each.kind for each in parameters}
-    # Some take whatever comes, and some are called by other names than those they go on with.
+    # Some tools accept any arguments, and some have inputs with other names than the parameters of `forward`.
     if kinds & _ANY or not names.issuperset(tool.inputs):
         if len(args) > len(tool.inputs):
             raise TypeError(f"{tool.name} takes {len(tool.inputs)} arguments, and was given {len(args)}")
         return {**dict(zip(tool.inputs, args, strict=False)), **kwargs}
-    # In the order of its parameters, which need not be that of its inputs.
+    # Positional arguments follow the order of the parameters, which may differ from that of the inputs.
     return dict(signature.replace(parameters=parameters).bind(*args, **kwargs).arguments)
 
 
 _ANY: Final = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
-#: The executor that runs code in this context, in a time of ours.
+#: The executor whose code currently runs with the time limit of `_Carrying`.
 _TIMED: Final[ContextVar[object]] = ContextVar("toolgate_smolagents_timed", default=None)
-# Beside the tools, and not in them: code that a model wrote may read any attribute that has no two underscores.
+# Not stored in attributes of the tools, because code that a model wrote can read attributes.
 _WAYS: Final[WeakKeyDictionary[GuardedTool, Way]] = WeakKeyDictionary()
 A = TypeVar("A", bound=MultiStepAgent)
 
@@ -256,7 +261,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
     @property
     def tools(self) -> dict[str, Any]:
         """Tools by name."""
-        return self.__dict__["tools"]  # type: ignore[no-any-return]  # what the setter put there
+        return self.__dict__["tools"]  # type: ignore[no-any-return]  # the setter stores such a mapping
 
     @tools.setter
     def tools(self, tools: Mapping[str, Any]) -> None:
@@ -265,7 +270,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
     @property
     def managed_agents(self) -> dict[str, Any]:
         """Managed agents by name."""
-        return self.__dict__["managed_agents"]  # type: ignore[no-any-return]  # likewise
+        return self.__dict__["managed_agents"]  # type: ignore[no-any-return]  # the setter stores such a mapping
 
     @managed_agents.setter
     def managed_agents(self, agents: Mapping[str, Any]) -> None:
@@ -290,22 +295,22 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
         self.__dict__["python_executor"] = carrying(executor)
 
     def interrupt(self) -> None:
-        """End the run after this step, as ever; calls that wait, also of the agents it manages, do not run any more."""
+        """End the run after this step; calls that wait for an approver do not run, also those of managed agents."""
         super().interrupt()
         self._interrupted()
 
     def _interrupted(self) -> None:
-        # Counted, for the framework's own sign is taken away by the next run.
+        # Counted, because the next run resets the framework's own flag.
         self.__dict__["interrupts"] = self.__dict__.get("interrupts", 0) + 1
         for each in self.managed_agents.values():
-            each._interrupted()  # noqa: SLF001 - one of this class
+            each._interrupted()  # noqa: SLF001 - an agent of this class
 
     def raise_setup_error(self, step: ActionStep) -> None:
-        """End the run where a call of a step was not carried out because of the settings or the API key.
+        """End the run if a call of the step did not run because of the settings or the API key.
 
-        The framework turns every exception of a tool into text for the model, but none of a step's callback.
+        The framework converts every exception of a tool to text for the model, but raises those of a step's callback.
         """
-        # Of an agent that this one manages, the framework keeps the error in the step.
+        # The step contains the error of a managed agent.
         error = self.__dict__.pop("setup_error", None) or find_error(
             getattr(step, "error", None), self.bridge.fatal
         )
@@ -313,10 +318,10 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
             raise error
 
     def _tool(self, tool: Any) -> Any:
-        # What only ends the run; a tool of another class by this name may do anything.
+        # This tool only ends the run. It is recognized by its class, because another tool may have the same name.
         if type(tool) is FinalAnswerTool:
             return tool
-        # Another agent's answers in that one's name, and perhaps in words where code is to be stopped.
+        # The tool may be guarded for another agent, with that agent's name and its way to refuse a call.
         tool = tool_behind(tool)
         if not isinstance(tool, Tool):
             raise ConfigurationError(
@@ -352,10 +357,10 @@ def guard_agent(
     on_hold: OnHoldWithoutPause = "notify_model",
     hold_timeout: float | None = None,
 ) -> A:
-    """Guard an agent, and the agents it manages, where they are.
+    """Guard an agent, and the agents that it manages.
 
     Args:
-        agent: The agent; its memory and state are its own, so it is no copy that is guarded.
+        agent: The agent; it is changed in place, because a copy would have its own memory and state.
         guard: The guard; None for the guard that is configured by the environment.
         tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
         agents: Agent ids by the names given to agents; other agents act as the guard's own agent.
@@ -367,11 +372,9 @@ def guard_agent(
         The same agent.
 
     Raises:
-        ConfigurationError: An argument is wrong, or the agent has something that cannot be guarded.
+        ConfigurationError: An argument is wrong, or the agent has a tool or an executor that cannot be guarded.
     """
-    bridge = Bridge(
-        guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout
-    )
+    bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout)
     guarded = _guarded(agent, bridge)
     bridge.verify_tools(_tool_names(guarded))
     return guarded  # type: ignore[no-any-return]  # the agent itself
@@ -396,9 +399,9 @@ def _guarded(agent: Any, bridge: Bridge) -> Any:
     tools, members = agent.tools, agent.managed_agents
     agent.__class__ = kind
     try:
+        # The attributes are assigned to themselves, because the setters of `GuardedAgent` guard the values.
         if isinstance(agent, CodeAgent):
             agent.python_executor = agent.python_executor
-        # All of it is looked at before any of it is taken.
         agent.managed_agents = members
         agent.tools = tools
     except BaseException:
@@ -422,7 +425,12 @@ def _untimed(executor: Any) -> None:
 
 
 class _Each(dict[str, Any]):
-    """A mapping in whose place things are guarded as they come in."""
+    """Mapping that guards each value that is stored in it.
+
+    Args:
+        guarded: Function that returns the guarded form of a value.
+        given: The values.
+    """
 
     def __init__(self, guarded: Any, given: Mapping[str, Any]) -> None:
         self._guarded = guarded
@@ -442,9 +450,9 @@ class _Each(dict[str, Any]):
         return self[name]
 
     def __reduce__(self) -> Any:
-        # Copied, it is a plain one, and guarded again by the agent it is given to.
+        # A copy is a plain dict; the agent to which the copy is assigned guards the values again.
         return dict, (dict(self),)
 
-    def __ior__(self, given: Any) -> Self:  # type: ignore[misc,override]  # narrower than a plain dict's
+    def __ior__(self, given: Any) -> Self:  # type: ignore[misc,override]  # it accepts fewer types than `dict`
         self.update(given)
         return self

@@ -8,7 +8,8 @@ from itertools import count
 from typing import Any, Final, TypeAlias
 
 from toolgate import ApprovalPending, Guard, GuardError
-from toolgate_integrations._arguments import encoded, receive_or_keep
+from toolgate_integrations._arguments import encoded, json_copy, receive_or_keep
+from toolgate_integrations._calls import find_rejection
 from toolgate_integrations._options import OnHold
 from toolgate_integrations.base import (
     ArgumentSchema,
@@ -21,7 +22,7 @@ from toolgate_integrations.base import (
     find_error,
     require,
 )
-from toolgate_integrations.refusals import OtherArgumentsError
+from toolgate_integrations.refusals import UNREADABLE, OtherArgumentsError
 
 require("strands")
 
@@ -109,7 +110,7 @@ async def carried(
         GuardError: A guarded function inside the tool did not run.
     """
     used = {**context.tool_use, "input": arguments}
-    tool = None if context.tool is None else _ApprovedTool(context.tool, _kept(arguments))
+    tool = None if context.tool is None else _ApprovedTool(context.tool, json_copy(arguments))
     chain = next_fn(context.replace(tool=tool, tool_use=used))
     result: ToolResultEvent | None = None
     try:
@@ -145,14 +146,14 @@ def failed(result: ToolResultEvent) -> str | None:
 
 
 class _Elsewhere(ToolResultEvent):
-    """A result from another middleware, without a call of the tool."""
+    """Result that another middleware returned without calling the tool."""
 
     def __init__(self, result: ToolResultEvent) -> None:
         super().__init__(result.tool_result, result.exception)
 
 
 class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # a subscript fails at run time
-    """A tool that runs with the arguments that were approved, and no others."""
+    """Proxy of a tool that runs only with the approved arguments, and raises for any others."""
 
     def __init__(self, tool: Any, approved: dict[str, Any]) -> None:
         super().__init__(tool)
@@ -173,13 +174,6 @@ class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # a subscript
         used = {**tool_use, "input": self._self_approved}
         async for event in self.__wrapped__.stream(used, invocation_state, **kwargs):
             yield event
-
-
-def _kept(value: Any) -> Any:
-    """Copy nested dicts and lists, so that later changes have no effect; other values are not copied."""
-    if isinstance(value, dict):
-        return {name: _kept(each) for name, each in value.items()}
-    return [_kept(each) for each in value] if isinstance(value, list) else value
 
 
 def can_pause(context: ExecuteToolContext) -> bool:
@@ -213,18 +207,8 @@ def rejected(context: ExecuteToolContext) -> str | None:
         answer = context.interrupt(name, response=_NONE).response
         if answer is _NONE:
             return None
-        if (why := _no(answer)) is not None:
+        if (why := find_rejection(answer)) is not None:
             return why
-    return None
-
-
-def _no(answer: object) -> str | None:
-    """Return the reason of an answer that rejects the call, or None for any other answer."""
-    if answer is False or (isinstance(answer, str) and answer.strip().lower() in _NOES):
-        return ""
-    if isinstance(answer, Mapping) and answer.get("approved") is False:
-        said: Any = answer.get("message")
-        return said if isinstance(said, str) else ""
     return None
 
 
@@ -235,7 +219,6 @@ def _names() -> Iterator[str]:
 
 
 _NONE: Final = object()
-_NOES: Final = frozenset({"n", "no", "reject", "rejected", "deny", "denied", "decline", "declined"})
 
 
 def function_of(tool: Any) -> object:
@@ -244,7 +227,7 @@ def function_of(tool: Any) -> object:
     The tool object itself is never returned: the framework calls its `stream` method, not a wrapper around the tool.
     """
     if isinstance(tool, (DecoratedFunctionTool, PythonAgentTool)):
-        return tool._tool_func  # noqa: SLF001 - its only name
+        return tool._tool_func  # noqa: SLF001 - there is no public attribute
     return None
 
 
@@ -304,14 +287,7 @@ class GuardPlugin(Plugin):
         hold_timeout: float | None = None,
     ) -> None:
         super().__init__()
-        self._bridge = Bridge(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            can_pause=True,
-        )
+        self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
 
     def init_agent(self, agent: Any) -> None:
         """Add the guard's middleware and hook to an agent; the framework calls this."""
@@ -338,7 +314,7 @@ class GuardPlugin(Plugin):
 
     async def _carry_out(self, context: ExecuteToolContext, next_fn: Next, emit: Emit) -> TypedEvent:
         if not isinstance(context.tool_use["input"], dict):
-            return _told(context, _UNREADABLE)
+            return _told(context, UNREADABLE)
         call = self._call(context)
 
         async def run(arguments: dict[str, Any]) -> ToolResultEvent:
@@ -346,16 +322,13 @@ class GuardPlugin(Plugin):
 
         try:
             if (why := rejected(context)) is not None:
-                await self._bridge.areject(call, why)
-                return _told(context, f"Not done: it was rejected. {why}".strip())
+                return _told(context, await self._bridge.areject(call, why))
             return await self._bridge.arun(call, run, failed, PAUSES)
         except StoppedError as stopped:
             return stopped.event
-        except ApprovalPending as pending:
-            if self._bridge.on_hold == "pause" and can_pause(context):
-                pause(context, pending)
-            return _told(context, self._bridge.refusal(pending))
         except GuardError as error:
+            if self._bridge.pauses_for(error) and can_pause(context):
+                pause(context, error)
             return _told(context, self._bridge.refusal(error))
 
     def _call(self, context: ExecuteToolContext) -> ToolCall:
@@ -384,6 +357,3 @@ class GuardPlugin(Plugin):
 def _told(context: ExecuteToolContext, text: str) -> ToolResultEvent:
     told = {"toolUseId": context.tool_use["toolUseId"], "status": "error", "content": [{"text": text}]}
     return ToolResultEvent(told)
-
-
-_UNREADABLE = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."

@@ -1,6 +1,7 @@
-"""What is made of uv.lock: the pinned requirements of the image, and the bill of materials of what it runs.
+"""Export of `uv.lock`: the pinned requirements of the gateway image, and its software bill of materials.
 
-``python service/deploy/export.py requirements`` writes both files beside this one; ``… sbom FILE`` the bill.
+``python service/deploy/export.py requirements`` writes the two requirements files next to this script. ``python
+service/deploy/export.py sbom FILE`` writes the bill of materials to a file.
 """
 
 import json
@@ -17,34 +18,35 @@ from uuid import NAMESPACE_URL, uuid5
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-#: the extras that the image brings: all that a gateway may be told to use
+#: optional dependencies that the image includes, so that all features of the gateway can be enabled
 EXTRAS = ("postgres", "redis", "billing", "metrics", "traces")
 
 _RUNTIME = ("--no-dev", *(word for extra in EXTRAS for word in ("--extra", extra)))
 _FILES = {
-    "requirements.txt": ("What the image runs", _RUNTIME),
-    "requirements-build.txt": ("What builds the wheel", ("--only-group", "build")),
+    "requirements.txt": ("Packages of the gateway image", _RUNTIME),
+    "requirements-build.txt": ("Packages that build the wheel", ("--only-group", "build")),
 }
 
 
 def requirements() -> dict[str, str]:
-    """Return the text of each requirements file: versions and SHA-256 sums, as the lock has them."""
+    """Return the content of each requirements file: pinned versions with the SHA-256 sums from the lock file."""
     return {
-        name: f"# {title}, from uv.lock: make lock writes it, and pip takes nothing else.\n{_exported('requirements.txt', ('--no-emit-project', *chosen))}"
+        name: f"# {title}, pinned by hash. Generated from uv.lock by `make lock`.\n{_exported('requirements.txt', ('--no-emit-project', *chosen))}"
         for name, (title, chosen) in _FILES.items()
     }
 
 
 def bill_of_materials() -> dict[str, Any]:
-    """Return the CycloneDX document of what the image runs: the same bytes for the same lock.
+    """Return a CycloneDX document that lists the packages in the image. The same lock file results in the same bytes.
 
-    Its time is ``SOURCE_DATE_EPOCH``, if that is set; its serial number follows from what it lists.
+    The document's timestamp is ``SOURCE_DATE_EPOCH``, if this variable is set. The serial number is derived from the
+    content.
     """
     bill: dict[str, Any] = json.loads(_exported("cyclonedx1.5", _RUNTIME))
     bill["metadata"]["component"]["type"] = "application"
     for one in bill["dependencies"]:
-        # Some extras of the package include another extra of it, so the package is listed as its own dependency. This
-        # entry is removed.
+        # Remove the dependency of the package on itself, which is listed because some of its extras include another
+        # extra.
         one["dependsOn"] = [ref for ref in one.get("dependsOn", []) if ref != one["ref"]]
     del bill["metadata"]["timestamp"], bill["serialNumber"]
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
@@ -57,11 +59,11 @@ def bill_of_materials() -> dict[str, Any]:
 def _exported(form: str, chosen: Sequence[str]) -> str:
     command = [sys.executable, "-m", "uv", "export", "--quiet", "--frozen", "--format", form]
     command += ["--no-header", "--no-annotate", *chosen]
-    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout  # noqa: S603  # our own words
+    return subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout  # noqa: S603  # the command consists of constants
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Write what was asked for."""
+    """Run the command in the arguments: `requirements`, or `sbom` with the path of a file."""
     match list(arguments):
         case ["requirements"]:
             for name, text in requirements().items():

@@ -1,6 +1,6 @@
-"""The gateway inside another program's process: without a port, with one agent and one local user.
+"""Embedded gateway: runs inside another program's process, without a network port, for one agent and one local user.
 
-The gateway runs in an event loop on a thread of its own. Requests are passed to its ASGI application without a socket.
+The gateway has an event loop in a thread of its own. Requests go directly to its ASGI application, without a socket.
 """
 
 import asyncio
@@ -42,14 +42,14 @@ from toolgate_service.permissions.schemas import NewPermission, PermissionChange
 from toolgate_service.permissions.service import add_permission, remove_permission, update_permission
 from toolgate_service.secret_check import has_no_secret, prepare_database
 
-#: e-mail address of the local user; its domain can never exist, because the top-level domain `invalid` is reserved
+#: E-mail address of the local user. No such address can exist, because the top-level domain `invalid` is reserved.
 LOCAL_USER = "person@embedded.invalid"
 ORGANIZATION = "Embedded"
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedIdentity:
-    """The local user, the agent, and the agent's API key."""
+    """Local user and agent of an embedded gateway, with the agent's API key."""
 
     user_id: str
     agent_id: str
@@ -59,13 +59,13 @@ class EmbeddedIdentity:
 async def bootstrap(
     gateway: Gateway, agent_name: str, permissions: Sequence[Mapping[str, Any]]
 ) -> EmbeddedIdentity:
-    """Create the organization, user, agent and key unless they exist, and set the agent's permissions.
+    """Create the organization, user, agent and API key if they do not exist, and set the agent's permissions.
 
     Args:
-        gateway: A started gateway.
+        gateway: The gateway. It must be started.
         agent_name: Name of the agent.
-        permissions: All permissions of the agent, each in the format of POST /api/agents/{agent_id}/permissions.
-            All other permissions of the agent are deleted.
+        permissions: Complete list of the agent's permissions, each in the format of POST
+            /api/agents/{agent_id}/permissions. Permissions that the list does not contain are deleted.
 
     Raises:
         StartError: The name or a permission is invalid, or a limit of the plan is exceeded.
@@ -77,7 +77,7 @@ async def bootstrap(
         problem = error.errors(include_url=False)[0]
         where, why = problem["loc"][0], problem["msg"].removeprefix("Value error, ")
         raise StartError(f"{'agent' if where == 'name' else where} {why}: {problem['input']!r}") from None
-    # Only the hash of this random password is stored, so nobody can sign in with it. An operator can set a new password
+    # Nobody can sign in with this random password, because only its hash is stored. An operator can set a new password
     # with `toolgate admin reset-password`.
     password = await gateway.passwords.hash(secrets.token_urlsafe(32))
     try:
@@ -92,7 +92,7 @@ async def bootstrap(
 
 
 async def create_token(gateway: Gateway, user_id: str) -> str:
-    """Return a new access token of the local user, with which a client can decide approval requests."""
+    """Return a new access token of the local user. A client needs it to decide approval requests."""
     async with gateway.database.writing(ACCOUNTS) as session:
         user = (await session.exec(select(User).where(User.id == user_id))).one()
         return (await open_session(session, gateway.vault, user, FULL)).access_token
@@ -135,7 +135,7 @@ async def _get_or_create_agent(
         )
         .order_by(col(Agent.created_at), col(Agent.id))
     )
-    # Do not enable a disabled agent, because a person disabled it.
+    # Do not enable a disabled agent, because a user has disabled it on purpose.
     found = (await session.exec(query)).first()
     if found is not None:
         return found
@@ -153,7 +153,7 @@ async def _set_permissions(
         if action not in wanted:
             await remove_permission(session, caller, permission)
             continue
-        # Update the permission only if it differs, because each update adds an audit event and a webhook event.
+        # Update the permission only if a value differs, because every update adds an audit event and a webhook event.
         fields = wanted[action].model_dump(exclude={"action"})
         changes = {name: value for name, value in fields.items() if getattr(permission, name) != value}
         if changes:
@@ -173,23 +173,22 @@ async def _get_or_create_key(session: AsyncSession, gateway: Gateway, caller: Ca
         )
         .order_by(col(ApiKey.created_at), col(ApiKey.id))
     )
-    # Reuse an existing key, because the fingerprints of redacted arguments depend on the key. A key that was encrypted
-    # with another secret cannot be read and is skipped.
+    # Use an existing key again, because the fingerprints of redacted arguments depend on the key. Keys that were
+    # encrypted with another secret cannot be read and are skipped.
     for key in (await session.exec(query)).all():
         if text := shown_key(gateway.vault, key):
             return text
     return (await add_key(session, gateway.vault, caller, agent)).api_key
 
 
-#: status, headers with lower-case names, body
+#: HTTP response: status, headers with lower-case names, and body.
 Response: TypeAlias = tuple[int, dict[str, str], bytes]
 
 
 class ASGIRequest:
-    """A request in progress.
+    """One request to an ASGI application, which is called directly instead of over a connection.
 
-    The application is never cancelled in the middle of its work: `disconnect` is reported to it as `http.disconnect`, as
-    by a client that closes its connection.
+    If the client disconnects, the application is not cancelled but receives the ASGI message `http.disconnect`.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -200,19 +199,19 @@ class ASGIRequest:
         self._body = bytearray()
 
     def disconnect(self) -> None:
-        """Report to the application that the client has gone."""
+        """Inform the application that the client has disconnected."""
         self._disconnected.set()
 
     async def send(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
     ) -> Response:
-        """Return the complete response.
+        """Send the request to the application, and return its complete response.
 
         Args:
             method: HTTP method.
-            target: Path and query, percent-encoded.
+            target: Path and query of the URL, percent-encoded.
             headers: Request headers.
-            body: Request body, if any.
+            body: Request body; None if it is empty.
         """
         content = body or b""
         messages = iter([{"type": "http.request", "body": content, "more_body": False}])
@@ -253,26 +252,27 @@ def _scope(method: str, target: str, headers: Mapping[str, str], length: int) ->
         "query_string": query.encode(),
         "root_path": "",
         "headers": pairs,
-        # There is no connection, so that there are no addresses.
+        # The request does not come over a network connection, so it has no addresses.
         "client": None,
         "server": None,
     }
 
 
-#: seconds that requests in progress have to finish when the gateway closes
+#: Seconds that unfinished requests have to finish when the gateway closes.
 GRACE = 5
 
-#: path that stands for a temporary file, removed when the gateway closes
+#: Path that stands for a temporary file. The gateway removes the file when it closes.
 MEMORY = ":memory:"
 
 
 def open_embedded(path: str, agent: str, permissions: Sequence[Mapping[str, Any]]) -> "Embedded":
-    """Open the gateway on a file and return when it accepts requests.
+    """Start an embedded gateway with this database file, and return it as soon as it accepts requests.
 
     Args:
-        path: File of the SQLite database, created if it is missing; ``:memory:`` is a temporary file.
-        agent: Name of the agent, created if there is none of that name.
-        permissions: All permissions of the agent, each in the format of POST /api/agents/{agent_id}/permissions.
+        path: SQLite database file. If it is missing, it is created. ``:memory:`` stands for a temporary file.
+        agent: Name of the agent. If no agent has this name, it is created.
+        permissions: Complete list of the agent's permissions, each in the format of POST
+            /api/agents/{agent_id}/permissions.
 
     Raises:
         StartError: A setting, an argument or the file cannot be used.
@@ -281,11 +281,11 @@ def open_embedded(path: str, agent: str, permissions: Sequence[Mapping[str, Any]
 
 
 class Embedded:
-    """A gateway on a thread of its own.
+    """Gateway that runs in a thread of the current process.
 
     Attributes:
         agent_id: Id of the agent.
-        api_key: API key that is restricted to the agent.
+        api_key: API key with which only this agent can be used.
     """
 
     def __init__(self, path: str, agent: str, permissions: Sequence[Mapping[str, Any]]) -> None:
@@ -296,7 +296,7 @@ class Embedded:
         self._requests: set[asyncio.Task[Response]] = set()
         self._token: str | None = None
         ready: Future[EmbeddedIdentity] = Future()
-        # A daemon thread: a gateway that was not closed must not keep the interpreter running.
+        # The thread is a daemon, because a gateway that was not closed must not keep the Python process running.
         self._thread = threading.Thread(
             target=self._run,
             args=(settings, agent, permissions, ready),
@@ -314,7 +314,7 @@ class Embedded:
     def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
     ) -> Future[Response]:
-        """Send one request; cancelling the future disconnects.
+        """Send a request to the gateway. Cancelling the future tells the gateway that the client has disconnected.
 
         Raises:
             RuntimeError: The gateway is closed.
@@ -322,7 +322,7 @@ class Embedded:
         return self._submit(self._send(method, target, headers, body))
 
     def decide(self, method: str, target: str, body: bytes | None) -> Future[Response]:
-        """Send one request to the management API as the local user.
+        """Send a request to the management API as the local user, for example to decide an approval request.
 
         Raises:
             RuntimeError: The gateway is closed.
@@ -330,16 +330,19 @@ class Embedded:
         return self._submit(self._send_as_user(method, target, body))
 
     def end(self) -> None:
-        """Start to close, without waiting. May be called on any thread, and repeatedly."""
+        """Ask the gateway to close, without waiting for it. Any thread may call this method, and more than once."""
         if not self._loop.is_closed():
             try:
                 self._loop.call_soon_threadsafe(self._stop.set)
             except RuntimeError:
-                # The loop was closed in the meantime.
+                # Another thread has closed the event loop in the meantime.
                 return
 
     def close(self) -> None:
-        """Answer long polls, finish requests in progress, and close the file. May be called repeatedly."""
+        """Close the gateway: end long polls, wait for unfinished requests, and close the database file.
+
+        The method may be called more than once.
+        """
         self.end()
         if threading.current_thread() is not self._thread:
             self._thread.join()
@@ -348,7 +351,7 @@ class Embedded:
         try:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
         except RuntimeError:
-            # Otherwise Python warns later that the coroutine was never awaited.
+            # Close the coroutine, because Python would otherwise warn that it was never awaited.
             work.close()
             raise
 
@@ -357,7 +360,7 @@ class Embedded:
         if path == MEMORY:
             self._folder = TemporaryDirectory(prefix="toolgate-")
             path = str(Path(self._folder.name) / "toolgate.db")
-            # A temporary database needs no stored secret.
+            # A temporary database does not outlive the process, so its secret is not stored either.
             fixed["secret"] = secrets.token_urlsafe(48)
         fixed["database_url"] = f"sqlite:///{quote(str(Path(path).expanduser().absolute()))}"
         try:
@@ -394,7 +397,7 @@ class Embedded:
         except (StorageError, StorageFault) as error:
             ready.set_exception(StartError(str(error)))
             return
-        except BaseException as error:  # noqa: BLE001 - raised in the thread that opens the gateway
+        except BaseException as error:  # noqa: BLE001 - passed to the opening thread, which raises it
             ready.set_exception(error)
             return
         try:
@@ -402,8 +405,10 @@ class Embedded:
             identity = await bootstrap(gateway, agent, permissions)
         except (SQLAlchemyError, StorageFault) as error:
             cause = getattr(error, "orig", None) or error
-            ready.set_exception(StartError(f"the database {str(settings.database_url)!r} refused: {cause}"))
-        except BaseException as error:  # noqa: BLE001 - as above
+            ready.set_exception(
+                StartError(f"the database {str(settings.database_url)!r} reported an error: {cause}")
+            )
+        except BaseException as error:  # noqa: BLE001 - passed to the opening thread, which raises it
             ready.set_exception(error)
         else:
             ready.set_result(identity)
@@ -432,7 +437,8 @@ class Embedded:
     async def _send_as_user(self, method: str, target: str, body: bytes | None) -> Response:
         response = await self._send_with_token(method, target, body)
         if response[0] == HTTPStatus.UNAUTHORIZED:
-            # A token is valid for a week; the process may run longer.
+            # The token has expired: it is valid for a week, but the process can run longer. Repeat the request with a
+            # new token.
             self._token = None
             response = await self._send_with_token(method, target, body)
         return response
@@ -450,7 +456,8 @@ class Embedded:
 
 async def _start_gateway(settings: Settings) -> Gateway:
     if has_no_secret(settings):
-        # The gateway would create a new secret, which cannot open the keys of an existing database.
+        # Check an existing database first: the gateway would create a new secret, which could not decrypt the stored
+        # API keys.
         await prepare_database(settings)
     gateway = Gateway(settings)
     try:

@@ -16,13 +16,13 @@ from toolgate_service.jobs.scheduler import Scheduler
 from toolgate_service.logs.writer import LogStore, LogWriter
 from toolgate_service.maintenance import frequent_jobs, maintenance_jobs
 from toolgate_service.organizations.ip_allowlist import AllowlistAlerts
+from toolgate_service.outbound.sender import Sender
 from toolgate_service.rate_limit.auth_failures import AuthFailures
 from toolgate_service.rate_limit.limiter import RateLimiter
 from toolgate_service.secret_check import refuse_other_secret
 from toolgate_service.slack.client import Replies
 from toolgate_service.slack.messages import slack_message
 from toolgate_service.webhooks.events import configure
-from toolgate_service.webhooks.sender import Sender
 from toolgate_service.webhooks.worker import Worker
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""E-mails of the gateway: their texts, a queue that sends them in the background, and an SMTP client."""
+"""E-mails that the gateway sends: their texts, a queue that sends them in the background, and an SMTP client."""
 
 import asyncio
 import logging
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Email:
-    """E-mail to one recipient. The text may contain a secret link, so it is never logged.
+    """E-mail to one recipient. Its text may contain a secret link, so it is never logged.
 
     Attributes:
-        kind: Name of this kind of e-mail in log lines.
-        to: Address of the recipient.
-        subject: Subject, one line.
+        kind: Type of the e-mail for log lines, such as "invitation".
+        to: E-mail address of the recipient.
+        subject: Subject line.
         text: Body as plain text.
     """
 
@@ -35,7 +35,7 @@ class Email:
     text: str
 
     def __repr__(self) -> str:
-        """Return the kind of e-mail and the domain of the recipient, without the text and the full address."""
+        """Return a text for log lines: the type of the e-mail and the domain of the recipient, without any secrets."""
         return f"Email({self.kind!r} to an address at {self.to.rpartition('@')[2]!r})"
 
 
@@ -46,30 +46,30 @@ def invitation(to: str, organization: str, role: str, link: str) -> Email:
         to,
         "You are invited to Toolgate",
         f"You are invited to join the organization '{organization}' on Toolgate as {role}.\n\n"
-        f"Choose a password here, within 72 hours; the link works once:\n\n{link}\n\n"
-        "If you did not expect this, ignore it: nothing happens.\n",
+        f"Choose a password within 72 hours with this link, which works once:\n\n{link}\n\n"
+        "If you did not expect this invitation, ignore this e-mail: no account is created.\n",
     )
 
 
 def password_reset(to: str, link: str) -> Email:
-    """Return the e-mail with the link for choosing a new password."""
+    """Return the e-mail with a link that sets a new password."""
     return Email(
         "password reset",
         to,
         "Your new Toolgate password",
-        "Somebody, probably you, asked for a new password on Toolgate.\n\n"
-        f"Choose it here, within an hour; the link works once:\n\n{link}\n\n"
-        "If it was not you, ignore this: your password stays as it is.\n",
+        "A new password was requested for your Toolgate account.\n\n"
+        f"Choose it within an hour with this link, which works once:\n\n{link}\n\n"
+        "If you did not request it, ignore this e-mail: your password does not change.\n",
     )
 
 
-#: backoff in seconds before each retry
+#: Seconds to wait before the first, second, third and fourth retry of an e-mail.
 BACKOFF = (2.0, 15.0, 60.0, 300.0)
-#: maximum number of e-mails in the queue; further e-mails are rejected
+#: Maximum number of e-mails in the queue. Further e-mails are rejected.
 MAX_QUEUED = 500
-#: maximum number of e-mails that are sent at the same time
+#: Maximum number of e-mails that are sent at the same time.
 CONCURRENCY = 2
-#: maximum time in seconds that the shutdown waits for queued e-mails
+#: Maximum seconds that a shutdown waits for the e-mails in the queue.
 SHUTDOWN_SECONDS = 3.0
 
 MakeEmail: TypeAlias = Callable[[], Awaitable[Email | None]]
@@ -78,10 +78,10 @@ logger = logging.getLogger("toolgate.mail")
 
 
 class NotSent(Exception):
-    """An e-mail was not sent. The message contains the reason without secrets.
+    """Error for an e-mail that could not be sent. The message contains the reason, but no secrets.
 
     Attributes:
-        final: Whether the failure is permanent, so that a retry is useless.
+        final: True if the failure is permanent, so that a retry would fail too.
     """
 
     def __init__(self, reason: str, *, final: bool) -> None:
@@ -90,7 +90,7 @@ class NotSent(Exception):
 
 
 class Mailer(Protocol):
-    """Interface of a transport that sends e-mails."""
+    """Interface of a client that sends e-mails, such as the SMTP client."""
 
     async def send(self, email: Email) -> None:
         """Send one e-mail.
@@ -101,10 +101,12 @@ class Mailer(Protocol):
 
 
 class MailQueue:
-    """Queue that sends e-mails in the background, so that requests do not wait. Failures are logged.
+    """Queue that sends e-mails in the background, so that requests do not wait for the mail server.
+
+    Failures are logged.
 
     Attributes:
-        results: Number of e-mails by result (`sent` or `given_up`), for the metrics.
+        results: Number of e-mails by result (``sent`` or ``given_up``), for the metrics.
     """
 
     def __init__(self, mailer: Mailer, backoff: Sequence[float] = BACKOFF) -> None:
@@ -116,7 +118,7 @@ class MailQueue:
 
     @property
     def pending(self) -> int:
-        """Number of e-mails in the queue."""
+        """Number of e-mails that are not sent yet."""
         return len(self._tasks)
 
     def send(self, email: Email) -> bool:
@@ -127,13 +129,14 @@ class MailQueue:
 
         added = self.make_and_send(make)
         if not added:
-            logger.error("%r is not sent: %d are on their way already", email, MAX_QUEUED)
+            logger.error("%r is not sent: the queue is full with %d e-mails", email, MAX_QUEUED)
         return added
 
     def make_and_send(self, make: MakeEmail) -> bool:
-        """Call `make` in the background and send the e-mail that it returns, if any.
+        """Call `make` in the background, and send the e-mail that it returns. If it returns None, no e-mail is sent.
 
-        Return False, without calling `make`, if the queue is full.
+        Returns:
+            False if the queue is full. In this case, `make` is not called.
         """
         if len(self._tasks) >= MAX_QUEUED:
             return False
@@ -143,7 +146,7 @@ class MailQueue:
         return True
 
     async def close(self) -> None:
-        """Wait at most `SHUTDOWN_SECONDS` for queued e-mails, and log the number of e-mails that were not sent."""
+        """Wait at most `SHUTDOWN_SECONDS` for the e-mails in the queue, and log how many were not sent."""
         if not self._tasks:
             return
         _, left = await asyncio.wait(self._tasks, timeout=SHUTDOWN_SECONDS)
@@ -151,7 +154,7 @@ class MailQueue:
             task.cancel()
         if left:
             await asyncio.wait(left)
-            logger.error("%d mails were not sent before the gateway stopped", len(left))
+            logger.error("%d e-mails were not sent before the gateway stopped", len(left))
 
     async def _process(self, make: MakeEmail) -> None:
         try:
@@ -159,7 +162,7 @@ class MailQueue:
             if email is not None:
                 await self._send_with_retries(email)
         except Exception:
-            logger.exception("a mail could not be written")
+            logger.exception("could not create an e-mail")
 
     async def _send_with_retries(self, email: Email) -> None:
         for pause in (*self._backoff, None):
@@ -169,9 +172,9 @@ class MailQueue:
                 return
             if failure.final or pause is None:
                 self.results["given_up"] += 1
-                logger.error("%r is given up: %s", email, failure)
+                logger.error("%r was not sent and is not retried: %s", email, failure)
                 return
-            logger.warning("%r did not go, another attempt follows: %s", email, failure)
+            logger.warning("%r was not sent and is retried: %s", email, failure)
             await asyncio.sleep(pause)
 
     async def _attempt(self, email: Email) -> NotSent | None:
@@ -183,19 +186,20 @@ class MailQueue:
         return None
 
 
-#: timeout in seconds for one response of the server
+#: Maximum seconds to wait for one response of the mail server.
 RESPONSE_SECONDS = 10
-#: timeout in seconds for the whole delivery of an e-mail
+#: Maximum seconds for sending one e-mail, including connection and login.
 TOTAL_SECONDS = 30
 
-#: lowest SMTP code of a permanent failure; the server would reject a retry too
+#: Lowest SMTP status code of a permanent failure, after which a retry would be useless.
 FINAL = 500
 
 
 class SmtpMailer:
-    """Sends e-mails through an SMTP server. The server's settings decide whether TLS is required.
+    """SMTP client that sends e-mails. The settings of the server decide whether TLS is required.
 
-    The client library is imported late, because most gateways send no e-mail, and its import takes 30 ms.
+    The library `aiosmtplib` is imported only when the first e-mail is sent, because the import takes 30 ms and most
+    gateways send no e-mails.
     """
 
     def __init__(self, server: SmtpServer, sender: str) -> None:
@@ -213,7 +217,7 @@ class SmtpMailer:
             await client.send_message(message)
 
     async def check_connection(self) -> None:
-        """Connect and log in without sending an e-mail.
+        """Connect to the mail server and log in, without sending an e-mail.
 
         Raises:
             NotSent: The connection or the login failed.
@@ -234,18 +238,18 @@ class SmtpMailer:
             start_tls=False,
         )
         try:
-            # The client's own timeout applies to each response separately, so a slow server could delay the whole
-            # delivery without limit.
+            # The library's own timeout applies to each response, so a slow server could otherwise delay the delivery
+            # without limit.
             async with asyncio.timeout(TOTAL_SECONDS):
                 await client.connect()
                 await self._start_tls(client)
                 await self._log_in(client)
                 yield client
         except (OSError, aiosmtplib.SMTPException) as error:
-            # `from None` omits the server's message, which may repeat secrets that were sent to the server.
+            # Do not show the server's message, because it can repeat secrets that were sent to the server.
             raise _describe(error) from None
         else:
-            # The server has already accepted the e-mail, so a failed QUIT must not cause a retry.
+            # The server has already accepted the e-mail, so an error of QUIT must not cause a retry.
             with suppress(OSError, aiosmtplib.SMTPException):
                 await client.quit()
         finally:
@@ -257,13 +261,18 @@ class SmtpMailer:
         if await _has_extension(client, "starttls"):
             await client.starttls()
         elif self.server.require_tls:
-            raise NotSent("the server offers no TLS; append ?tls=off to send in the clear", final=True)
+            raise NotSent(
+                "the server does not support TLS; append ?tls=off to the URL to send without encryption",
+                final=True,
+            )
 
     async def _log_in(self, client: "aiosmtplib.SMTP") -> None:
         if self.server.user is None or self.server.password is None:
             return
         if not await _has_extension(client, "auth"):
-            raise NotSent("the server takes no login", final=True)
+            raise NotSent(
+                "the server does not support a login; remove the user and password from the URL", final=True
+            )
         await client.login(self.server.user, self.server.password)
 
 
@@ -271,7 +280,7 @@ def compose(email: Email, sender: str) -> EmailMessage:
     """Return the e-mail as a MIME message with all headers.
 
     Raises:
-        ValueError: A header would contain a line break.
+        ValueError: The subject, an address or another header contains a line break.
     """
     message = EmailMessage(policy=SMTP)
     message["From"] = sender
@@ -279,7 +288,7 @@ def compose(email: Email, sender: str) -> EmailMessage:
     message["Subject"] = email.subject
     message["Date"] = formatdate()
     message["Message-ID"] = make_msgid(domain=parseaddr(sender)[1].rpartition("@")[2])
-    # This header (RFC 3834) prevents automatic replies.
+    # This header (RFC 3834) tells mail systems not to send automatic replies.
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(email.text)
     return message
@@ -291,7 +300,7 @@ async def _has_extension(client: "aiosmtplib.SMTP", name: str) -> bool:
     try:
         await client.ehlo()
     except SMTPHeloError:
-        # The server supports only HELO, so it has no extensions.
+        # The server understands only HELO, so it has no extensions.
         return False
     return client.supports_extension(name)
 
@@ -301,20 +310,20 @@ def _describe(error: BaseException) -> NotSent:
 
     match error:
         case aiosmtplib.SMTPAuthenticationError():
-            return NotSent(f"the server refused the login ({error.code})", final=error.code >= FINAL)
+            return NotSent(f"the server rejected the login ({error.code})", final=error.code >= FINAL)
         case aiosmtplib.SMTPRecipientsRefused():
             code = max(refused.code for refused in error.recipients)
-            return NotSent(f"the server refused the recipient ({code})", final=code >= FINAL)
+            return NotSent(f"the server rejected the recipient ({code})", final=code >= FINAL)
         case aiosmtplib.SMTPResponseException():
-            return NotSent(f"the server refused ({error.code})", final=error.code >= FINAL)
+            return NotSent(f"the server responded with error {error.code}", final=error.code >= FINAL)
         case TimeoutError():
-            return NotSent("the server did not answer in time", final=False)
+            return NotSent("the server did not respond in time", final=False)
         case aiosmtplib.SMTPConnectError(__cause__=OSError() as cause):
             return _describe(cause)
         case aiosmtplib.SMTPException():
-            return NotSent(f"the server hung up ({type(error).__name__})", final=False)
+            return NotSent(f"the connection to the server failed ({type(error).__name__})", final=False)
         case ssl.SSLCertVerificationError():
-            return NotSent(f"the server's certificate is not good: {error.verify_message}", final=True)
+            return NotSent(f"the server's certificate is not valid: {error.verify_message}", final=True)
         case ssl.SSLError():
             return NotSent(f"TLS failed ({error.reason})", final=False)
         case OSError(strerror=str() as reason):

@@ -1,4 +1,4 @@
-"""Background jobs of the gateway: expiry, reminders, retention, log partitions and overdue payments."""
+"""Background jobs: expiry of approval requests, reminders, retention, log partitions and overdue payments."""
 
 import logging
 from collections import Counter
@@ -13,8 +13,8 @@ from sqlmodel.sql.expression import SelectOfScalar
 
 from toolgate_service.accounts.login_throttle import KNOWN_ADDRESS_PERIOD
 from toolgate_service.accounts.models import Invitation, LoginFailures, PasswordReset, Session
-from toolgate_service.approvals.jobs import expire_approvals, remind
 from toolgate_service.approvals.models import Approval, ApprovalVote
+from toolgate_service.approvals.service import expire_approvals, remind
 from toolgate_service.audit.models import AuditEntry
 from toolgate_service.billing.models import ProviderEvent
 from toolgate_service.billing.service import deactivate_overdue
@@ -42,22 +42,22 @@ from toolgate_service.webhooks.repository import prune_webhooks
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: retention of approval requests, temporary approvals and audit events: at least one year
+#: Time after which approval requests, temporary approvals and audit events are deleted. It is at least one year.
 RECORDS = timedelta(days=366)
-#: time for which an expired invitation remains visible
+#: Time for which an expired invitation is still listed.
 INVITATIONS = timedelta(days=30)
 FAILED_LOGINS = timedelta(days=30)
-#: retention of expired password resets, which still count towards the hourly limit of password resets
+#: Time after which expired password resets are deleted. Until then, they count towards the hourly limit.
 PASSWORD_RESETS = timedelta(hours=1)
 RATE_WINDOWS = timedelta(hours=1)
-#: retention of the payment provider's events; the provider repeats an event for at most 30 days
+#: Time after which events of the payment provider are deleted. The provider repeats an event for at most 30 days.
 PROVIDER_EVENTS = timedelta(days=90)
 
 
 def frequent_jobs(database: Database, settings: Settings) -> Sequence[Job]:
     """Return the jobs that every gateway process runs every few seconds.
 
-    Database locks ensure that only one process makes each change.
+    Locks in the database ensure that each change is made by only one process.
     """
 
     async def reminding() -> None:
@@ -66,7 +66,7 @@ def frequent_jobs(database: Database, settings: Settings) -> Sequence[Job]:
     async def expiry() -> None:
         expired = await expire_approvals(database, settings.prune_batch)
         if expired:
-            logger.info("%d approvals have run out", expired)
+            logger.info("%d approval requests have expired", expired)
 
     return (reminding, expiry)
 
@@ -89,30 +89,30 @@ def maintenance_jobs(database: Database, settings: Settings, plans: Plans) -> Se
     async def payments() -> None:
         deactivated = await deactivate_overdue(database, timedelta(days=settings.payment_grace_days))
         if deactivated:
-            logger.warning("%d organizations were deactivated: their time to pay has passed", deactivated)
+            logger.warning("%d organizations were deactivated: their payments are overdue", deactivated)
 
     return (payments, months, folding, retention)
 
 
 async def prune(database: Database, plans: Plans, batch: int, *, force: bool = False) -> Counter[str]:
-    """Remove rows that are past their retention, and return the number of removed rows by table name.
+    """Delete rows whose retention period has ended, and return the number of deleted rows by table name.
 
     Args:
-        database: The database.
-        plans: Plans, which determine the retention of log entries.
-        batch: Maximum number of rows that one transaction removes.
-        force: True to remove rows even if the clock recently jumped forward.
+        database: Database of the gateway.
+        plans: Plans, which define how long log entries are kept.
+        batch: Maximum number of rows that one transaction deletes.
+        force: True to delete rows even if the clock has recently jumped forward.
 
     Raises:
-        RetentionHalted: The clock recently jumped forward by more than a day, so ages of rows may be wrong.
+        RetentionHalted: The clock has recently jumped forward by more than a day, so rows may look older than they are.
     """
     moment, trusted = await steady_from(database)
-    # A clock that was ahead may have created rate limit windows in the future. They would block their organizations
-    # until that time, so they are removed even while retention is halted.
+    # A wrong clock may have created rate limit windows in the future, which block their organizations until then.
+    # Delete them even while other deletions are halted.
     await delete_where(database, batch, RateWindow, col(RateWindow.minute) > _minute(moment + RATE_WINDOWS))
     if trusted > moment and not force:
         raise RetentionHalted(
-            "the clock is, or was of late, more than a day ahead of the newest heartbeat: nothing is removed until "
+            "the clock is, or recently was, more than a day ahead of the latest heartbeat: no rows are deleted until "
             f"{wire(trusted)}"
         )
     counts = await _prune_expired(database, batch, moment)
@@ -120,8 +120,9 @@ async def prune(database: Database, plans: Plans, batch: int, *, force: bool = F
     before = moment - timedelta(days=TEST_DAYS)
     for tenant in await tenants_with_old_rows(database, LogEntry, before, TEST):
         counts["log_entries"] += await prune_test_entries(database, batch, tenant.id, before)
-    # Partitions are dropped after test entries are deleted, because their sizes must be subtracted first. They are
-    # dropped before production entries are deleted, because dropping is faster than deleting row by row.
+    # Drop partitions only after old test entries were deleted, because the sizes of those entries must be subtracted
+    # from the counts first. Drop them before old production entries are deleted, because dropping is faster than
+    # deleting row by row.
     counts["log_entries"] += await drop_months(database, plans, moment)
     counts["log_entries"] += await prune_entries(database, plans, batch, moment)
     counts += await prune_counts(database, plans, batch, moment)
@@ -180,7 +181,7 @@ async def _prune_approvals(
         Approval.organization_id == organization_id,
         Approval.environment == environment,
         Approval.created_at < before,
-        # Requests that expired or were decided later than `before` are kept.
+        # Keep requests that were decided, or that expired, after `before`.
         Approval.expires_at < before,
         col(Approval.decided_at).is_(None) | (col(Approval.decided_at) < before),
     )

@@ -37,7 +37,8 @@ def test_two_people_decide_together(user, owner, tmp_path):
     assert "your vote counts, 1 of 2: one more person has to approve" in approve(user, approval_id)
     refusal = user.refused("approvals", "approve", approval_id, "--password-stdin", typed=PASSWORD)
     assert (
-        refusal == "nothing was decided: You have approved this request already; it waits for another person"
+        refusal
+        == "nothing was decided: You have already approved this request; it needs the approval of another user"
     )
     colleague = Colleague(owner)
     other = CommandLine(tmp_path / "other")
@@ -106,6 +107,6 @@ def test_what_is_allowed_for_a_while_is_listed_and_revoked(user, owner):
     assert said == "revoked: stripe.refund of shop-assistant needs approval again\n"
     assert owner.check(agent_id, "stripe.refund", REFUND | {"order": "2"}).json()["allowed"] is False
     again = user.refused("grants", "revoke", grant["id"], "--password-stdin", typed=PASSWORD)
-    assert again == "Grant lets nothing through any more: it is revoked"
+    assert again == "Grant is no longer active: it is revoked"
     assert "invalid id" in user.refused("grants", "revoke", "../x", "--password-stdin", typed=PASSWORD)
     assert "· revoked" in user.done("grants", "list", "--all")

@@ -105,6 +105,7 @@ def test_setting_up_shows_progress(told):
     assert "  … " not in playing
 
 
+@pytest.mark.slow
 def test_without_its_extra_the_demo_starts_nothing(tmp_path):
     """One line names the extra, before a gateway is started."""
     package = tmp_path / "langchain"
@@ -200,6 +201,7 @@ def test_what_the_demo_kept_can_be_served_again(kept):
         assert organization["plan"] == "enterprise"
 
 
+@pytest.mark.slow
 def test_the_demo_refuses_a_folder_that_is_not_empty(tmp_path):
     """Nothing of the user's is overwritten: one clear line, a non-zero status, no change."""
     (tmp_path / "precious.txt").write_text("mine")

@@ -102,7 +102,7 @@ def own_gateway(tmp_path: Path) -> Iterator[LiveGateway]:
 @pytest.mark.parametrize(
     ("rounds", "agents"),
     [
-        (9, 1),
+        pytest.param(9, 1, marks=pytest.mark.slow),
         (4, 3),
         pytest.param(140, 1, marks=pytest.mark.slow),
         pytest.param(60, 3, marks=pytest.mark.slow),

@@ -134,7 +134,14 @@ def test_an_export_shows_where_it_stands(
         assert "--output" in terminal.shown
 
 
-@pytest.mark.parametrize("how", ["interrupted", "killed", "gateway killed"])
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("interrupted", marks=pytest.mark.slow),
+        "killed",
+        pytest.param("gateway killed", marks=pytest.mark.slow),
+    ],
+)
 def test_half_an_export_has_no_name(user: CommandLine, tmp_path: Path, how: str) -> None:
     """Whoever dies in the middle: there is no file of that name, and the former one is as it was."""
     path = tmp_path / "log.jsonl"

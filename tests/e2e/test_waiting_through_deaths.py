@@ -51,7 +51,7 @@ else:
     act()
 """
 
-both = pytest.mark.parametrize("kind", ["sync", "async"])
+both = pytest.mark.parametrize("kind", ["sync", pytest.param("async", marks=pytest.mark.slow)])
 
 
 class Agent:
@@ -185,6 +185,7 @@ def test_a_waiting_call_survives_a_gateway_that_is_killed(own_gateway, kind):
     owner.close()
 
 
+@pytest.mark.slow
 def test_hold_timeout_counts_through_an_outage(own_gateway):
     """A gateway that stays away does not prolong the wait: both calls end pending, and their requests stay."""
     owner = Owner(own_gateway.url)

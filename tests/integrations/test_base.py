@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toolgate import ApprovalPending, ConfigurationError, guarded
 from toolgate._identity import valid_id
 from toolgate._options import valid_action
-from toolgate_integrations import _drivers, _naming, _registry
+from toolgate_integrations import _calls, _naming, _registry
 from toolgate_integrations._naming import ToolNames, normalize_id
 from toolgate_integrations._registry import INTEGRATIONS, Integration
 from toolgate_integrations.base import Bridge, MissingFrameworkError, ToolCall, require
@@ -115,8 +115,8 @@ def test_names_that_a_model_makes_up_take_no_room(monkeypatch: pytest.MonkeyPatc
 
 def test_held_calls_that_nobody_comes_back_for_take_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest are remembered, one call of one run apart from another's, and each once."""
-    monkeypatch.setattr(_drivers, "_MAX_HELD", 3)
-    held = _drivers.HeldCalls()
+    monkeypatch.setattr(_calls, "_MAX_HELD", 3)
+    held = _calls.HeldCalls()
     for number in range(10):
         call = ToolCall("pay", {}, call_id="call", run_id=f"run {number}")
         with pytest.raises(ApprovalPending), held.watching(call):
@@ -209,7 +209,13 @@ def test_there_are_plugins() -> None:
     assert {"langchain", "pydantic_ai"} <= set(PLUGINS)
 
 
-@pytest.mark.parametrize("plugin", PLUGINS)
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        plugin if plugin in {"langchain", "pydantic_ai"} else pytest.param(plugin, marks=pytest.mark.slow)
+        for plugin in PLUGINS
+    ],
+)
 def test_a_plugin_without_its_framework_says_what_to_install(plugin: str) -> None:
     """Importing it is one line of error, an ImportError too, before anything of the framework is looked for."""
     distribution = INTEGRATIONS[plugin].distribution

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 from support.frameworks.choosing import harnesses
-from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Session, set_scene
+from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Session, error_texts, set_scene
 from support.gateway import LiveGateway, Owner
 
 from toolgate import ActionDenied
@@ -27,6 +27,8 @@ BURN = Call("burn", {"what": "water"}, "call-burn")
 
 T = TypeVar("T", bound=Callable[..., Any])
 
+#: starts the gateway again in each case, so a reduced run has one mode of each framework
+IN_ONE_MODE = {"test_outage"}
 #: what a held call does in a test that is about that; the others are run as the framework pauses, or waits
 ABOUT: dict[str, OnHold] = {}
 
@@ -52,13 +54,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
                     harness,
                     mode,
                     id=f"{harness.name}-{mode}",
-                    marks=[pytest.mark.slow] if cell in getattr(harness, "slow", ()) else [],
+                    marks=[pytest.mark.slow] if _is_slow(harness, mode, cell) else [],
                 )
                 for harness in harnesses(metafunc.config)
                 for mode in harness.modes
                 if cell not in harness.cannot and ABOUT.get(cell, harness.holds[0]) in harness.holds
             ],
         )
+
+
+def _is_slow(harness: Harness, mode: Mode, cell: str) -> bool:
+    return cell in getattr(harness, "slow", ()) or (cell in IN_ONE_MODE and mode != harness.modes[0])
 
 
 @pytest.fixture
@@ -318,6 +324,21 @@ async def test_told_in_parallel(session: Session, scene: Scene) -> None:
     assert asked["ann"] in seen.read["call-more"]
     assert seen.text == "done"
     assert scene.logged() == [("drop", "denied"), ("look", "success"), ("pay", "pending"), ("pay", "pending")]
+
+
+@about("raise")
+async def test_pending_call_ends_the_run(session: Session, scene: Scene) -> None:
+    """The call does not run, and the caller of the run receives `ApprovalPending`, or its text over a protocol."""
+    run = asyncio.create_task(session.start(PAY))
+    await asyncio.wait({run})
+    error = run.exception()
+    assert error is not None
+    asked = await scene.asked(1)
+    texts = error_texts(error)
+    assert "waits for a person's approval" in texts
+    assert asked["eve"] in texts
+    assert scene.ran == []
+    assert scene.logged() == [("pay", "pending")]
 
 
 async def test_default_argument_is_asked_about(session: Session, scene: Scene) -> None:

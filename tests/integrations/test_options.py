@@ -34,15 +34,23 @@ ENTRIES = {
     "smolagents": ("guard_agent", "notify_model"),
     "strands": ("GuardPlugin", "pause"),
 }
+#: entry points besides these, which have the same options
+FURTHER = [("llamaindex", "guard_tools"), ("haystack", "GuardHook")]
 SHARED = ["guard", "tool_actions", "agents", "on_hold", "hold_timeout"]
+#: seconds after which most MCP clients stop waiting for a response
+MCP_HOLD_TIMEOUT = 50.0
 
 
-def entry(identifier: str) -> ast.FunctionDef:
-    """The function, or the constructor of the class, that is a plugin's entry point."""
-    module, package = FOLDER / f"{identifier}.py", FOLDER / identifier / "__init__.py"
-    name = ENTRIES[identifier][0]
-    tree = ast.parse((module if module.exists() else package).read_text())
-    [found] = [each for each in tree.body if getattr(each, "name", None) == name]
+def modules(identifier: str) -> list[ast.Module]:
+    """The syntax trees of a plugin's modules; the one with the entry point is the first."""
+    module, package = FOLDER / f"{identifier}.py", FOLDER / identifier
+    found = [module] if module.exists() else [package / "__init__.py", *sorted(package.glob("[a-z]*.py"))]
+    return [ast.parse(each.read_text()) for each in found]
+
+
+def entry(identifier: str, name: str) -> ast.FunctionDef:
+    """The function, or the constructor of the class, that is an entry point of a plugin."""
+    [found] = [each for each in modules(identifier)[0].body if getattr(each, "name", None) == name]
     if isinstance(found, ast.ClassDef):
         [found] = [each for each in found.body if getattr(each, "name", None) == "__init__"]
     assert isinstance(found, ast.FunctionDef)
@@ -53,18 +61,58 @@ def test_every_plugin_is_here() -> None:
     assert ENTRIES.keys() == INTEGRATIONS.keys()
 
 
-@pytest.mark.parametrize("identifier", ENTRIES)
-def test_every_plugin_has_the_same_options(identifier: str) -> None:
-    """In the same order, and with the same defaults."""
-    arguments = entry(identifier).args
-    names = [each.arg for each in (*arguments.args, *arguments.kwonlyargs)]
+@pytest.mark.parametrize(("identifier", "name"), [*((each, ENTRIES[each][0]) for each in ENTRIES), *FURTHER])
+def test_every_plugin_has_the_same_options(identifier: str, name: str) -> None:
+    """In the same order, and with the same defaults; `guard` may be passed by position, the others only by name."""
+    arguments = entry(identifier, name).args
+    positional, keywords = arguments.args, arguments.kwonlyargs
+    names = [each.arg for each in (*positional, *keywords)]
     assert [each for each in names if each in SHARED] == SHARED
-    defaults = {
-        each.arg: default for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    assert [each.arg for each in positional if each.arg in SHARED] == ["guard"]
+    assert ast.literal_eval(arguments.defaults[-1]) is None
+    given = zip(keywords, arguments.kw_defaults, strict=True)
+    defaults = {each.arg: default for each, default in given if default is not None}
+    expected = {
+        "tool_actions": None,
+        "agents": None,
+        "on_hold": ENTRIES[identifier][1],
+        "hold_timeout": MCP_HOLD_TIMEOUT if identifier in ("mcp", "fastmcp") else None,
     }
-    expected = {"tool_actions": None, "agents": None, "on_hold": ENTRIES[identifier][1]}
-    found = {name: ast.literal_eval(default) for name in expected if (default := defaults[name]) is not None}
-    assert found == expected
+    # The name of an agent or a server is optional too.
+    expected |= dict.fromkeys(defaults.keys() & {"agent"})
+    if identifier in ("mcp", "fastmcp"):
+        expected["name"] = None
+    assert {each: ast.literal_eval(defaults[each]) for each in expected} == expected
+
+
+def test_a_guarded_toolset_has_the_same_options() -> None:
+    """It is a dataclass, so its options are its fields."""
+    [toolset] = [
+        each for each in modules("pydantic_ai")[0].body if getattr(each, "name", None) == "GuardToolset"
+    ]
+    assert isinstance(toolset, ast.ClassDef)
+    fields = [each for each in toolset.body if isinstance(each, ast.AnnAssign)]
+    names = [each.target.id for each in fields if isinstance(each.target, ast.Name)]
+    assert [each for each in names if each in SHARED] == SHARED
+
+
+@pytest.mark.parametrize("identifier", ENTRIES)
+def test_resuming_has_the_same_names_and_parameters(identifier: str) -> None:
+    """A plugin that resumes runs has `aresume`, and `resume` if its framework has synchronous runs."""
+    found = {
+        each.name: each
+        for tree in modules(identifier)
+        for each in tree.body
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and each.name in ("resume", "aresume")
+    }
+    if not found:
+        return
+    assert isinstance(found["aresume"], ast.AsyncFunctionDef)
+    if isinstance(found["resume"], ast.FunctionDef):
+        assert ast.dump(found["resume"].args) == ast.dump(found["aresume"].args)
+    else:
+        # The deprecated name of `aresume`.
+        assert identifier == "semantic_kernel"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.frameworks.choosing import harnesses
-from support.frameworks.harness import Call, Harness, Mode, Scene, Session, set_scene
+from support.frameworks.harness import Call, Harness, Mode, Scene, Session, error_texts, set_scene
 from support.gateway import Owner
 
 from toolgate import Guard
@@ -51,18 +51,9 @@ async def test_refused_api_key_ends_the_run(
         run = asyncio.create_task(session.start(LOOK))
         await asyncio.wait({run})
     # Over a protocol, and between processes, only the text of the error arrives.
-    assert "refuses the API key" in _texts(run.exception())
+    error = run.exception()
+    assert error is not None
+    assert "refuses the API key" in error_texts(error)
     assert scene.ran == []
     logged = [each for each in caplog.records if each.name == "toolgate" and each.levelno == logging.ERROR]
     assert ["TOOLGATE_API_KEY" in each.getMessage() for each in logged] == [True]
-
-
-def _texts(error: BaseException | None) -> str:
-    """Return the text of an exception, and of those it was raised from."""
-    left, seen = [error], list[BaseException]()
-    while left:
-        each = left.pop(0)
-        if each is not None and each not in seen:
-            seen.append(each)
-            left += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
-    return "\n".join(map(str, seen))

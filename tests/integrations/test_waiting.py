@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from toolgate._drivers import adrive, drive
 from toolgate.testing import FakeGateway
 from toolgate_integrations.base import Bridge, ToolCall
 
@@ -16,8 +17,12 @@ def test_a_person_who_is_quicker_than_the_look(fake_gateway: FakeGateway, mode: 
     fake_gateway.require_approval("tools.pay", then="approved")
     with fake_gateway.guard() as guard:
         bridge = Bridge(guard)
-        looked = bridge.find_pending(PAY) if mode == "sync" else asyncio.run(bridge.afind_pending(PAY))
+        looked = (
+            drive(bridge.find_pending_steps(PAY))
+            if mode == "sync"
+            else asyncio.run(adrive(bridge.find_pending_steps(PAY)))
+        )
         assert looked is not None
-        assert bridge.find_pending(PAY) is None
+        assert drive(bridge.find_pending_steps(PAY)) is None
         assert bridge.run(PAY, lambda context: f"paid {context['to']}") == "paid eve"
     assert [each.status for each in fake_gateway.entries] == ["pending", "success"]

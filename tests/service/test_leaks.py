@@ -61,6 +61,7 @@ def test_what_is_no_secret_is_left_alone(text: str) -> None:
     assert leaks(text) == []
 
 
+@pytest.mark.slow
 def test_a_test_in_which_one_is_said_fails(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +113,9 @@ TALKATIVE = {
 TABLES = ("log_entries", "approvals", "webhooks", "sessions", "users", "api_keys")
 
 
-@pytest.mark.parametrize("how", [{}, TALKATIVE], ids=["text", "json"])
+@pytest.mark.parametrize(
+    "how", [pytest.param({}, id="text", marks=pytest.mark.slow), pytest.param(TALKATIVE, id="json")]
+)
 def test_faults_tell_no_secret(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], how: dict[str, str]
 ) -> None:

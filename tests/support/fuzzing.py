@@ -33,30 +33,33 @@ GENERATION = {
 }
 
 _ONLY_SLACK = {
-    "signing_secret": ["belongs to webhooks of kind 'slack'; this one signs with a secret of its own"]
+    "signing_secret": ["is only for webhooks of kind 'slack'; the gateway creates the secret of this webhook"]
 }
 
 #: valid by the document, and yet refused: what JSON Schema cannot say, by operation id and the refusal's detail
 BEYOND_SCHEMA = (
     ("register", "E-mail already registered"),
     ("invite", "E-mail already registered"),
-    ("acceptInvitation", "This invitation was used already, revoked, or has expired; ask for another"),
+    (
+        "acceptInvitation",
+        "This invitation was used already, revoked, or has expired; ask an admin for a new one",
+    ),
     (
         "confirmPasswordReset",
-        "This link was used already, has expired or was replaced by a newer one; ask for another",
+        "This link was used already, has expired or was replaced by a newer one; request a new link",
     ),
     ("changePassword", {"current_password": ["is not your password"]}),
     ("createPermission", "Permission already exists for this action"),
     ("exportLogs", {"to": ["must be later than from"]}),
     (
         "approve",
-        {"grant": ["cannot be sent with an edited context: what is allowed for a while is what was asked"]},
+        {"grant": ["cannot be combined with an edited context; send one of the two"]},
     ),
     ("createWebhook", "The environment has 20 webhooks; delete one first"),
     ("createWebhook", _ONLY_SLACK),
     (
         "createWebhook",
-        {"signing_secret": ["This field is required: the Slack app's, under Basic Information"]},
+        {"signing_secret": ["This field is required: copy it from 'Basic Information' of the Slack app"]},
     ),
     ("changeWebhook", _ONLY_SLACK),
 )

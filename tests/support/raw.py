@@ -81,5 +81,5 @@ def whole(answer: RawAnswer) -> RawAnswer:
     assert answer.headers["x-content-type-options"] == "nosniff"
     if answer.body:
         assert answer.headers["content-type"] == "application/json"
-        assert answer.status < 400 or set(answer.json()) == {"detail"}
+        assert answer.status < 400 or set(answer.json()) == {"detail", "code"}
     return answer

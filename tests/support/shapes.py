@@ -10,15 +10,37 @@ MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z")
 REQUIRED = "This field is required"
 
 
+CODES = {
+    400: "invalid_request",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    409: "conflict",
+    413: "request_too_large",
+    429: "rate_limited",
+    431: "headers_too_large",
+    500: "internal_error",
+    503: "unavailable",
+}
+
+
+def problem(status: int, detail: object) -> dict[str, object]:
+    """Return the body of an error response."""
+    specific = detail.get("error") if isinstance(detail, Mapping) else None
+    return {"detail": detail, "code": specific if isinstance(specific, str) else CODES[status]}
+
+
 def refused(answer: httpx.Response, status: int, detail: object) -> None:
     """Assert that an answer is this refusal and nothing more."""
-    assert (answer.status_code, answer.json()) == (status, {"detail": detail})
+    assert (answer.status_code, answer.json()) == (status, problem(status, detail))
 
 
 def complaints(answer: httpx.Response) -> Mapping[str, list[str]]:
     """Return the messages of a 400 by field."""
     assert answer.status_code == 400, answer.text
-    assert list(answer.json()) == ["detail"]
+    assert answer.json().keys() == {"detail", "code"}
     detail: dict[str, list[str]] = answer.json()["detail"]
     assert isinstance(detail, dict)
     assert all(isinstance(messages, list) and messages for messages in detail.values())

@@ -12,7 +12,7 @@ from support.gateway import LiveGateway, Owner
 from support.insight import execute
 from support.people import ACTION, Board
 from support.tables import contents
-from toolgate_service.approvals.jobs import expire_approvals, remind
+from toolgate_service.approvals.service import expire_approvals, remind
 from toolgate_service.core.ids import new_id
 from toolgate_service.db.database import Database, open_database
 from toolgate_service.webhooks.events import EVENT_TYPES

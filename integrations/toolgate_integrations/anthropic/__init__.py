@@ -7,10 +7,11 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
+from toolgate._drivers import adrive, drive
 from toolgate._telemetry import warn_renamed
-from toolgate_integrations._drivers import adrive, drive
 from toolgate_integrations._options import OnHold
 from toolgate_integrations.base import AnnotatedSchema, Bridge, ToolActions, ToolCall, require
+from toolgate_integrations.refusals import UNREADABLE
 
 require("anthropic")
 
@@ -50,7 +51,6 @@ __all__ = [
 ]
 
 _PAUSES: Final = (ApprovalPending,)
-_UNREADABLE: Final = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."
 
 
 def guard_tools(
@@ -81,15 +81,7 @@ def guard_tools(
     Raises:
         ConfigurationError: An argument is wrong, or a tool cannot be guarded.
     """
-    bridge = Bridge(
-        guard,
-        tool_actions=tool_actions,
-        agents=agents,
-        agent=agent,
-        on_hold=on_hold,
-        hold_timeout=hold_timeout,
-        can_pause=True,
-    )
+    bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, agent=agent, can_pause=True)
     guarded = [_guarded(each, bridge) for each in tools]
     bridge.verify_tools(
         [name for each in guarded if (name := getattr(each, "name", None))], is_complete=False
@@ -139,7 +131,7 @@ class _Guarded:
             ToolError: The tool did not run.
         """
         if not isinstance(given, dict):
-            raise ToolError(_UNREADABLE)
+            raise ToolError(UNREADABLE)
         called = find_called(self.name, given)
         try:
             yield called, self.asked(called)

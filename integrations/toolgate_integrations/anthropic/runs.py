@@ -22,7 +22,9 @@ from anthropic.lib.tools import (
 )
 
 from toolgate import ApprovalPending, ConfigurationError
-from toolgate_integrations._drivers import Steps, adrive, drive, invoke
+from toolgate._drivers import adrive, drive
+from toolgate._effects import Steps
+from toolgate_integrations._calls import RunOnce, invoke
 from toolgate_integrations._options import text_or_none, valid_rejections
 from toolgate_integrations.base import Bridge, ToolCall, describe_pending, find_error
 
@@ -95,12 +97,6 @@ class PausedRun:
         return paused
 
 
-@dataclass
-class _Outcome:
-    error: Exception | None
-    result: Any = None
-
-
 class CallsOfRun:
     """The calls of one run; each call runs only once, even if the runner executes it again.
 
@@ -124,7 +120,7 @@ class CallsOfRun:
         self.current: Callable[[], Iterable[Called]] = tuple
         self.held: dict[str, HeldCall] = {}
         self.setup_error: Exception | None = None
-        self._outcomes: dict[str, _Outcome] = {}
+        self._outcomes: dict[str, RunOnce] = {}
         with _lock:
             _runs.add(self)
 
@@ -135,19 +131,8 @@ class CallsOfRun:
 
     def once(self, call_id: str, tool: Callable[[], Any]) -> Steps[Any]:
         """Operation that executes a call the first time, and then returns or raises the same outcome again."""
-        if call_id not in self._outcomes:
-            # Set before the call runs: it must not run again while it is running, or after an interruption.
-            outcome = self._outcomes[call_id] = _Outcome(ToolError(_INTERRUPTED))
-            try:
-                outcome.result = yield from invoke(tool)
-            except Exception as error:  # noqa: BLE001 - raised below, also for later executions
-                outcome.error = error
-            else:
-                outcome.error = None
-        outcome = self._outcomes[call_id]
-        if outcome.error is not None:
-            raise outcome.error
-        return outcome.result
+        once = self._outcomes.setdefault(call_id, RunOnce(ToolError(_INTERRUPTED)))
+        return (yield from once.steps(invoke(tool)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ def _lives(process: int) -> bool:
 
 
 class ToolFailed(Exception):
-    """Error message of the coding agent about a tool that failed."""
+    """Error that contains the coding agent's message about a tool that failed."""
 
 
 class HookAsking:

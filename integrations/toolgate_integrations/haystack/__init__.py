@@ -11,7 +11,10 @@ from functools import partial
 from typing import Any, ClassVar, Final, Self, TypeAlias
 
 from toolgate import ApprovalPending, ConfigurationError, Guard
+from toolgate._drivers import adrive, drive
+from toolgate._effects import Invoke, Steps
 from toolgate._telemetry import warn_renamed
+from toolgate_integrations._calls import PausedCall
 from toolgate_integrations._naming import function_of
 from toolgate_integrations._options import OnHold, text_or_none
 from toolgate_integrations.base import Bridge, SignatureSchema, ToolActions, describe_pending, require
@@ -104,7 +107,7 @@ def divided(message: ChatMessage, answers: list[ChatMessage], calls: list[ToolCa
 
 
 def without(messages: Sequence[ChatMessage], noes: Mapping[str, str]) -> list[ChatMessage]:
-    """Return a conversation without its pending calls, so that the calls can be made again.
+    """Return a conversation without its pending calls, so that the resumed run can make these calls again.
 
     Args:
         messages: The conversation.
@@ -159,15 +162,7 @@ class _Hook:
 
 
 class GuardHook(_Hook):
-    """Hook that checks every call of a step before any of its tools runs; made by `guard_hooks`.
-
-    Args:
-        guard: As for `guard_hooks`.
-        tool_actions: As for `guard_hooks`.
-        agents: As for `guard_hooks`.
-        agent: As for `guard_hooks`.
-        on_hold: As for `guard_hooks`.
-        hold_timeout: As for `guard_hooks`.
+    """Hook that checks every call of a step before any of its tools runs; made by `guard_hooks`, with its arguments.
 
     Raises:
         ConfigurationError: An argument is wrong.
@@ -344,26 +339,29 @@ def resume(
     Raises:
         ConfigurationError: The agent is not guarded, no call is pending, or a decision is not about a pending call.
     """
-    again = _Again(agent, messages, decisions, given)
-    for no in again.rejected:
-        again.bridge.reject(*no)
-    return dict(again.agent.run(**again.given))
+    return drive(_resumed(agent, messages, decisions, given))
 
 
 async def aresume(
     agent: Agent, messages: Sequence[ChatMessage], decisions: Decisions = (), **given: Any
 ) -> dict[str, Any]:
     """Asynchronous form of `resume`."""
-    again = _Again(agent, messages, decisions, given)
-    for no in again.rejected:
-        await again.bridge.areject(*no)
-    return dict(await again.agent.run_async(**again.given))
+    return await adrive(_resumed(agent, messages, decisions, given))
 
 
 async def resume_async(*args: Any, **options: Any) -> dict[str, Any]:
     """Deprecated name of `aresume`."""
     warn_renamed("resume_async", "aresume")
     return await aresume(*args, **options)
+
+
+def _resumed(
+    agent: Agent, messages: Sequence[ChatMessage], decisions: Decisions, given: Mapping[str, Any]
+) -> Steps[dict[str, Any]]:
+    again = _Again(agent, messages, decisions, given)
+    yield from again.bridge.settle_steps(again.rejected)
+    run, arun = partial(again.agent.run, **again.given), partial(again.agent.run_async, **again.given)
+    return dict((yield Invoke(run, arun)))
 
 
 class _Again:
@@ -382,11 +380,11 @@ class _Again:
         noes = _noes(held, decisions)
         again = [each.tool_call for each in held if each.approval_id not in noes]
         self.bridge = hook.bridge
-        self.rejected: list[Any] = []
+        self.rejected: list[PausedCall] = []
         for each in held:
             if each.approval_id in noes:
                 call = hook.asked(each.tool_call, agent.tools, run_id=each.run_id, agent=each.agent)
-                self.rejected.append((call, noes[each.approval_id], each.approval_id))
+                self.rejected.append(PausedCall(call, noes[each.approval_id], each.approval_id))
         # The messages already contain the prompts.
         changed: dict[str, Any] = {"system_prompt": None, "user_prompt": None, "required_variables": None}
         if again:

@@ -1,4 +1,4 @@
-"""Runs of a framework that has no run ids: each is identified by an object that exists as long as the run."""
+"""Runs and turns of Haystack, which has no run ids: a run is identified by its `State` object."""
 
 from __future__ import annotations
 
@@ -7,61 +7,18 @@ import copy
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 from uuid import uuid4
 
 from toolgate import ApprovalPending, GuardError
+from toolgate._drivers import adrive, drive
+from toolgate._effects import Steps
+from toolgate_integrations._calls import PausedCall, invoke
 from toolgate_integrations.base import Begun, Bridge, ToolCall
 
 __all__ = ["Run", "Runs"]
-
-
-class Unwrapping:
-    """Pair of context managers that let the log entry contain the tool's own error instead of the framework's.
-
-    Use `inside` around the tool: it raises the tool's own error. Use `outside` around the code that logs the call: it
-    raises the framework's error again.
-
-    Args:
-        wrapper: Class of the framework's error, whose cause is the tool's own error.
-    """
-
-    def __init__(self, wrapper: type[Exception]) -> None:
-        self.inside = _Inside(wrapper)
-
-    @contextmanager
-    def outside(self) -> Iterator[None]:
-        """Raise the framework's error again; a refusal is raised unchanged.
-
-        Raises:
-            Exception: The framework's error.
-        """
-        try:
-            yield
-        except GuardError:
-            raise
-        except Exception as error:
-            if self.inside.wrapped is None:
-                raise
-            raise self.inside.wrapped from error
-
-
-class _Inside:
-    """Context manager that replaces the framework's error by its cause, the tool's own error."""
-
-    def __init__(self, wrapper: type[Exception]) -> None:
-        self._wrapper = wrapper
-        self.wrapped: Exception | None = None
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if isinstance(error, self._wrapper) and error.__cause__ is not None:
-            self.wrapped = error
-            raise error.__cause__
 
 
 T = TypeVar("T")
@@ -95,19 +52,14 @@ class Made:
     approved: dict[str, Any] = field(default_factory=dict, repr=False)
     claimed: bool = False
 
-    def begin(self, bridge: Bridge) -> None:
-        """Check the call; a function that is itself guarded checks it when it runs."""
+    def begin(self, bridge: Bridge) -> Steps[None]:
+        """Operation that checks the call; a function that is itself guarded checks it when it runs."""
         with self._refusing(bridge):
-            self.begun = bridge.begin(self.asked, _PAUSES)
-
-    async def abegin(self, bridge: Bridge) -> None:
-        """Asynchronous form of `begin`."""
-        with self._refusing(bridge):
-            self.begun = await bridge.abegin(self.asked, _PAUSES)
+            self.begun = yield from bridge.begin_steps(self.asked, _PAUSES)
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The approved arguments; the model's own before the approval."""
+        """The approved arguments; before the approval, the arguments of the model."""
         return self.asked.arguments if self.begun is None else self.begun.arguments
 
     def close(self) -> None:
@@ -122,8 +74,10 @@ class Made:
         same = all(key in given and given[key] == value for key, value in self.approved.items())
         return same and name == self.asked.name
 
-    def run(self, bridge: Bridge, tool: Callable[[], T], wrapper: type[Exception]) -> T:
-        """Run the tool of an allowed call, and log the outcome.
+    def run(self, bridge: Bridge, tool: Callable[[], Any], wrapper: type[Exception]) -> Steps[Any]:
+        """Operation that runs the tool of an allowed call, and logs the outcome.
+
+        The log entry contains the tool's own error, and the framework's error is raised.
 
         Args:
             bridge: The bridge that checked the call.
@@ -133,30 +87,28 @@ class Made:
         Raises:
             GuardError: The function is itself guarded, and did not run.
         """
-        errors = Unwrapping(wrapper)
-
-        def run() -> T:
-            with errors.inside:
-                return tool()
-
-        with errors.outside(), self._refusing(bridge, raises=True):
-            return self._let_through().run(run)
-
-    async def arun(self, bridge: Bridge, tool: Callable[[], Awaitable[T]], wrapper: type[Exception]) -> T:
-        """Asynchronous form of `run`."""
-        errors = Unwrapping(wrapper)
-
-        async def run() -> T:
-            with errors.inside:
-                return await tool()
-
-        with errors.outside(), self._refusing(bridge, raises=True):
-            return await self._let_through().arun(run)
-
-    def _let_through(self) -> Begun:
         if self.begun is None:
             raise NotRunError("the call was not allowed")
-        return self.begun
+        wrapped: list[Exception] = []
+
+        def unwrapped() -> Steps[Any]:
+            try:
+                return (yield from invoke(tool))
+            except wrapper as error:
+                if error.__cause__ is None:
+                    raise
+                wrapped.append(error)
+                raise error.__cause__  # noqa: B904 - it keeps its own cause
+
+        try:
+            with self._refusing(bridge, raises=True):
+                return (yield from self.begun.steps(unwrapped()))
+        except GuardError:
+            raise
+        except Exception as error:
+            if wrapped:
+                raise wrapped[0] from error
+            raise
 
     def end(self, why: str | None) -> None:
         """Log the outcome that the framework reports, for a call whose tool was not seen to start.
@@ -210,18 +162,15 @@ class Turn:
         with self._all_or_none():
             if self._bridge.on_hold == "wait" and len(self.made) > 1:
                 # Creates all approval requests first, so that approvers can decide all of them at the same time.
-                for each in self.made:
-                    with suppress(GuardError):
-                        self._bridge.find_pending(each.asked)
+                drive(self._bridge.settle_steps(PausedCall(each.asked) for each in self.made))
             for each in self.made:
-                each.begin(self._bridge)
+                drive(each.begin(self._bridge))
 
     async def aask(self) -> None:
         """Asynchronous form of `ask`."""
         with self._all_or_none():
-            ends = await asyncio.gather(
-                *(each.abegin(self._bridge) for each in self.made), return_exceptions=True
-            )
+            begins = (adrive(each.begin(self._bridge)) for each in self.made)
+            ends = await asyncio.gather(*begins, return_exceptions=True)
             for error in ends:
                 if error is not None:
                     raise error
@@ -261,8 +210,8 @@ class Turn:
         Raises:
             Exception: The tool failed (the framework's exception), or must not run (the exception from `error`).
         """
-        with self._claimed(name, given, error) as made:
-            return made.run(self._bridge, tool, self._wrapper)
+        result: T = drive(self._steps(name, given, tool, error))
+        return result
 
     async def arun(
         self,
@@ -272,18 +221,17 @@ class Turn:
         error: Callable[[str], Exception],
     ) -> T:
         """Asynchronous form of `run`."""
-        with self._claimed(name, given, error) as made:
-            return await made.arun(self._bridge, tool, self._wrapper)
+        result: T = await adrive(self._steps(name, given, tool, error))
+        return result
 
-    @contextmanager
-    def _claimed(
-        self, name: str, given: Mapping[str, Any], error: Callable[[str], Exception]
-    ) -> Iterator[Made]:
+    def _steps(
+        self, name: str, given: Mapping[str, Any], tool: Callable[[], Any], error: Callable[[str], Exception]
+    ) -> Steps[Any]:
         made = self._claim(name, given)
         if made is None:
             raise error(_CHANGED)
         try:
-            yield made
+            return (yield from made.run(self._bridge, tool, self._wrapper))
         except GuardError as refused:
             raise error(made.told) from refused
 

@@ -7,7 +7,7 @@ from types import FunctionType
 from typing import Any
 
 from toolgate import ConfigurationError, Guard
-from toolgate_integrations._arguments import Received, receive
+from toolgate_integrations._arguments import Received, as_json, receive
 from toolgate_integrations.base import (
     ArgumentSchema,
     CustomSchema,
@@ -25,9 +25,8 @@ from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.extension import Extension
 from mcp.server.mcpserver import MCPServer
 from mcp_types import CallToolRequestParams, CallToolResult, InputRequiredResult, TextContent
-from pydantic_core import to_jsonable_python
 
-from toolgate_integrations.mcp.calls import Calls, OnHold, Refusal, Request, ToolAsksError
+from toolgate_integrations.mcp.calls import Calls, OnHold, Refusal, Request, ToolAsksError, text_of
 from toolgate_integrations.mcp.elicitation import Round
 
 __all__ = ["GuardExtension"]
@@ -74,15 +73,7 @@ class GuardExtension(Extension):
     ) -> None:
         if functions is not None and not isinstance(functions, Mapping):
             raise ConfigurationError(f"functions is {functions!r}; pass a mapping of tool names to functions")
-        self._calls = Calls(
-            guard,
-            name=name,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            approval_page=approval_page,
-        )
+        self._calls = Calls(guard, name, tool_actions, agents, on_hold, hold_timeout, approval_page)
         self._functions = dict(functions or {})
         for tool in self._functions if name is not None else ():
             self._calls.action_of(self._call(tool, {}, None))
@@ -171,15 +162,12 @@ def _schema(server: object, name: str) -> ArgumentSchema:
     tool = server._tool_manager.get_tool(name)  # noqa: SLF001 - the public list of tools has no validation
     if tool is None:
         return RawSchema()
-    return CustomSchema(
-        tool.fn_metadata.validate_arguments,
-        lambda received: to_jsonable_python(dict(received), by_alias=True),
-    )
+    return CustomSchema(tool.fn_metadata.validate_arguments, as_json)
 
 
 def _failed(result: HandlerResult) -> str | None:
     if isinstance(result, CallToolResult) and result.is_error:
-        return "\n".join(each.text for each in result.content if isinstance(each, TextContent))
+        return text_of(result.content)
     if isinstance(result, dict) and result.get("isError"):
         return str(result.get("content"))
     return None

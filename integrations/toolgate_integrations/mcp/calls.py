@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 from mcp import MCPError
 from mcp.server.session import ServerSession
-from mcp_types import INTERNAL_ERROR, CallToolRequestParams, ElicitResult, InputRequiredResult
+from mcp_types import INTERNAL_ERROR, CallToolRequestParams, ElicitResult, InputRequiredResult, TextContent
 from mcp_types.version import is_version_at_least
 
 from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
@@ -18,7 +18,7 @@ from toolgate_integrations._options import OnHold
 from toolgate_integrations.base import Bridge, ToolActions, ToolCall, refusal_text
 from toolgate_integrations.mcp.elicitation import NOBODY_ASKED, ROUNDS, Page, Round, way_to_ask
 
-__all__ = ["Calls", "OnHold", "Refusal", "Request", "ToolAsksError"]
+__all__ = ["Calls", "OnHold", "Refusal", "Request", "ToolAsksError", "text_of"]
 
 T = TypeVar("T")
 
@@ -97,7 +97,6 @@ class Calls:
     def __init__(
         self,
         guard: Guard | None,
-        *,
         name: str | None,
         tool_actions: ToolActions | None,
         agents: Mapping[str, str] | None,
@@ -107,14 +106,7 @@ class Calls:
     ) -> None:
         self.name = None if name is None else _server_name(name)
         self._page = Page(approval_page)
-        self._bridge = Bridge(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            can_pause=True,
-        )
+        self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
         self._elicits = self._bridge.on_hold == "pause"
 
     def name_of(self, server: object, generated: str) -> str:
@@ -232,6 +224,11 @@ class Calls:
         if not self._elicits or session is None:
             return None
         return session.client_capabilities if request.stands_alone or session.can_send_request else None
+
+
+def text_of(content: Iterable[Any]) -> str:
+    """Return the texts in the content of a tool's result."""
+    return "\n".join(each.text for each in content if isinstance(each, TextContent))
 
 
 #: server names that are used in actions without a change

@@ -25,7 +25,7 @@ from pydantic import TypeAdapter
 from toolgate import ConfigurationError
 from toolgate_integrations._json_schema import SchemaDefaultError, complete_arguments
 from toolgate_integrations.base import ToolCall
-from toolgate_integrations.mcp.calls import Calls, Refusal, Request, ToolAsksError
+from toolgate_integrations.mcp.calls import Calls, Refusal, Request, ToolAsksError, text_of
 from toolgate_integrations.mcp.elicitation import Round
 from toolgate_integrations.mcp_proxy.backend import Backend
 from toolgate_integrations.mcp_proxy.forwarding import Upward, own, passed_meta
@@ -158,21 +158,14 @@ class ToolCalls:
     ) -> CallToolResult | InputRequiredResult:
         """Check the call, send it to the server if it is allowed, and log the outcome; the model reads a refusal."""
         if (doubt := await self._tools.doubt(params.name)) is not None:
-            turn = Round.of(params, self._calls.name or "")
-            refused = await self._calls.withdrawn(
-                self._call(params, turn.call_id if turn.asked else None), doubt
-            )
-            return _refusal(refused.text)
+            return await self._withdrawn(params, doubt)
         try:
             # Defaults are filled in before the check, so that the server cannot apply different ones.
             arguments = self._tools.completed(params.name, params.arguments or {})
         except SchemaDefaultError as error:
-            named = Round.of(params, self._calls.name or "")
-            refused = await self._calls.withdrawn(
-                self._call(params, named.call_id if named.asked else None),
-                f"The arguments of {params.name!r} cannot be completed: {error}.",
+            return await self._withdrawn(
+                params, f"The arguments of {params.name!r} cannot be completed: {error}."
             )
-            return _refusal(refused.text)
         params = params.model_copy(update={"arguments": arguments})
         request = Request(
             params,
@@ -187,6 +180,11 @@ class ToolCalls:
         except _RefusedError as refused:
             return _refusal(f"Not done. {refused}")
         return _refusal(answer.text) if isinstance(answer, Refusal) else answer
+
+    async def _withdrawn(self, params: CallToolRequestParams, why: str) -> CallToolResult:
+        turn = Round.of(params, self._calls.name or "")
+        call = self._call(params, turn.call_id if turn.asked else None)
+        return _refusal((await self._calls.withdrawn(call, why)).text)
 
     async def _run(
         self,
@@ -268,4 +266,4 @@ def _refusal(text: str) -> CallToolResult:
 def _failed(result: CallToolResult) -> str | None:
     if not result.is_error:
         return None
-    return "\n".join(each.text for each in result.content if isinstance(each, TextContent))
+    return text_of(result.content)

@@ -22,7 +22,7 @@ __all__ = ["Pin", "Pins", "digest_of", "pins_of"]
 
 if sys.platform != "win32":
     import fcntl
-# The fields by which a model or a person chooses a tool, and the schemas of its input and output.
+# Fields of a definition that are pinned: those that a model or a user reads, and the schemas of input and output.
 _TOLD: Final = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
 # In bytes; enough for several thousand tools.
 _LONGEST: Final = 4 * 1024 * 1024
@@ -54,7 +54,7 @@ class Pin:
 
     @property
     def tool(self) -> Tool:
-        """The tool as it was trusted."""
+        """The tool with its trusted definition."""
         return Tool.model_validate_json(self.was)
 
     def telling(self, told: str) -> Pin:

@@ -281,15 +281,7 @@ def serve(
         ConfigurationError: An argument is wrong.
         KeyboardInterrupt: The user pressed Ctrl-C.
     """
-    calls = Calls(
-        guard,
-        name=name,
-        tool_actions=tool_actions,
-        agents=None,
-        on_hold=on_hold,
-        hold_timeout=hold_timeout,
-        approval_page=approval_page,
-    )
+    calls = Calls(guard, name, tool_actions, None, on_hold, hold_timeout, approval_page)
     backend = Backend(place, start_timeout)
     bus = InMemorySubscriptionBus()
     upward = Upward(Allowed(**dict.fromkeys(allowed, True)), bus)

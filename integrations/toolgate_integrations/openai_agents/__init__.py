@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 
 from toolgate import ConfigurationError, Guard
 from toolgate_integrations._options import OnHold
-from toolgate_integrations.base import ToolActions, require
+from toolgate_integrations.base import Bridge, ToolActions, require
 
 require("openai_agents")
 
@@ -27,7 +27,7 @@ from toolgate_integrations.openai_agents.resume import (
     resume_sync,
     settle,
 )
-from toolgate_integrations.openai_agents.tools import GuardedTool, RunBridge, guarded_tool
+from toolgate_integrations.openai_agents.tools import GuardedTool, guarded_tool
 
 __all__ = [
     "GuardedAgent",
@@ -60,23 +60,8 @@ _ELSEWHERE: Final = tuple(
 class _Guarding:
     """Guarding of a group of agents that hand off to each other, or are tools of each other."""
 
-    def __init__(
-        self,
-        guard: Guard | None = None,
-        *,
-        tool_actions: ToolActions | None = None,
-        agents: Mapping[str, str] | None = None,
-        on_hold: OnHold = "pause",
-        hold_timeout: float | None = None,
-    ) -> None:
-        self.bridge = RunBridge(
-            guard,
-            tool_actions=tool_actions,
-            agents=agents,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            can_pause=True,
-        )
+    def __init__(self, bridge: Bridge | None = None) -> None:
+        self.bridge = Bridge(None, on_hold="pause", can_pause=True) if bridge is None else bridge
         # The agent is stored too, because Python reuses the id of an object that was deleted.
         self._made: dict[int, tuple[Agent[Any], GuardedAgent]] = {}
 
@@ -138,10 +123,10 @@ class _Guarding:
             return handoff
         guarded = copy.copy(handoff)
         guarded.on_invoke_handoff = _GuardedHandoff(self, handoff.on_invoke_handoff)
-        target = None if handoff._agent_ref is None else handoff._agent_ref()  # noqa: SLF001 - its only name
+        target = None if handoff._agent_ref is None else handoff._agent_ref()  # noqa: SLF001 - there is no public attribute
         if isinstance(target, Agent):
             # The SDK finds the agents of a state by this reference; `_made` keeps the guarded agents alive.
-            guarded._agent_ref = weakref.ref(self.agent(target))  # noqa: SLF001 - likewise
+            guarded._agent_ref = weakref.ref(self.agent(target))  # noqa: SLF001 - there is no public attribute
         return guarded
 
 
@@ -218,9 +203,7 @@ def guard_agent(
     given: object = agent
     if not isinstance(given, Agent) or isinstance(given, GuardedAgent):
         raise ConfigurationError(f"agent is {agent!r}; pass an agents.Agent that is not guarded yet")
-    guarding = _Guarding(
-        guard, tool_actions=tool_actions, agents=agents, on_hold=on_hold, hold_timeout=hold_timeout
-    )
+    guarding = _Guarding(Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True))
     guarded = guarding.agent(agent)
     guarding.verify_tools()
     return guarded

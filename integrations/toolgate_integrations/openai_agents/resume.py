@@ -13,9 +13,11 @@ from agents.items import ToolApprovalItem
 from agents.result import RunResultStreaming
 
 from toolgate import ActionDenied, ApprovalPending, ConfigurationError, GatewayUnavailable
+from toolgate._drivers import adrive
 from toolgate._telemetry import warn_renamed
 from toolgate_integrations.base import Bridge, InvalidArgumentsError, ToolCall
-from toolgate_integrations.openai_agents.tools import UNREADABLE, GuardedTool, read
+from toolgate_integrations.openai_agents.tools import GuardedTool, read
+from toolgate_integrations.refusals import UNREADABLE
 
 __all__ = [
     "Settled",
@@ -184,10 +186,10 @@ class _Item:
     @classmethod
     async def of(cls, state: RunState[Any, Any], item: ToolApprovalItem) -> _Item | None:
         """Return the call of an item, or None if the gateway does not check calls of its kind."""
-        # The answers to an agent's tool calls are in that agent's own state.
+        # For an agent that runs as a tool, the answers to its calls are in a nested state of that agent.
         find = getattr(state, "_find_nested_approval_state", None)
         owner, kept = (find(item) if find is not None else None) or (state, item)
-        context = owner._context  # noqa: SLF001 - its only name
+        context = owner._context  # noqa: SLF001 - there is no public attribute
         if context is None:
             raise ConfigurationError("the state has no context; pass what result.to_state() returned")
         tool = await _tool(item, context)
@@ -222,7 +224,7 @@ class _Item:
             return _Verdict()
         if self.arguments is None:
             return _Verdict(refused="the arguments are not a JSON object", told=UNREADABLE)
-        looked = await bridge.apreview(self.call)
+        looked = await adrive(bridge.preview_steps(self.call))
         if looked.allowed:
             return await self._approved()
         if looked.blocked:
@@ -252,7 +254,7 @@ class _Item:
     async def _request(self, bridge: Bridge) -> str | None:
         """Return the newest approval request of the call, or None."""
         try:
-            looked = await bridge.apreview(self.call)
+            looked = await adrive(bridge.preview_steps(self.call))
             if looked.approval_id is None:
                 return None
             return (await bridge.guard.aapproval(looked.approval_id, newest=True)).approval_id

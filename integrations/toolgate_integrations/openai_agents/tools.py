@@ -10,12 +10,13 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from agents import FunctionTool, RunContextWrapper
 from agents.tool_context import ToolContext
 
 from toolgate import ApprovalPending, GuardError, is_guarded
+from toolgate._drivers import adrive
 from toolgate_integrations._naming import normalize_id
 from toolgate_integrations.base import Bridge, InvalidArgumentsError, ToolCall
 from toolgate_integrations.openai_agents.internals import (
@@ -28,48 +29,40 @@ from toolgate_integrations.openai_agents.internals import (
     schema_of,
     watched,
 )
+from toolgate_integrations.refusals import UNREADABLE
 
-__all__ = ["UNREADABLE", "GuardedTool", "guarded_tool"]
+__all__ = ["GuardedTool", "guarded_tool"]
 
 T = TypeVar("T")
 
 
-class RunBridge(Bridge):
-    """Bridge for the calls of runs that are paused, and resumed with `resume`."""
+async def resume_inside(
+    bridge: Bridge,
+    call: ToolCall,
+    tool: Callable[[dict[str, Any]], Awaitable[T]],
+    failed: Callable[[T], str | None],
+    pauses: tuple[type[BaseException], ...],
+) -> T:
+    """Continue a call that paused inside, with the arguments of `Bridge.arun`; an approved call is not checked again.
 
-    async def agoes_on(
-        self,
-        call: ToolCall,
-        tool: Callable[[dict[str, Any]], Awaitable[T]],
-        failed: Callable[[T], str | None] = lambda _: None,
-        pauses: tuple[type[BaseException], ...] = (),
-    ) -> T:
-        """Continue a call that paused inside; a call that an approval allowed is not checked again.
-
-        Only a call whose approval the gateway reports as consumed continues. Any other call is checked as usual.
-        """
-        looked = await self.apreview(call)
-        # One request, because the state could change between two of them.
-        if not looked.already_used:
-            return await self.arun(call, tool, failed, pauses)
-        with self.acting(call, pauses):
-            action, call_id = self.action_of(call), normalize_id(call.call_id)
-            record = partial(self.guard.record, action, call_id=call_id)
-            try:
-                answer = await tool(dict(call.arguments))
-            except pauses:
-                raise
-            except BaseException as error:
-                record("failed", {**call.arguments, "error": type(error).__name__})
-                raise
-            why = failed(answer)
-            record(
-                "success" if why is None else "failed", {**call.arguments, **({"error": why} if why else {})}
-            )
-            return answer
-
-
-UNREADABLE: Final = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."
+    Only a call whose approval the gateway reports as consumed continues. Any other call is checked as usual.
+    """
+    # One request, because the state could change between two of them.
+    if not (await adrive(bridge.preview_steps(call))).already_used:
+        return await bridge.arun(call, tool, failed, pauses)
+    with bridge.acting(call, pauses):
+        action, call_id = bridge.action_of(call), normalize_id(call.call_id)
+        record = partial(bridge.guard.record, action, call_id=call_id)
+        try:
+            answer = await tool(dict(call.arguments))
+        except pauses:
+            raise
+        except BaseException as error:
+            record("failed", {**call.arguments, "error": type(error).__name__})
+            raise
+        why = failed(answer)
+        record("success" if why is None else "failed", {**call.arguments, **({"error": why} if why else {})})
+        return answer
 
 
 class _PausedError(Exception):
@@ -89,7 +82,7 @@ class GuardedTool:
         pauses: Whether the run pauses for a call that requires an approval.
     """
 
-    def __init__(self, tool: FunctionTool, agent_name: str, bridge: RunBridge) -> None:
+    def __init__(self, tool: FunctionTool, agent_name: str, bridge: Bridge) -> None:
         self.tool = tool
         self.agent_name = agent_name
         self._bridge = bridge
@@ -129,7 +122,7 @@ class GuardedTool:
             return answer
 
         continued = self._is_agent and pauses_inside(context)
-        carry_out = self._bridge.agoes_on if continued else self._bridge.arun
+        carry_out = partial(resume_inside, self._bridge) if continued else self._bridge.arun
         try:
             answer = await carry_out(call, run, lambda _: seen.why, (_PausedError,))
         except _PausedError as paused:
@@ -172,7 +165,7 @@ class GuardedTool:
     ) -> bool:
         """Return whether the run must pause for a call; the approval request is created if there is none."""
         try:
-            if await self._bridge.afind_pending(self.call(arguments, call_id)) is not None:
+            if await adrive(self._bridge.find_pending_steps(self.call(arguments, call_id))) is not None:
                 return True
         except InvalidArgumentsError:
             # The SDK reports this error to the model when the tool is invoked.
@@ -208,7 +201,7 @@ class GuardedTool:
         return await asyncio.create_task(_awaited(running), context=outside)
 
 
-def guarded_tool(tool: FunctionTool, agent_name: str, bridge: RunBridge) -> FunctionTool:
+def guarded_tool(tool: FunctionTool, agent_name: str, bridge: Bridge) -> FunctionTool:
     """Return a copy of a tool whose calls are all checked."""
     guarded = copy.copy(tool)
     invoker = GuardedTool(tool, agent_name, bridge)

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from re import Pattern
 from types import TracebackType
 from typing import Any, Final, Self
 
 import httpx
 
-from toolgate import ConfigurationError, Guard
-from toolgate._call import OnHold
-from toolgate._capture.rules import AmountFrom
-from toolgate_integrations.base import ToolActions
-from toolgate_integrations.openapi.document import Document
-from toolgate_integrations.openapi.policy import REFUSE, Road
+from toolgate_integrations.openapi.policy import TransportBase
 from toolgate_integrations.openapi.requests import aread, read
 
 __all__ = ["AsyncGuardTransport", "GuardTransport"]
 
-_MAX_BODY: Final = 1024 * 1024
 _FAILED: Final = 400
 
 
@@ -31,61 +23,13 @@ class HTTPStatusError(Exception):
         self.response = response
 
 
-class _Guarding:
-    _sends = ""
-    _usual = ""
-
-    def __init__(
-        self,
-        transport: Any,
-        document: Document,
-        *,
-        prefix: str,
-        guard: Guard | None = None,
-        servers: Sequence[str] | None = None,
-        unknown: str = REFUSE,
-        actions: ToolActions | None = None,
-        amounts: Mapping[str, AmountFrom] | None = None,
-        headers: Iterable[str] = (),
-        redact: Iterable[str | Pattern[str]] = (),
-        on_hold: OnHold = "raise",
-        hold_timeout: float | None = None,
-        max_body: int = _MAX_BODY,
-    ) -> None:
-        if not callable(getattr(transport, self._sends, None)):
-            raise ConfigurationError(
-                f"transport is {transport!r}, which has no {self._sends}; pass what sends the requests, such as "
-                f"{self._usual}"
-            )
-        self._transport = transport
-        self._road = Road(
-            document,
-            prefix=prefix,
-            guard=guard,
-            servers=servers,
-            unknown=unknown,
-            actions=actions,
-            amounts=amounts,
-            headers=headers,
-            redact=redact,
-            on_hold=on_hold,
-            hold_timeout=hold_timeout,
-            max_body=max_body,
-        )
-
-    @property
-    def actions(self) -> Mapping[str, str]:
-        """Actions by `operationId`, or by `GET:/path/{template}`."""
-        return dict(self._road.actions)
-
-
 def _judge(context: dict[str, Any], response: Any) -> None:
     context["http_status"] = response.status_code
     if response.status_code >= _FAILED:
         raise HTTPStatusError(response)
 
 
-class GuardTransport(_Guarding, httpx.BaseTransport):
+class GuardTransport(TransportBase, httpx.BaseTransport):
     """Transport that guards each request of an `httpx.Client`, as an operation of an OpenAPI document.
 
     Redirects and retries of the client are checked as separate requests. Clients of `httpx2` are supported too, with
@@ -114,7 +58,7 @@ class GuardTransport(_Guarding, httpx.BaseTransport):
     """
 
     _sends = "handle_request"
-    _usual = "httpx.HTTPTransport()"
+    _example = "httpx.HTTPTransport()"
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Check the request, send it if it is allowed, and log the outcome.
@@ -122,10 +66,10 @@ class GuardTransport(_Guarding, httpx.BaseTransport):
         Raises:
             GuardError: The request was not sent.
         """
-        asked = self._road.asked(request, read(request, self._road.max_body))
+        asked = self._asked(request, read(request, self._max_body))
         try:
-            with self._road.block(asked) as act:
-                sent = self._road.approved(asked, act.context)
+            with self._block(asked) as act:
+                sent = self._approved(asked, act.context)
                 response: httpx.Response = self._transport.handle_request(sent)
                 _judge(act.context, response)
         except HTTPStatusError as failure:
@@ -149,11 +93,11 @@ class GuardTransport(_Guarding, httpx.BaseTransport):
         self._transport.__exit__(exc_type, exc_value, traceback)
 
 
-class AsyncGuardTransport(_Guarding, httpx.AsyncBaseTransport):
+class AsyncGuardTransport(TransportBase, httpx.AsyncBaseTransport):
     """Transport that guards each request of an `httpx.AsyncClient`, like `GuardTransport`."""
 
     _sends = "handle_async_request"
-    _usual = "httpx.AsyncHTTPTransport()"
+    _example = "httpx.AsyncHTTPTransport()"
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Check the request, send it if it is allowed, and log the outcome.
@@ -161,10 +105,10 @@ class AsyncGuardTransport(_Guarding, httpx.AsyncBaseTransport):
         Raises:
             GuardError: The request was not sent.
         """
-        asked = self._road.asked(request, await aread(request, self._road.max_body))
+        asked = self._asked(request, await aread(request, self._max_body))
         try:
-            async with self._road.block(asked) as act:
-                sent = self._road.approved(asked, act.context)
+            async with self._block(asked) as act:
+                sent = self._approved(asked, act.context)
                 response: httpx.Response = await self._transport.handle_async_request(sent)
                 _judge(act.context, response)
         except HTTPStatusError as failure:

@@ -22,7 +22,7 @@ from toolgate_integrations.openapi.document import Document, Operation, credenti
 from toolgate_integrations.openapi.matching import Found, Routes
 from toolgate_integrations.openapi.requests import Arguments, Place, Reading, address, told
 
-__all__ = ["REFUSE", "Asked", "Road"]
+__all__ = ["REFUSE", "Asked", "TransportBase"]
 
 
 def edited(
@@ -138,6 +138,7 @@ def _equal(ours: Any, theirs: Any) -> bool:
 
 
 REFUSE: Final = "refuse"
+_MAX_BODY: Final = 1024 * 1024
 # Headers that make some servers handle a request as another method or path.
 _DISGUISES: Final = (
     "x-http-method-override",
@@ -172,47 +173,38 @@ class Asked:
     amount: AmountFrom | None
 
 
-class Road:
-    """The operations of one API, with the options of their checks.
+class TransportBase:
+    """Base of both transports: the operations of one API, with the options of their checks.
 
-    Args:
-        document: The API's OpenAPI document.
-        prefix: Prefix of the actions.
-        guard: The guard; None for the guard that is configured by the environment.
-        servers: Base URLs of the API, instead of the document's.
-        unknown: Handling of requests that are not in the document: `refuse`, or an action.
-        actions: Actions by the names of operations.
-        amounts: Values that are compared with `max_amount`, by action.
-        headers: Headers that are arguments.
-        redact: Names and patterns of hidden arguments, as for `guarded`.
-        on_hold: Reaction to a request that requires an approval, as for `guarded`.
-        hold_timeout: Seconds to wait for the approver.
-        max_body: Maximum length of a body, in bytes.
-
-    Attributes:
-        actions: Actions of all operations, by the operations' names.
-        max_body: The argument `max_body`.
-
-    Raises:
-        ConfigurationError: An argument or the document is wrong.
+    For the arguments, see `GuardTransport`.
     """
+
+    # Name of the method of the wrapped transport that sends a request, and an example of such a transport.
+    _sends = ""
+    _example = ""
 
     def __init__(
         self,
+        transport: Any,
         document: Document,
         *,
         prefix: str,
-        guard: Guard | None,
-        servers: Sequence[str] | None,
-        unknown: str,
-        actions: ToolActions | None,
-        amounts: Mapping[str, AmountFrom] | None,
-        headers: Iterable[str],
-        redact: Iterable[str | Pattern[str]],
-        on_hold: OnHold,
-        hold_timeout: float | None,
-        max_body: int,
+        guard: Guard | None = None,
+        servers: Sequence[str] | None = None,
+        unknown: str = REFUSE,
+        actions: ToolActions | None = None,
+        amounts: Mapping[str, AmountFrom] | None = None,
+        headers: Iterable[str] = (),
+        redact: Iterable[str | Pattern[str]] = (),
+        on_hold: OnHold = "raise",
+        hold_timeout: float | None = None,
+        max_body: int = _MAX_BODY,
     ) -> None:
+        if not callable(getattr(transport, self._sends, None)):
+            raise ConfigurationError(
+                f"transport is {transport!r}, which has no {self._sends}; pass what sends the requests, such as "
+                f"{self._example}"
+            )
         if guard is not None and not isinstance(guard, Guard):
             raise ConfigurationError(
                 f"guard is {guard!r}; pass a toolgate.Guard, or None for the environment's"
@@ -223,26 +215,32 @@ class Road:
             raise ConfigurationError(f"servers is {servers!r}; pass a list of addresses")
         loaded = load(document)
         found = list(operations(loaded, servers))
-        self.actions = _actions(found, prefix, actions)
-        self.max_body = max_body
+        self._transport = transport
+        self._actions = _actions(found, prefix, actions)
+        self._max_body = max_body
         self._guard = guard
         self._routes = Routes(found)
         self._unknown = None if unknown == REFUSE else unknown
         self._amounts = dict(amounts or {})
         self._holding: dict[str, Any] = {"on_hold": on_hold, "hold_timeout": hold_timeout}
-        # A single string is kept, so that it is refused below and not split into its letters.
+        # A single string is not converted to a tuple of its letters; `Rules` rejects it below.
         self._redact = redact if isinstance(redact, (str, Pattern)) else tuple(redact)
         arguments = _headers(headers, credentials(loaded, "header"))
         self._reading = Reading(credentials(loaded, "query"), arguments)
         self._header_names = arguments
-        known = dict.fromkeys([*self.actions.values(), *([] if self._unknown is None else [self._unknown])])
+        known = dict.fromkeys([*self._actions.values(), *([] if self._unknown is None else [self._unknown])])
         for action in self._amounts.keys() - known.keys():
             raise ConfigurationError(f"amounts names {action!r}, which is no action of the document")
         for action in known:
             rules = Rules(redact=self._redact, amount=self._amounts.get(action))
             make_options(action, rules, **self._holding, agent_id=None)
 
-    def asked(self, request: Any, body: bytes) -> Asked:
+    @property
+    def actions(self) -> Mapping[str, str]:
+        """Actions by `operationId`, or by `GET:/path/{template}`."""
+        return dict(self._actions)
+
+    def _asked(self, request: Any, body: bytes) -> Asked:
         """Return the request with its action and arguments.
 
         Args:
@@ -255,7 +253,7 @@ class Road:
         _refuse_disguised(request)
         found = self._routes.find(request)
         if isinstance(found, Found):
-            action = self.actions[found.operation.name]
+            action = self._actions[found.operation.name]
             arguments = self._arguments(request, body, found, action)
             _refuse_renamed(request, arguments)
             return Asked(request, action, arguments, found, self._amounts.get(action))
@@ -268,7 +266,7 @@ class Road:
         _refuse_renamed(request, arguments)
         return Asked(request, self._unknown, arguments, None, self._amounts.get(self._unknown))
 
-    def block(self, asked: Asked) -> Action:
+    def _block(self, asked: Asked) -> Action:
         """Return the guarded block in which the request is sent."""
         guard = default_guard() if self._guard is None else self._guard
         return guard.action(
@@ -280,7 +278,7 @@ class Road:
             edits=True,
         )
 
-    def approved(self, asked: Asked, context: Mapping[str, Any]) -> Any:
+    def _approved(self, asked: Asked, context: Mapping[str, Any]) -> Any:
         """Return the request with the approved arguments.
 
         Args:

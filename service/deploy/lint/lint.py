@@ -1,7 +1,7 @@
-"""Judge what deploys the gateway by the tools of those who run such things: ``make lint-deploy``.
+"""Check the deployment files with the linters of their formats: ``make lint-deploy``.
 
-Each line names a tool, its version, what it looked at and what it found. The status is 1 if one found anything, or is
-not here. Nothing is downloaded, built or started.
+Each line of output contains the tool, its version, the checked file and the result. The exit status is 1 if a tool
+found a problem or is not installed. The script downloads, builds and starts nothing.
 """
 
 import json
@@ -25,12 +25,12 @@ COMPOSE = DEPLOY / "compose" / "compose.yaml"
 NGINX = DEPLOY / "compose" / "nginx.conf"
 UNIT = DEPLOY / "systemd" / "toolgate.service"
 BIN = Path(sys.executable).parent
-#: the oldest Kubernetes that the chart admits, and the newest that its judge knows
+#: oldest version of Kubernetes that the chart supports, and the newest version that the validator supports
 KUBERNETES = ("1.27", "1.37")
-#: what systemd calls the exposure of a unit, at most: 0 is none, 10 all
+#: maximum exposure of the systemd unit, as computed by `systemd-analyze security`: 0 is the best value, 10 the worst
 EXPOSURE = 1.5
 
-#: values that render every template, and every branch of it
+#: values for the Helm chart that together render every template and every branch in it
 CASES: Mapping[str, Mapping[str, Any]] = {
     "defaults": {},
     "everything": {
@@ -64,34 +64,34 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     },
 }
 
-#: values that the chart must refuse
+#: values that the schema of the Helm chart must reject
 REFUSED: Mapping[str, Mapping[str, Any]] = {
-    "a misspelt value": {"replicaCount": 3},
-    "a secret among the settings": {"settings": {"TOOLGATE_SECRET": "long enough a secret"}},
-    "a setting that is none of ours": {"settings": {"PATH": "/bin"}},
-    "a number for a text": {"settings": {"TOOLGATE_MAX_CONNECTIONS": 5}},
-    "no Secret": {"existingSecret": ""},
-    "a monitor of no metrics": {"metrics": {"podMonitor": True}},
-    "a pause of no length": {"drainSeconds": -1},
-    "a digest that is none": {"image": {"digest": "sha256:beef"}},
+    "a misspelled value": {"replicaCount": 3},
+    "a secret in the settings": {"settings": {"TOOLGATE_SECRET": "long enough a secret"}},
+    "an unknown setting": {"settings": {"PATH": "/bin"}},
+    "a number instead of a text": {"settings": {"TOOLGATE_MAX_CONNECTIONS": 5}},
+    "a missing Secret": {"existingSecret": ""},
+    "a PodMonitor without metrics": {"metrics": {"podMonitor": True}},
+    "a negative time to drain": {"drainSeconds": -1},
+    "an invalid digest": {"image": {"digest": "sha256:beef"}},
 }
 
-#: what checkov finds that is so on purpose
+#: checks of checkov that are disabled, with the reason
 ON_PURPOSE = {
-    "CKV_DOCKER_7": "the base image is an argument, whose default has a tag",
-    "CKV_K8S_11": "no CPU limit: the kernel's throttling would hold up checks on a machine with time to spare",
-    "CKV_K8S_15": "a tag that is never pushed twice, or a digest, need not be asked for at every start",
-    "CKV_K8S_43": "the digest is whoever's who builds the image",
-    "CKV2_K8S_6": "a NetworkPolicy is to be chosen: what may reach the gateway, only its operator knows",
+    "CKV_DOCKER_7": "the base image is a build argument, whose default has a tag",
+    "CKV_K8S_11": "no CPU limit, because the kernel would throttle checks even if the machine is idle",
+    "CKV_K8S_15": "a digest, or a tag that is never pushed twice, does not have to be pulled at every start",
+    "CKV_K8S_43": "only the operator who builds the image knows its digest",
+    "CKV2_K8S_6": "a NetworkPolicy is optional, because only the operator knows which pods may reach the gateway",
 }
 
 
 class FaultError(Exception):
-    """What a tool found."""
+    """Error: a tool found a problem, or is not installed."""
 
 
 def main() -> int:
-    """Run every judge, and say what each found."""
+    """Run all linters and print their results. Return the exit status."""
     failed = 0
     with tempfile.TemporaryDirectory() as name:
         rendered = _render(Path(name))
@@ -124,21 +124,21 @@ def _judges(rendered: Mapping[str, Path]) -> Iterator[tuple[str, str, Callable[[
     )
     yield (
         _of("check-jsonschema"),
-        "compose.yaml by the schema of the Compose specification",
+        "compose.yaml against the schema of the Compose specification",
         lambda: _run("check-jsonschema", "-q", "--builtin-schema", "vendor.compose-spec", COMPOSE),
     )
-    yield f"helm {helm.helm_sdk_version()}", "the chart, strictly", _lint_chart
+    yield f"helm {helm.helm_sdk_version()}", "the chart, strict mode", _lint_chart
     for case, values in REFUSED.items():
         yield (
             f"helm {helm.helm_sdk_version()}",
-            f"values.schema.json refuses {case}",
+            f"values.schema.json rejects {case}",
             lambda values=values: _refused(values),
         )
     for kubernetes in KUBERNETES:
         for case, path in rendered.items():
             yield (
                 _of("kubernetes-validate"),
-                f"manifests of {case!r}, by the schemas of Kubernetes {kubernetes}, strictly",
+                f"manifests of {case!r} against the schemas of Kubernetes {kubernetes}, strict mode",
                 lambda path=path, kubernetes=kubernetes: _validate(kubernetes, path),
             )
     for case, path in rendered.items():
@@ -159,8 +159,8 @@ def _checkov() -> str:
 def _run(tool: str, *arguments: object) -> str:
     command = shutil.which(tool, path=f"{BIN}:{os.environ.get('PATH', '')}")
     if command is None:
-        raise FaultError(f"{tool} is not on this machine; on Debian: apt-get install systemd nginx-light")
-    done = subprocess.run(  # noqa: S603  # our own words
+        raise FaultError(f"{tool} is not installed; on Debian: apt-get install systemd nginx-light")
+    done = subprocess.run(  # noqa: S603  # the command consists of constants
         [command, *map(str, arguments)], capture_output=True, text=True, check=False, cwd=DEPLOY
     )
     if done.returncode:
@@ -169,14 +169,14 @@ def _run(tool: str, *arguments: object) -> str:
 
 
 def _validate(kubernetes: str, path: Path) -> str:
-    # A PodMonitor is the Prometheus operator's kind: no schema of Kubernetes has it.
+    # Exclude PodMonitor, because it is a resource type of the Prometheus operator and has no schema in Kubernetes.
     manifests = [text for text in path.read_text().split("---\n") if text and "kind: PodMonitor" not in text]
     ours = path.with_name(f"{path.stem}-of-kubernetes.yaml")
     ours.write_text("---\n".join(manifests))
     told = _run("kubernetes-validate", "--strict", "-k", kubernetes, ours)
     passed = told.count(" passed for resource ")
     if passed != len(manifests):
-        raise FaultError(f"{passed} of {len(manifests)} manifests were looked at:\n{told}")
+        raise FaultError(f"{passed} of {len(manifests)} manifests were validated:\n{told}")
     return f"{passed} resources"
 
 
@@ -213,7 +213,7 @@ def _render(folder: Path) -> dict[str, Path]:
 
 def _lint_chart() -> str:
     report = helm.lint(str(CHART), strict=True)
-    # An icon is recommended, for catalogues that show one.
+    # Ignore the recommendation of an icon, because only chart catalogues show it.
     told = [message for message in report["messages"] if message["error"] != "icon is recommended"]
     if told or report["errors"]:
         raise FaultError(json.dumps([*told, *report["errors"]], indent=2))
@@ -226,7 +226,7 @@ def _refused(values: Mapping[str, Any]) -> str:
             chart.validate_schema(chart.merge_values(dict(values)))
         except helm.HelmValuesError:
             return ""
-    raise FaultError("they were taken")
+    raise FaultError("the schema accepts these values; it must reject them")
 
 
 def _nginx() -> str:
@@ -238,10 +238,10 @@ def _nginx() -> str:
 
 def _test_nginx() -> str:
     with tempfile.TemporaryDirectory() as folder:
-        # It makes its folders for temporary files even when it only tests.
+        # Replace the folder for temporary files, because nginx creates it even if it only tests the configuration.
         file = Path(folder) / NGINX.name
-        file.write_text(NGINX.read_text().replace("/tmp/", f"{folder}/"))  # noqa: S108  # the image's own
-        # In the image follow-ready.sh writes it.
+        file.write_text(NGINX.read_text().replace("/tmp/", f"{folder}/"))  # noqa: S108  # the path is in the image, not on this machine
+        # Create the file that the script follow-ready.sh writes in the image.
         (Path(folder) / "gateways.conf").write_text("server 127.0.0.1:8000;\n")
         return _run("nginx", "-t", "-q", "-c", file)
 
@@ -255,7 +255,8 @@ def _systemd() -> str:
 
 def _verify_unit() -> str:
     with tempfile.TemporaryDirectory() as folder:
-        # The command is looked for, and is not installed where this is judged.
+        # Replace the command in the unit, because `systemd-analyze verify` requires that it exists, and the gateway is
+        # not installed here.
         unit = Path(folder) / UNIT.name
         unit.write_text(
             UNIT.read_text().replace("/opt/toolgate/bin/toolgate", shutil.which("true") or "/bin/true")

@@ -1,23 +1,27 @@
 """Login throttle: delays login attempts after failures, but never locks a user out.
 
-The gateway counts failures of three subjects: the client address, the e-mail, and the pair of both. The first failures
-of a subject cause no delay. Each further failure doubles the delay before the next attempt, up to a maximum. An attempt
-during a delay gets the status 429 with ``Retry-After``: the gateway hashes no password, writes nothing, and does not
-extend the delay. For every ten minutes without a failure, one failure is forgiven.
+The gateway counts failed logins for three subjects: the client's IP address, the e-mail address, and the pair of both.
+The first failures of a subject cause no delay. Each further failure doubles the delay before the next attempt, up to a
+maximum. The gateway rejects an attempt during a delay with the status 429 and the header ``Retry-After``. It then
+hashes no password, writes nothing to the database, and does not extend the delay. For every ten minutes without a
+failure, one failure is forgiven.
 
 An attempt is allowed when three delays have passed:
 
-- Delay of the *pair*. It starts at the pair's last failure.
-- Delay of the *e-mail*. It also starts at the pair's last failure, and applies only if the pair has failures. Attackers
-  at other addresses therefore do not delay a user whose own address has no failures. An attacker with many addresses
-  gets one guess per address without delay; further guesses are delayed by the failures of all addresses.
-- Delay of the *address*. It starts at the address's last failure, and does not apply to users who recently logged in
-  from this address. If an attacker tries many e-mails from an office, the people who work there can still log in. Many
-  people may share an address, so more failures are free and the maximum delay is shorter.
+- Delay of the *pair*. It starts at the last failure of the pair.
+- Delay of the *e-mail address*. It also starts at the last failure of the pair, and applies only if the pair has
+  failures. Attackers at other IP addresses therefore do not delay a user whose own IP address has no failures. An
+  attacker with many IP addresses gets one guess per IP address without delay. Every further guess is delayed by the
+  failures from all IP addresses.
+- Delay of the *IP address*. It starts at the last failure of the IP address, and does not apply to users who recently
+  logged in from this address. If an attacker tries many e-mail addresses from an office, the people who work there can
+  still log in. Many people may share an IP address. It is therefore allowed more failures without a delay, and its
+  maximum delay is shorter.
 
-The gateway checks the throttle before it verifies the password, and again under a lock before it returns the result.
-Parallel guesses therefore get no more results than sequential guesses. The counts are stored in the database and apply
-to all processes. The subjects are hashed with the gateway's secret, so the table does not reveal who tried to log in.
+The gateway checks the delays before it verifies the password. It checks them again, under a lock, before it returns the
+result. Parallel guesses therefore get no more results than sequential guesses. The counts are stored in the database
+and apply to all gateway processes. The subjects are hashed with the gateway's secret, so the table does not reveal who
+tried to log in.
 """
 
 import hmac
@@ -35,13 +39,16 @@ from toolgate_service.core.crypto import Vault
 from toolgate_service.core.errors import ApiError
 from toolgate_service.db.database import now
 
-#: time without a failure after which one failure is forgiven
+#: time without a failed login after which one earlier failure is forgiven
 FORGIVE_AFTER = timedelta(minutes=10)
-#: time after a login during which the user's address counts as known; longer than the seven days that a token is valid
+#: time after a login during which the client's address counts as known for the user, so that failed logins of other
+#: users do not delay this user; longer than the seven days for which a token is valid
 KNOWN_ADDRESS_PERIOD = timedelta(days=30)
-#: maximum number of stale rows that one failed login deletes: more than the three that it adds, so the table shrinks
+#: maximum number of old rows of the table `login_failures` that one failed login deletes; a failed login adds at most
+#: three rows, so the table shrinks
 STALE_BATCH = 20
-#: prefix length in bits of the IPv6 network that a provider assigns to one customer; it counts as one address
+#: length in bits of an IPv6 network prefix; all addresses of such a network count as one, because a provider assigns
+#: the whole network to one customer
 IPV6_PREFIX = 64
 
 
@@ -59,11 +66,11 @@ class Backoff:
 
     @property
     def max_failures(self) -> int:
-        """Maximum number of failures that is stored. Further failures would not increase the delay."""
+        """Number of failures after which further failures do not increase the delay. No higher number is stored."""
         return self.free + math.ceil(math.log2(self.max_delay))
 
     def delay(self, failures: int) -> timedelta:
-        """Return the delay between the last failure and the next attempt, after `failures` failures."""
+        """Return the minimum time between the last of `failures` failed logins and the next attempt."""
         if failures < self.free:
             return timedelta(0)
         return timedelta(seconds=min(self.max_delay, 2 ** (failures - self.free)))
@@ -72,13 +79,13 @@ class Backoff:
 PAIR = Backoff(free=5, max_delay=60)
 EMAIL = Backoff(free=10, max_delay=60)
 ADDRESS = Backoff(free=30, max_delay=10)
-#: time from a row's last failure until all its failures are forgiven; after this time the row can be deleted
+#: time from the last failure of a `login_failures` row until all its failures are forgiven and the row can be deleted
 KEEP_FOR = FORGIVE_AFTER * (max(backoff.max_failures for backoff in (PAIR, EMAIL, ADDRESS)) + 1)
 
 
 @dataclass(frozen=True, slots=True)
 class LoginAttempt:
-    """Login attempt, represented by the three hashed subjects whose failures are counted."""
+    """Login attempt, identified by hashes of the IP address, of the e-mail address, and of the pair of both."""
 
     pair: str
     address: str
@@ -86,7 +93,7 @@ class LoginAttempt:
 
     @classmethod
     def of(cls, vault: Vault, address: str | None, email: str) -> "LoginAttempt":
-        """Return the login attempt for a client address and an e-mail. It contains only hashes of both."""
+        """Return the login attempt of a client address and an e-mail address. Only hashes of the two are kept."""
 
         def subject(kind: str, text: str) -> str:
             return f"{kind}:{hmac.digest(vault.login_key, text.encode(), 'sha256').hex()}"
@@ -100,19 +107,22 @@ class LoginAttempt:
 
     @property
     def lock_keys(self) -> tuple[str, str]:
-        """Names of the locks that a transaction must hold to change the counts of this attempt."""
+        """Names of the database locks that a transaction must hold to change the failure counts of this attempt."""
         return (self.address, self.email)
 
     def backoffs(self) -> Mapping[str, Backoff]:
-        """Return the backoff of each subject: of the pair, the client address and the e-mail."""
+        """Return the backoff for each hashed subject: the pair, the IP address and the e-mail address."""
         return {self.pair: PAIR, self.address: ADDRESS, self.email: EMAIL}
 
 
 async def require_allowed(session: AsyncSession, attempt: LoginAttempt, user: User | None) -> None:
-    """Raise an error if a delay has not passed yet. The module's docstring describes the delays.
+    """Raise an error if the login must still be delayed because of earlier failures.
+
+    The docstring of this module describes the delays. `user` is the user with the e-mail address of the attempt, if
+    there is one.
 
     Raises:
-        ApiError: 429, with the remaining seconds as ``Retry-After``.
+        ApiError: 429, with the remaining seconds in the header ``Retry-After``.
     """
     found = await _failures(session, attempt)
     moment = now(session)
@@ -133,7 +143,7 @@ async def require_allowed(session: AsyncSession, attempt: LoginAttempt, user: Us
 
 
 async def count_failure(session: AsyncSession, attempt: LoginAttempt) -> None:
-    """Count a wrong password. The transaction must hold the attempt's locks."""
+    """Count a login with a wrong password. The transaction must hold the locks `attempt.lock_keys`."""
     moment = now(session)
     found = await _failures(session, attempt, lock=True)
     for subject, backoff in attempt.backoffs().items():
@@ -148,7 +158,7 @@ async def count_failure(session: AsyncSession, attempt: LoginAttempt) -> None:
 
 
 async def clear_failures(session: AsyncSession, attempt: LoginAttempt) -> None:
-    """Delete the failures of the pair after a correct password. Without failures, nothing is written."""
+    """Delete the failures of this client address and e-mail address after a login with the correct password."""
     row = (await _failures(session, attempt)).get(attempt.pair)
     if row is not None:
         await session.exec(delete(LoginFailures).where(col(LoginFailures.subject) == attempt.pair))
@@ -159,7 +169,7 @@ async def _failures(
 ) -> dict[str, LoginFailures]:
     query = select(LoginFailures).where(col(LoginFailures.subject).in_(tuple(attempt.backoffs())))
     if lock:
-        # Lock the rows, because another transaction may be deleting some of them as stale.
+        # Lock the rows, because another transaction may be about to delete some of them as too old.
         query = query.order_by(col(LoginFailures.subject)).with_for_update()
     return {row.subject: row for row in (await session.exec(query)).all()}
 
@@ -185,7 +195,7 @@ async def _delete_stale(session: AsyncSession, moment: datetime) -> None:
         .where(col(LoginFailures.last_failed_at) < moment - KEEP_FOR)
         .limit(STALE_BATCH)
     )
-    # Skip rows that another transaction has locked, so that two cleanups never wait for each other.
+    # Skip rows that another transaction has locked, so that two concurrent cleanups never wait for each other.
     subjects = (await session.exec(stale.with_for_update(skip_locked=True))).all()
     if subjects:
         await session.exec(delete(LoginFailures).where(col(LoginFailures.subject).in_(subjects)))

@@ -1,4 +1,4 @@
-"""Database tables of users: sessions, one-time tokens, and links to Slack users."""
+"""Database tables of accounts: users, sessions, invitations, password resets, failed logins and Slack links."""
 
 from datetime import datetime
 
@@ -40,17 +40,17 @@ class User(Table, table=True):
     email: str = Field(max_length=320)
     password_hash: str = Field(sa_type=Text)
     role: str = Field(max_length=10)
-    #: Number that increases when the role or password changes or the user is removed. Tokens with a lower number are
-    #: invalid.
+    #: number that increases when the user's role or password changes or the user is removed; session tokens that
+    #: contain a lower number are invalid
     version: int = 1
-    #: unused: links to Slack users are stored in the table `slack_app_links`
+    #: unused column: links to Slack users are stored in the table `slack_app_links`
     slack_user_id: str | None = Field(default=None, max_length=64)
     created_at: datetime = Field(sa_type=Timestamp)
     removed_at: datetime | None = Field(default=None, sa_type=Timestamp)
 
 
 class Session(Table, table=True):
-    """Login session. The session's id is the claim ``jti`` of its token."""
+    """Login session of a user. The claim ``jti`` of a session's token contains the id of this row."""
 
     __tablename__ = "sessions"
     __table_args__ = (of_user("user_id"), one_of("scope", SCOPES), Index(None, "expires_at"))
@@ -59,7 +59,7 @@ class Session(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     user_id: str = Field(sa_type=Id, index=True)
     scope: str = Field(max_length=10)
-    #: hash of the client's network, computed like `LoginAttempt.address`
+    #: hash of the network from which the user logged in; the same value as `LoginAttempt.address`
     address: str | None = Field(default=None, max_length=80)
     created_at: datetime = Field(sa_type=Timestamp)
     expires_at: datetime = Field(sa_type=Timestamp)
@@ -67,7 +67,7 @@ class Session(Table, table=True):
 
 
 class Invitation(Table, table=True):
-    """Invitation to join an organization. The token is stored as a hash and can be used once."""
+    """Invitation to join an organization. Its link contains a one-time token, of which only the hash is stored."""
 
     __tablename__ = "invitations"
     __table_args__ = (of_user("invited_by"), one_of("role", ROLES), Index(None, "expires_at"))
@@ -85,7 +85,7 @@ class Invitation(Table, table=True):
 
 
 class PasswordReset(Table, table=True):
-    """Password reset that a user requested. Its token is stored as a hash and can be used once."""
+    """Password reset that a user requested. Its link contains a one-time token, of which only the hash is stored."""
 
     __tablename__ = "password_resets"
     __table_args__ = (of_user("user_id"), Index(None, "expires_at"))
@@ -105,23 +105,24 @@ class LoginFailures(Table, table=True):
     __tablename__ = "login_failures"
     __table_args__ = (Index(None, "last_failed_at"),)
 
-    #: kind of the subject and its hash: ``pair:…``, ``address:…`` or ``email:…``
+    #: kind and hash of the subject: ``pair:…``, ``address:…`` or ``email:…``
     subject: str = Field(primary_key=True, max_length=80)
     failures: int = 0
     last_failed_at: datetime = Field(sa_type=Timestamp)
 
 
 class SlackLink(Table, table=True):
-    """Link that allows a Slack user to decide as a member. It is valid only in the Slack app in which it was created.
+    """Link that allows a Slack user to approve and reject calls as a member of the organization.
 
-    A link belongs to the app's signing secret and is deleted together with the secret. For each secret, a Slack user is
-    linked to at most one member, and a member to at most one Slack user.
+    A link is valid only in the Slack app in which it was created. It refers to the signing secret of this app and is
+    deleted together with the secret. For each secret, a Slack user is linked to at most one member, and a member to at
+    most one Slack user.
     """
 
     __tablename__ = "slack_app_links"
     __table_args__ = (
         of_user("user_id"),
-        # CASCADE, because older gateways delete webhooks without deleting their rows in this table.
+        # The database deletes the links of a deleted webhook, because gateways of older versions do not.
         ForeignKeyConstraint(
             ["organization_id", "environment", "webhook_id"],
             ["webhooks.organization_id", "webhooks.environment", "webhooks.id"],
@@ -137,7 +138,7 @@ class SlackLink(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     webhook_id: str = Field(sa_type=Id)
-    #: id of the `webhook_secrets` row with the app's signing secret; a new secret gets a new row
+    #: id of the `webhook_secrets` row that contains the app's signing secret; each new secret gets a new row
     secret_id: str = Field(sa_type=Id)
     user_id: str = Field(sa_type=Id)
     #: id of the Slack workspace
@@ -148,7 +149,10 @@ class SlackLink(Table, table=True):
 
 
 class FormerSlackLink(Table, table=True):
-    """Link from a gateway older than schema revision 0017. It belongs to no app, and only such gateways read it."""
+    """Link to a Slack user that a gateway older than schema revision 0017 created.
+
+    It does not refer to a Slack app. Current gateways do not accept it; only the older gateways do.
+    """
 
     __tablename__ = "slack_links"
     __table_args__ = (
@@ -166,7 +170,7 @@ class FormerSlackLink(Table, table=True):
 
 
 class SlackLinkCode(Table, table=True):
-    """Code that a member types in Slack to create a link. The table stores only the code's hash."""
+    """Code that a member types in Slack to link the Slack user. The table stores only the hash of the code."""
 
     __tablename__ = "slack_link_codes"
     __table_args__ = (of_user("user_id"), Index(None, "organization_id", "user_id"))
@@ -174,10 +178,10 @@ class SlackLinkCode(Table, table=True):
     id: str = Field(primary_key=True, sa_type=Id)
     organization_id: str = Field(sa_type=Id)
     user_id: str = Field(sa_type=Id)
-    #: the user's version when the code was created; the code is invalid after the version changes
+    #: `User.version` when the code was created; the code is invalid after the user's version changes
     version: int
     code_hash: str = Field(max_length=64, unique=True)
-    #: id of the `webhook_secrets` row with the signing secret of the Slack app that accepts the code
+    #: id of the `webhook_secrets` row that contains the signing secret of the Slack app in which the code is valid
     secret_id: str | None = Field(default=None, sa_type=Id)
     created_at: datetime = Field(sa_type=Timestamp)
     expires_at: datetime = Field(sa_type=Timestamp)

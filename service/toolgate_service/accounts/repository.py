@@ -1,8 +1,8 @@
-"""Queries and updates of users, their password resets and their links to Slack users.
+"""Database queries for users, their password resets and their links to Slack users.
 
-A link to a Slack user is a credential: if the Slack user presses a button, the press counts as the member's decision.
-The gateway deletes the link when the member is removed, the member's password changes, the webhook of the Slack app is
-deleted, or the signing secret of the app is replaced.
+A link to a Slack user is a credential: if the Slack user presses a button in a message, the gateway records a decision
+of the linked member. The gateway deletes a link when the member is removed, the member's password changes, the webhook
+of the Slack app is deleted, or the signing secret of the app is replaced.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from toolgate_service.accounts.models import FormerSlackLink, PasswordReset, Sla
 from toolgate_service.audit import service as audit
 from toolgate_service.db.database import now
 
-# reasons for the deletion of a link, in the audit log
+# reasons for the deletion of a Slack link, as they appear in the audit log
 MEMBER_REMOVED = "the member was removed"
-PASSWORD_CHANGED = "the password was changed"  # noqa: S105 - a reason
-SECRET_REPLACED = "the signing secret of the Slack app was replaced"  # noqa: S105 - a reason
+PASSWORD_CHANGED = "the password was changed"  # noqa: S105 - a reason in the audit log, not a password
+SECRET_REPLACED = "the signing secret of the Slack app was replaced"  # noqa: S105 - a reason in the audit log, not a password
 WEBHOOK_DELETED = "the webhook of the Slack app was deleted"
 
 
@@ -34,7 +34,7 @@ async def find_user_by_id(session: AsyncSession, user_id: str) -> User | None:
 
 
 async def set_password(session: AsyncSession, user: User, password_hash: str) -> None:
-    """Change a user's password, and revoke the user's tokens, reset links and links to Slack."""
+    """Set a user's password hash, and revoke the user's session tokens, reset links and links to Slack."""
     user.password_hash = password_hash
     user.version += 1
     session.add(user)
@@ -56,7 +56,7 @@ async def expire_password_resets(session: AsyncSession, user: User) -> None:
 
 
 async def end_user_links(session: AsyncSession, user: User, reason: str) -> None:
-    """Delete a user's links to Slack and unused link codes."""
+    """Delete a user's links to Slack users, and the codes with which the user could create new links."""
     await session.exec(
         delete(SlackLinkCode).where(
             col(SlackLinkCode.organization_id) == user.organization_id, col(SlackLinkCode.user_id) == user.id
@@ -72,17 +72,20 @@ async def end_user_links(session: AsyncSession, user: User, reason: str) -> None
 async def end_webhook_links(
     session: AsyncSession, organization_id: str, webhook_id: str, reason: str
 ) -> None:
-    """Delete the links that were created in the Slack app of a webhook."""
+    """Delete the links to Slack users that were created in the Slack app of a webhook."""
     query = select(SlackLink).where(
         SlackLink.organization_id == organization_id, SlackLink.webhook_id == webhook_id
     )
     await _end_links(session, (await session.exec(query)).all(), reason)
-    # Links from older gateways belong to no app. Any of them may come from this app, so all are deleted.
+    # Links from older gateways do not refer to an app. Any of them may come from this app, so all are deleted.
     await end_former_links(session, organization_id)
 
 
 async def end_former_links(session: AsyncSession, organization_id: str, user_id: str | None = None) -> None:
-    """Delete links from gateways older than schema revision 0017: of one user, or by default of the organization."""
+    """Delete Slack links that gateways older than schema revision 0017 created.
+
+    Only links of the user are deleted, or all links of the organization if `user_id` is None.
+    """
     former = delete(FormerSlackLink).where(col(FormerSlackLink.organization_id) == organization_id)
     if user_id is not None:
         former = former.where(col(FormerSlackLink.user_id) == user_id)

@@ -1,4 +1,4 @@
-"""HTTP routes of accounts: /auth/*."""
+"""HTTP routes for registration, login and passwords, below the path ``/auth``."""
 
 from fastapi import APIRouter, Request
 
@@ -24,19 +24,19 @@ router = APIRouter(prefix="/auth", tags=["accounts"], route_class=StrictRoute)
 
 @router.post("/register", response_model=TokenView, responses=problems(REFUSED, FORBIDDEN, TOO_MANY))
 async def register(registration: Registration, request: Request, gateway: GatewayDep) -> Reply:
-    """Create an organization and its first admin, and return a token."""
+    """Create an organization and its first admin, and return a session token for the admin."""
     return Reply(await register_organization(gateway, registration, peer(request)), headers=NO_STORE)
 
 
 @router.post("/login", response_model=TokenView, responses=problems(BAD_LOGIN, TOO_MANY))
 async def login(credentials: Login, request: Request, gateway: GatewayDep) -> Reply:
-    """Exchange e-mail and password for a token that is valid for seven days."""
+    """Exchange an e-mail address and a password for a session token that is valid for seven days."""
     return Reply(await service.log_in(gateway, credentials, peer(request)), headers=NO_STORE)
 
 
 @router.post("/logout", status_code=204)
 async def logout(caller: AnyCaller, gateway: GatewayDep) -> NoContent:
-    """End the session of this token; other sessions of the user continue."""
+    """End the session of the token with which the request is authenticated; other sessions of the user continue."""
     await service.log_out(gateway, caller)
     return NoContent()
 
@@ -45,9 +45,9 @@ async def logout(caller: AnyCaller, gateway: GatewayDep) -> NoContent:
 async def change_password(
     change: PasswordChange, caller: AnyCaller, request: Request, gateway: GatewayDep
 ) -> Reply:
-    """Change the caller's password; all tokens of the user stop working, and a new token is returned.
+    """Change the caller's password. All session tokens of the user become invalid, and a new one is returned.
 
-    If `current_password` is wrong, the response is a 400 that names the field, and not a 401, because the token is
+    If `current_password` is wrong, the response is a 400 that names the field. It is not a 401, because the token is
     valid. The attempt counts as a failed login, so that a stolen token cannot be used to guess the password.
     """
     token = await service.change_password(gateway, caller, change, peer(request))
@@ -73,7 +73,8 @@ reset_router = APIRouter(prefix="/auth/password-reset", tags=["accounts"], route
 async def request_password_reset(request: ResetRequest, gateway: GatewayDep) -> Reply:
     """Send an e-mail with a link that allows the user to set a new password.
 
-    The response and its timing do not reveal whether the e-mail is registered: the user is looked up afterwards.
+    The response and its timing do not reveal whether the e-mail address is registered: the gateway looks up the user
+    after it has sent the response.
     """
     return Reply({"detail": service.request_password_reset(gateway, request.email)}, 202)
 
@@ -85,6 +86,6 @@ async def request_password_reset(request: ResetRequest, gateway: GatewayDep) -> 
     operation_id="confirmPasswordReset",
 )
 async def confirm(confirmation: ResetConfirmation, request: Request, gateway: GatewayDep) -> NoContent:
-    """Set a new password with the link's token; all sessions of the user end."""
+    """Set a new password with the one-time token of a reset link. All sessions of the user end."""
     await service.reset_password(gateway, confirmation, peer(request))
     return NoContent()

@@ -1,4 +1,4 @@
-"""Request and response bodies of accounts."""
+"""Request and response bodies of the routes for registration, login and passwords."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -9,11 +9,11 @@ from toolgate_service.core.schemas import Body, Email, LinkToken, Name, Password
 
 
 class Registration(Body):
-    """Body of POST /auth/register."""
+    """Request body of POST /auth/register."""
 
     model_config = example(
         email="ada@example.com",
-        password="correct horse battery",  # noqa: S106 - an example
+        password="correct horse battery",  # noqa: S106 - an example for the documentation, not a password
         organization_name="Acme",
     )
 
@@ -23,9 +23,12 @@ class Registration(Body):
 
 
 class Login(Body):
-    """Body of POST /auth/login. No minimum length of the password is required: a wrong one is rejected anyway."""
+    """Request body of POST /auth/login.
 
-    model_config = example(email="ada@example.com", password="correct horse battery")  # noqa: S106 - an example
+    The password may be shorter than the minimum for new passwords: a wrong password is rejected in any case.
+    """
+
+    model_config = example(email="ada@example.com", password="correct horse battery")  # noqa: S106 - an example for the documentation, not a password
 
     email: Annotated[str, Field(max_length=1000)]
     password: Annotated[str, Field(max_length=1000)]
@@ -33,11 +36,11 @@ class Login(Body):
 
 
 class PasswordChange(Body):
-    """Body of POST /auth/password. Only the new password must have a valid length."""
+    """Request body of POST /auth/password. The length limits for new passwords apply only to `new_password`."""
 
     model_config = example(
-        current_password="correct horse battery",  # noqa: S106 - an example
-        new_password="correct horse battery staple",  # noqa: S106 - an example
+        current_password="correct horse battery",  # noqa: S106 - an example for the documentation, not a password
+        new_password="correct horse battery staple",  # noqa: S106 - an example for the documentation, not a password
     )
 
     current_password: Annotated[str, Field(max_length=1000)]
@@ -45,7 +48,7 @@ class PasswordChange(Body):
 
 
 class ResetRequest(Body):
-    """Body of POST /auth/password-reset."""
+    """Request body of POST /auth/password-reset."""
 
     model_config = example(email="ada@example.com")
 
@@ -53,22 +56,22 @@ class ResetRequest(Body):
 
 
 class ResetConfirmation(Body):
-    """Body of POST /auth/password-reset/confirm."""
+    """Request body of POST /auth/password-reset/confirm."""
 
-    model_config = example(token="{reset_token}", new_password="correct horse battery")  # noqa: S106 - an example
+    model_config = example(token="{reset_token}", new_password="correct horse battery")  # noqa: S106 - an example for the documentation, not a password
 
     token: LinkToken
     new_password: Password
 
 
 class Told(BaseModel):
-    """Response to a request that the gateway processes later, with a message for the user."""
+    """Response with a message for the user, sent before the gateway processes the request in the background."""
 
     detail: str
 
 
 class UserView(BaseModel):
-    """User in the responses of login and registration."""
+    """User as shown in the responses of login and registration."""
 
     id: str
     email: str
@@ -82,8 +85,8 @@ class CurrentUser(UserView):
 
 
 class TokenView(BaseModel):
-    """Response to registration and login."""
+    """Session token and its user: the response to registration, login and a change of the password."""
 
     access_token: str
-    token_type: Literal["bearer"] = "bearer"  # noqa: S105 - the scheme's name, not a secret
+    token_type: Literal["bearer"] = "bearer"  # noqa: S105 - the name of the authentication scheme, not a secret
     user: UserView

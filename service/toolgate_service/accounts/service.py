@@ -1,7 +1,7 @@
 """Login, logout, password changes and password resets, for the API and for the console.
 
-The link of a password reset or an invitation contains a one-time token of 256 random bits. The database stores only its
-hash.
+The link in a password reset or an invitation contains a one-time token of 256 random bits. The database stores only the
+hash of the token.
 """
 
 import hashlib
@@ -34,24 +34,24 @@ from toolgate_service.mail import password_reset as password_reset_email
 
 TOKEN_BYTES = 32
 
-#: paths of the console pages that read a token from the link
+#: paths of the console pages to which the links in e-mails point; the link contains a one-time token
 INVITATION_PAGE = "/console/invitation"
 RESET_PAGE = "/console/password-reset"
-SENT = "If the e-mail is registered here, a link to choose a new password is on its way to it"
-NO_MAIL = "This gateway sends no mail; ask its operator, who gets a link from 'toolgate admin reset-password'"
+SENT = "If this e-mail address is registered, an e-mail with a link to set a new password is on its way"
+NO_MAIL = "This gateway sends no e-mail; ask its operator, who can create a link with 'toolgate admin reset-password'"
 MAIL_RETRY_AFTER = 60
 RESET_LIFETIME = timedelta(hours=1)
 
-#: maximum number of reset e-mails that a user receives within `RESET_LIFETIME`
+#: maximum number of reset e-mails that the gateway sends to a user within `RESET_LIFETIME`
 MAX_RESET_EMAILS = 3
 
 
 async def log_in(context: AppContext, credentials: Login, address: str | None) -> TokenView:
-    """Exchange e-mail and password for a token.
+    """Exchange an e-mail address and a password for a session token.
 
     Raises:
-        ApiError: 401 for an unknown e-mail or a wrong password; 429 after too many failures, or if too many other
-            requests are waiting for a password to be hashed.
+        ApiError: 401 for an unknown e-mail address or a wrong password; 429 after too many failed logins, or if too
+            many other requests are waiting for a password to be hashed.
     """
     attempt = LoginAttempt.of(context.vault, address, credentials.email)
     async with context.database.reading() as session:
@@ -63,7 +63,7 @@ async def log_in(context: AppContext, credentials: Login, address: str | None) -
         await login_throttle.require_allowed(session, attempt, user)
         await login_throttle.clear_failures(session, attempt)
         current = await find_user_by_id(session, user.id)
-        # After the password was verified, another request may have removed the user or changed the password.
+        # Another request may have removed the user or changed the password since the password was verified.
         if current is None or current.password_hash != user.password_hash:
             raise invalid_login()
         return await open_session(session, context.vault, current, credentials.scope, address=attempt.address)
@@ -76,7 +76,7 @@ async def log_out(context: AppContext, caller: Caller) -> None:
 
 
 async def get_current_user(context: AppContext, caller: Caller) -> CurrentUser:
-    """Return the caller's user.
+    """Return the authenticated user.
 
     Raises:
         ApiError: 401 if the session is no longer valid.
@@ -88,11 +88,14 @@ async def get_current_user(context: AppContext, caller: Caller) -> CurrentUser:
 async def change_password(
     context: AppContext, caller: Caller, change: PasswordChange, address: str | None
 ) -> TokenView:
-    """Change the caller's password, revoke all tokens of the user, and return a new token with the same scope.
+    """Change the caller's password, revoke all session tokens of the user, and return a new token.
+
+    The new token has the same scope as the token of the caller.
 
     Raises:
         FieldErrors: 400 if the current password is wrong. The attempt counts as a failed login.
-        ApiError: 401 if the session is no longer valid; 429 as in `log_in`.
+        ApiError: 401 if the session is no longer valid; 429 after too many failed logins, or if too many other requests
+            are waiting for a password to be hashed.
     """
     async with context.database.reading() as session:
         user = await load_current_user(session, caller)
@@ -116,23 +119,23 @@ async def change_password(
 async def _verify_password(
     context: AppContext, attempt: LoginAttempt, user: User | None, password: str
 ) -> bool:
-    """Return whether the password is the user's, and count a wrong one."""
+    """Return whether this is the user's password. A wrong password is counted as a failed login."""
     if await context.passwords.verify(password, user.password_hash if user else None):
         return True
     async with context.database.writing(*attempt.lock_keys) as session:
-        # Check again under the lock, so that parallel guesses get no more results than sequential guesses.
+        # Check the delay again under the lock, so that parallel guesses get no more results than sequential guesses.
         await login_throttle.require_allowed(session, attempt, user)
         await login_throttle.count_failure(session, attempt)
     return False
 
 
 def invalid_login() -> ApiError:
-    """Return the 401 error for a failed login. The error does not reveal whether the e-mail is registered."""
+    """Return the 401 error for a failed login. It does not reveal whether the e-mail address is registered."""
     return ApiError(401, "Invalid e-mail or password")
 
 
 def create_token() -> str:
-    """Return a new random token."""
+    """Return a new random token for a reset or invitation link."""
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
@@ -142,35 +145,39 @@ def hash_token(token: str) -> str:
 
 
 def build_link(public_url: str, page: str, token: str) -> str:
-    """Return a link with the token in the URL fragment. Browsers do not send the fragment, so no server logs it."""
+    """Return a link to a console page, with the one-time token in the URL fragment.
+
+    Browsers do not send the fragment of a URL to the server, so the token is not logged.
+    """
     return f"{public_url.rstrip('/')}{page}#token={quote(token)}"
 
 
 def request_password_reset(context: AppContext, email: str) -> str:
-    """Queue an e-mail with a reset link, and return the message for the client.
+    """Queue an e-mail with a link to reset the password, and return a message for the user.
 
-    The response and its timing do not reveal whether the e-mail is registered: a background task looks up the user.
+    The response and its timing do not reveal whether the e-mail address is registered: a background task looks up the
+    user after the response.
 
     Raises:
-        ApiError: 429 if the mail queue is full.
+        ApiError: 429 if the queue of unsent e-mails is full.
     """
     if context.mail is None:
         return NO_MAIL
     if not context.mail.make_and_send(lambda: with_retry(lambda: _create_reset_email(context, email))):
         raise ApiError(
             429,
-            f"Too many mails are on their way; retry after {MAIL_RETRY_AFTER} seconds",
+            f"Too many e-mails are waiting to be sent; retry after {MAIL_RETRY_AFTER} seconds",
             {"Retry-After": str(MAIL_RETRY_AFTER)},
         )
     return SENT
 
 
 async def reset_password(context: AppContext, confirmation: ResetConfirmation, address: str | None) -> None:
-    """Set a new password for the user of a reset token, and end all sessions of the user.
+    """Set a new password for the user of a reset link, and end all sessions of the user.
 
     Raises:
-        ApiError: 400 if the token is unknown, used, replaced or expired, or its user was removed; 429 if too many
-            other requests are waiting for a password to be hashed.
+        ApiError: 400 if the token of the link is unknown, used, replaced or expired, or if its user was removed; 429 if
+            too many other requests are waiting for a password to be hashed.
     """
     async with context.database.reading() as session:
         reset = await _find_open_reset(session, confirmation.token)
@@ -190,9 +197,9 @@ async def reset_password(context: AppContext, confirmation: ResetConfirmation, a
 
 
 async def create_reset(session: AsyncSession, user: User) -> str:
-    """Create a password reset for the user and return its token. Earlier tokens of the user become invalid.
+    """Create a password reset for the user and return its one-time token. Earlier reset tokens become invalid.
 
-    The session must be a write transaction that holds the lock of the user's organization.
+    `session` must be a write transaction that holds the lock of the user's organization.
     """
     moment = now(session)
     await expire_password_resets(session, user)
@@ -240,6 +247,6 @@ async def _find_open_reset(session: AsyncSession, token: str) -> PasswordReset:
     reset = (await session.exec(query)).first()
     if reset is None:
         raise ApiError(
-            400, "This link was used already, has expired or was replaced by a newer one; ask for another"
+            400, "This link was used already, has expired or was replaced by a newer one; request a new link"
         )
     return reset

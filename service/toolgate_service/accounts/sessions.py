@@ -1,7 +1,7 @@
-"""Sessions of the management API: bearer tokens, the authenticated caller, and transactions on the caller's behalf.
+"""Login sessions of the management API: session tokens, the authenticated caller, and the caller's transactions.
 
-A token only identifies a session. The gateway reads the user's role, organization and version from the database for
-every request.
+A token only identifies a session. For every request, the gateway reads the user's role, organization and version from
+the database.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -32,7 +32,7 @@ SESSION_LIFETIME = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class TokenClaims:
-    """Claims of a valid token: the user, the session, and the user's version when the token was issued."""
+    """Claims of a valid session token: the ids of the user and the session, and the user's version at the login."""
 
     user_id: str
     session_id: str
@@ -40,7 +40,7 @@ class TokenClaims:
 
 
 def issue_token(key: bytes, claims: TokenClaims, *, scope: str, issued_at: datetime) -> str:
-    """Return a signed JWT that is valid for seven days."""
+    """Return a session token: a signed JWT that is valid for seven days."""
     payload = {
         "iss": ISSUER,
         "aud": AUDIENCE,
@@ -55,7 +55,10 @@ def issue_token(key: bytes, claims: TokenClaims, *, scope: str, issued_at: datet
 
 
 def read_token(keys: Iterable[bytes], token: str) -> TokenClaims | None:
-    """Return the claims of a token; None if it is malformed, expired, or signed with none of the keys."""
+    """Return the claims of a session token.
+
+    The result is None if the token is malformed or expired, or if none of the keys verifies its signature.
+    """
     found = (_decode_token(key, token) for key in keys)
     return next((claims for claims in found if claims is not None), None)
 
@@ -72,7 +75,7 @@ def _decode_token(key: bytes, token: str) -> TokenClaims | None:
             options={"require": ["exp", "iat", "sub", "jti", "ver", "scope"], "verify_iat": False},
         )
     except (jwt.InvalidTokenError, RecursionError):
-        # A token header of deeply nested brackets raises a RecursionError.
+        # The JWT library raises a RecursionError if the token's header contains deeply nested brackets.
         return None
     match payload:
         case {"sub": str(user_id), "jti": str(session_id), "ver": int(version)}:
@@ -81,7 +84,7 @@ def _decode_token(key: bytes, token: str) -> TokenClaims | None:
 
 
 class ActiveSession(NamedTuple):
-    """Database row of a valid session, with the role of its user, and the plan and state of the organization."""
+    """Database row of a valid session, with the role of its user and the plan and state of the organization."""
 
     organization_id: str
     role: str
@@ -90,7 +93,8 @@ class ActiveSession(NamedTuple):
     organization_is_active: int
 
 
-#: query that runs when a request is authenticated, and again in the transaction in which the request changes data
+#: query that authenticates a request; it runs once when the request arrives, and again in the transaction that makes
+#: the change
 ACTIVE_SESSION_SQL = """
 SELECT u.organization_id, u.role, s.scope, o.plan, o.is_active
 FROM users u
@@ -112,7 +116,7 @@ _ACTIVE_SESSION = (
 
 
 async def find_active_session(session: AsyncSession, claims: TokenClaims) -> ActiveSession | None:
-    """Return the session with the id in the claims; None if the session is no longer valid."""
+    """Return the session that the claims of a token identify; None if the session is no longer valid."""
     values = {
         "user_id": claims.user_id,
         "session_id": claims.session_id,
@@ -126,7 +130,7 @@ async def find_active_session(session: AsyncSession, claims: TokenClaims) -> Act
 
 @dataclass(frozen=True, slots=True)
 class LinkUser:
-    """User who is identified by the token of an invitation or reset link, and not by a session token."""
+    """User who opened an invitation or reset link. The token of the link identifies the user, not a session token."""
 
     user_id: str
     organization_id: str
@@ -146,14 +150,14 @@ class Caller:
     plan: str
     organization_is_active: bool
     ip_address: str | None
-    #: interface of the request: `console`, `slack`, or None for the API
+    #: interface from which the request was sent: `console`, `slack`, or None for a direct API request
     via: str | None = None
-    #: ids of the credential if it is not the session's token, for example of a link to a Slack user
+    #: ids of the credential if it is not a session token, for example the id of a link to a Slack user
     proof: Mapping[str, str] | None = None
 
     @property
     def credential(self) -> Mapping[str, str]:
-        """Description of the credential for the record of a decision. It contains ids and no secrets."""
+        """Description of the user's credential that is stored with a decision. It contains ids and no secrets."""
         if self.proof is not None:
             return {"kind": self.via or "", **self.proof}
         return {"kind": self.via or "token", "session_id": self.session_id, "scope": self.scope}
@@ -165,16 +169,19 @@ class Caller:
 
     @property
     def sees_keys(self) -> bool:
-        """True if the user may see API keys unmasked: only admins may, and not with a token of scope ``cli``."""
+        """True if the user may see unmasked API keys.
+
+        Only admins may see them, and only with a token of the scope ``full``.
+        """
         return self.is_admin and self.scope == FULL
 
 
 async def ensure_session_valid(session: AsyncSession, caller: Caller, *, reads: bool = False) -> None:
-    """Check that the caller's session is still valid, in a transaction that holds the organization's lock.
+    """Raise an error if the caller's session is no longer valid. The transaction must hold the organization's lock.
 
     After the request was authenticated, another request may have removed, demoted or logged out the caller, or may have
-    deactivated the organization. Set `reads` if the transaction changes no data except the audit log; the organization
-    may then be inactive.
+    deactivated the organization. Set `reads` if the transaction writes nothing but audit events: it may then also run
+    for an inactive organization.
 
     Raises:
         ApiError: 401 if the session is no longer valid; 403 if the organization was deactivated.
@@ -190,7 +197,7 @@ async def load_current_user(session: AsyncSession, caller: Caller) -> User:
     """Return the caller's row of the table `users`.
 
     Raises:
-        ApiError: 401 or 403, as in `ensure_session_valid`.
+        ApiError: 401 if the session is no longer valid; 403 if the organization was deactivated.
     """
     await ensure_session_valid(session, caller)
     return await session.get_one(User, caller.user_id)
@@ -202,36 +209,36 @@ async def transaction_as(
 ) -> AsyncIterator[AsyncSession]:
     """Open a write transaction that holds the lock of the caller's organization.
 
-    Set `reads` if the transaction only reads data and records this in the audit log; the organization may then be
-    inactive.
+    Set `reads` if the transaction only reads data and writes audit events about it: it may then also run for an
+    inactive organization.
 
     Raises:
-        ApiError: 401 or 403, as in `ensure_session_valid`.
+        ApiError: 401 if the session is no longer valid; 403 if the organization was deactivated.
     """
     async with context.database.writing(caller.organization_id) as session:
         await ensure_session_valid(session, caller, reads=reads)
         yield session
 
 
-#: check that runs in a transaction before any change; it raises an `ApiError` to cancel the transaction
+#: extra check that a transaction runs before it changes anything; it raises an `ApiError` to cancel the transaction
 Precondition: TypeAlias = Callable[[AsyncSession], Awaitable[None]]
 
 
 async def no_precondition(_session: AsyncSession) -> None:
-    """Default precondition: accept every transaction."""
+    """Accept every transaction. This is the default precondition."""
 
 
 def organization_inactive() -> ApiError:
-    """Return the 403 error for a change in an inactive organization."""
+    """Return the 403 error for a request to change data of an inactive organization."""
     return ApiError(403, "Organization is not active")
 
 
 async def open_session(
     session: AsyncSession, vault: Vault, user: User, scope: str, *, address: str | None = None
 ) -> TokenView:
-    """Create a session for the user and return its token.
+    """Create a login session for the user and return its token.
 
-    `address` is the hash of the client's network, as in `LoginAttempt.address`.
+    `address` is the hash of the client's network, see `LoginAttempt.address`.
     """
     moment = now(session)
     login = Session(

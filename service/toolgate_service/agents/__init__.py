@@ -1,1 +1,1 @@
-"""Agents and their API keys."""
+"""Agents of an organization and the API keys that belong to single agents."""

@@ -13,7 +13,10 @@ STATUSES = (ACTIVE, INACTIVE)
 
 
 class Agent(Table, table=True):
-    """Software agent. The row of a deleted agent is kept, so that log entries can still show its name."""
+    """AI agent whose tool calls the gateway checks.
+
+    The row of a deleted agent is kept, so that log entries can still show the agent's name.
+    """
 
     __tablename__ = "agents"
     __table_args__ = (
@@ -21,7 +24,7 @@ class Agent(Table, table=True):
         of_user("created_by"),
         of_user("switched_off_by"),
         UniqueConstraint("organization_id", "environment", "id"),
-        # Index for lists and counts of agents, which exclude deleted agents.
+        # Index for the queries that list or count agents; both exclude deleted agents.
         index_where(
             "ix_agents_listed", "deleted_at IS NULL", "organization_id", "environment", "created_at", "id"
         ),
@@ -34,7 +37,7 @@ class Agent(Table, table=True):
     name: str = Field(max_length=100)
     description: str | None = Field(default=None, max_length=1000)
     status: str = Field(default=ACTIVE, max_length=10)
-    #: user who disabled the agent; if this user is an admin, only an admin can enable the agent again
+    #: id of the user who disabled the agent; if this user is an admin, only an admin can enable the agent again
     switched_off_by: str | None = Field(default=None, sa_type=Id)
     created_by: str = Field(sa_type=Id)
     created_at: datetime = Field(sa_type=Timestamp)

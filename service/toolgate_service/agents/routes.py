@@ -1,4 +1,4 @@
-"""HTTP routes of agents and their keys."""
+"""HTTP routes of agents and their API keys."""
 
 from fastapi import APIRouter
 
@@ -26,7 +26,7 @@ async def list_agents(
     page: WholeOrPageDep,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return the agents, newest first. Without `limit`, the response contains all agents."""
+    """Return the agents of an environment, newest first. Without the parameter `limit`, all agents are returned."""
     async with gateway.database.reading() as session:
         found = await service.list_agents(session, caller, environment, page)
     agents = [AgentView.model_validate(agent, from_attributes=True) for agent in found.rows]
@@ -37,7 +37,7 @@ async def list_agents(
 async def create_agent(
     new: NewAgent, caller: ChangingCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Create an agent. It is active and has no permissions."""
+    """Create an agent. A new agent is active and has no permissions."""
     return Reply(await service.create_agent(gateway, caller, environment, new), 201)
 
 
@@ -45,7 +45,7 @@ async def create_agent(
 async def get_agent(
     agent_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Return one agent."""
+    """Return the agent with this id."""
     async with gateway.database.reading() as session:
         agent = await service.get_agent(session, caller, environment, agent_id)
     return Reply(AgentView.model_validate(agent, from_attributes=True))
@@ -59,7 +59,7 @@ async def change_agent(
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Change the name, description or status of an agent."""
+    """Change the name, the description or the status of an agent."""
     return Reply(await service.change_agent(gateway, caller, environment, agent_id, change))
 
 
@@ -67,7 +67,7 @@ async def change_agent(
 async def delete_agent(
     agent_id: str, caller: ChangingCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> NoContent:
-    """Delete an agent, its permissions and its keys; its log entries stay."""
+    """Delete an agent with its permissions and API keys. Its log entries are kept."""
     await service.delete_agent(gateway, caller, environment, agent_id)
     return NoContent()
 
@@ -79,7 +79,10 @@ keys_router = APIRouter(prefix="/api/agents/{agent_id}/keys", tags=["agents"], r
 async def list_agent_keys(
     agent_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Return the agent's keys, newest first: in full for admins, which is audited, and masked for others."""
+    """Return the valid API keys of an agent, newest first.
+
+    Admins see the full keys, which the audit log records. Other users see masked keys.
+    """
     return Reply(await service.show_keys(gateway, caller, environment, agent_id), headers=NO_STORE)
 
 
@@ -87,7 +90,7 @@ async def list_agent_keys(
 async def create_agent_key(
     agent_id: str, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Create an API key that can be used only for this agent."""
+    """Create an API key with which only this agent can authenticate."""
     return Reply(await service.create_key(gateway, caller, environment, agent_id), 201, NO_STORE)
 
 
@@ -99,6 +102,6 @@ async def delete_agent_key(
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> NoContent:
-    """Revoke one of the agent's keys; it stops working immediately."""
+    """Revoke an API key of an agent. The key stops working immediately."""
     await service.delete_key(gateway, caller, environment, agent_id, key_id)
     return NoContent()

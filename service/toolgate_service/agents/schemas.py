@@ -1,4 +1,4 @@
-"""Request and response bodies of agents and their keys."""
+"""Request and response bodies of the routes of agents and their API keys."""
 
 from datetime import datetime
 from typing import Literal
@@ -9,7 +9,7 @@ from toolgate_service.core.schemas import Body, Change, Description, Name, examp
 
 
 class AgentView(BaseModel):
-    """Agent as returned by the API."""
+    """Agent in responses of the API."""
 
     id: str
     name: str
@@ -20,7 +20,7 @@ class AgentView(BaseModel):
 
 
 class NewAgent(Body):
-    """Body of POST /api/agents."""
+    """Request body of POST /api/agents."""
 
     model_config = example(name="refund-bot", description="Refunds orders that customers return")
 
@@ -29,7 +29,10 @@ class NewAgent(Body):
 
 
 class AgentChange(Change):
-    """Body of PUT /api/agents/{agent_id}. Fields that are not sent stay unchanged; null removes the description."""
+    """Request body of PUT /api/agents/{agent_id}.
+
+    Fields that are missing in the request stay unchanged. The value null removes the description.
+    """
 
     model_config = example(status="inactive")
 
@@ -41,7 +44,7 @@ class AgentChange(Change):
 
 
 class AgentKeyView(BaseModel):
-    """API key of one agent. `api_key` is shown in full to admins and masked for others."""
+    """API key of a single agent. `api_key` is shown in full to admins and masked for other users."""
 
     id: str
     agent_id: str

@@ -1,6 +1,6 @@
-"""Agents and their API keys: listing, creation, changes and deletion.
+"""Agents and their API keys: list, create, change and delete.
 
-A request with an agent's key acts as this agent and cannot act as another one.
+A client that authenticates with the API key of an agent cannot send requests for another agent.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ _ONE = select(Agent).where(
     col(Agent.deleted_at).is_(None),
 )
 
-#: maximum number of valid keys per agent; it stops scripts that create keys and never delete them
+#: maximum number of valid API keys per agent; it stops scripts that create keys and never revoke them
 MAX_KEYS = 100
 
 
@@ -53,10 +53,10 @@ async def list_agents(session: AsyncSession, caller: Caller, environment: str, p
 
 
 async def get_agent(session: AsyncSession, caller: Caller, environment: str, agent_id: str) -> Agent:
-    """Return one agent.
+    """Return the agent with this id.
 
     Raises:
-        ApiError: 404 if the caller's organization has no such agent in the environment.
+        ApiError: 404 if the caller's organization has no agent with this id in the environment.
     """
     values = {"id": agent_id, "organization_id": caller.organization_id, "environment": environment}
     agent = (await session.exec(_ONE, params=values)).first()
@@ -66,10 +66,10 @@ async def get_agent(session: AsyncSession, caller: Caller, environment: str, age
 
 
 async def create_agent(context: AppContext, caller: Caller, environment: str, new: NewAgent) -> AgentView:
-    """Create an active agent without permissions.
+    """Create an agent. A new agent is active and has no permissions.
 
     Raises:
-        PlanLimitExceeded: The plan allows no further production agents; inactive agents count.
+        PlanLimitExceeded: The plan allows no further agents in the production environment. Disabled agents also count.
     """
     async with transaction_as(context, caller) as session:
         agent = await add_agent(session, context.plans, caller, environment, new)
@@ -79,7 +79,7 @@ async def create_agent(context: AppContext, caller: Caller, environment: str, ne
 async def add_agent(
     session: AsyncSession, plans: Plans, caller: Caller, environment: str, new: NewAgent
 ) -> Agent:
-    """Create an agent in the transaction of a session; see `create_agent`."""
+    """Create an agent as `create_agent` does, but in the caller's open transaction."""
     warning = await _count_production_agent(session, plans, caller) if environment == PRODUCTION else None
     agent = Agent(
         id=new_id(),
@@ -104,10 +104,13 @@ async def add_agent(
 async def change_agent(
     context: AppContext, caller: Caller, environment: str, agent_id: str, change: AgentChange
 ) -> AgentView:
-    """Change the fields that the request contains. Disabling an agent cancels its pending approval requests.
+    """Change those fields of an agent that the request contains.
+
+    If the agent is disabled, its pending approval requests are cancelled.
 
     Raises:
-        ApiError: 404 if there is no such agent; 403 if a member enables an agent that an admin disabled.
+        ApiError: 404 if the agent does not exist; 403 if a user who is not an admin enables an agent that an admin
+            disabled.
     """
     async with transaction_as(context, caller) as session:
         agent = await get_agent(session, caller, environment, agent_id)
@@ -127,10 +130,10 @@ async def change_agent(
 
 
 async def delete_agent(context: AppContext, caller: Caller, environment: str, agent_id: str) -> None:
-    """Delete an agent with its permissions and keys; its log entries stay.
+    """Delete an agent with its permissions and API keys. Its log entries are kept.
 
     Raises:
-        ApiError: 404 if there is no such agent.
+        ApiError: 404 if the agent does not exist.
     """
     async with transaction_as(context, caller) as session:
         agent = await get_agent(session, caller, environment, agent_id)
@@ -153,10 +156,10 @@ async def delete_agent(context: AppContext, caller: Caller, environment: str, ag
 async def clear_denial_block(
     context: AppContext, caller: Caller, environment: str, agent_id: str, action: str
 ) -> None:
-    """End the denial block of an action of an agent.
+    """Allow an action again that is blocked because approvers repeatedly rejected calls of the agent.
 
     Raises:
-        ApiError: 404 if there is no such agent, or the action is not blocked.
+        ApiError: 404 if the agent does not exist, or if the action is not blocked.
     """
     async with transaction_as(context, caller) as session:
         agent = await get_agent(session, caller, environment, agent_id)
@@ -171,12 +174,15 @@ async def _emit(session: AsyncSession, kind: str, agent: Agent) -> None:
 async def _count_production_agent(
     session: AsyncSession, plans: Plans, caller: Caller
 ) -> UsageWarningView | None:
-    """Require that the plan allows one more production agent. Return the usage warning that the new agent triggers.
+    """Raise an error if the plan does not allow one more agent in the production environment.
+
+    Returns:
+        The usage warning to send, if the new agent reaches a warning threshold of the plan's limit; otherwise None.
 
     Raises:
-        PlanLimitExceeded: The plan allows no further production agents.
+        PlanLimitExceeded: The plan allows no further agents in the production environment.
     """
-    # Lock the organization's row, so that concurrent requests cannot exceed the limit together.
+    # Lock the row of the organization, so that concurrent requests cannot together exceed the limit.
     organization = (
         await session.exec(
             select(Organization).where(Organization.id == caller.organization_id).with_for_update()
@@ -197,13 +203,13 @@ async def _count_production_agent(
 
 
 async def _disable(session: AsyncSession, caller: Caller, agent: Agent) -> None:
-    # If the agent is disabled already, only an admin replaces the stored user. Otherwise a member could replace an
-    # admin and then enable the agent.
+    # If the agent is already disabled, only an admin replaces the stored user. Otherwise a member could replace an
+    # admin as the stored user and then enable the agent.
     if agent.status == ACTIVE or caller.is_admin:
         agent.switched_off_by = caller.user_id
     if agent.status == ACTIVE:
         agent.status = INACTIVE
-        await cancel_open(session, agent, "the agent was switched off")
+        await cancel_open(session, agent, "the agent was disabled")
 
 
 async def _require_may_enable(session: AsyncSession, caller: Caller, agent: Agent) -> None:
@@ -211,23 +217,23 @@ async def _require_may_enable(session: AsyncSession, caller: Caller, agent: Agen
         return
     disabled_by = (await session.exec(select(User).where(User.id == agent.switched_off_by))).first()
     if disabled_by is not None and disabled_by.role == ADMIN:
-        raise ApiError(403, "An admin switched this agent off; ask an admin to switch it on")
+        raise ApiError(403, "An admin disabled this agent; ask an admin to enable it")
 
 
 async def list_masked_keys(session: AsyncSession, agent: Agent) -> Sequence[AgentKeyView]:
-    """Return the agent's valid keys in masked form, newest first."""
+    """Return the valid API keys of the agent in masked form, newest first."""
     return [_view_key(agent, key) for key in await _find_valid_keys(session, agent)]
 
 
 async def show_keys(
     context: AppContext, caller: Caller, environment: str, agent_id: str
 ) -> Sequence[AgentKeyView]:
-    """Return the agent's valid keys, newest first.
+    """Return the valid API keys of the agent, newest first.
 
-    Admins see the full keys, and an audit event records this. Other users see masked keys.
+    Admins see the full keys, and the gateway writes an audit event about this. Other users see masked keys.
 
     Raises:
-        ApiError: 404 if there is no such agent.
+        ApiError: 404 if the agent does not exist.
     """
     async with transaction_as(context, caller, reads=True) as session:
         agent = await get_agent(session, caller, environment, agent_id)
@@ -246,10 +252,12 @@ async def create_key(
     *,
     first: Precondition = no_precondition,
 ) -> AgentKeyView:
-    """Create an API key for one agent, in the agent's environment.
+    """Create an API key for one agent in the agent's environment.
+
+    `first` is an additional check in the same transaction, before the key is created.
 
     Raises:
-        ApiError: 404 if there is no such agent; 409 if it already has the maximum number of keys.
+        ApiError: 404 if the agent does not exist; 409 if it already has the maximum number of keys.
     """
     async with transaction_as(context, caller) as session:
         await first(session)
@@ -258,10 +266,10 @@ async def create_key(
 
 
 async def add_key(session: AsyncSession, vault: Vault, caller: Caller, agent: Agent) -> AgentKeyView:
-    """Create an API key in the transaction of a session; see `create_key`."""
+    """Create an API key as `create_key` does, but in the caller's open transaction."""
     valid = select(func.count()).where(*_valid_keys(agent))
     if (await session.exec(valid)).one() >= MAX_KEYS:
-        raise ApiError(409, f"The agent has {MAX_KEYS} keys; delete one first")
+        raise ApiError(409, f"The agent has the maximum of {MAX_KEYS} keys; delete one first")
     key = mint_key(
         vault,
         agent.organization_id,
@@ -278,10 +286,10 @@ async def add_key(session: AsyncSession, vault: Vault, caller: Caller, agent: Ag
 async def delete_key(
     context: AppContext, caller: Caller, environment: str, agent_id: str, key_id: str
 ) -> None:
-    """Revoke a key; it stops working immediately.
+    """Revoke an API key of the agent. The key stops working immediately.
 
     Raises:
-        ApiError: 404 if there is no such agent, or the agent has no valid key with this id.
+        ApiError: 404 if the agent does not exist or has no valid key with this id.
     """
     async with transaction_as(context, caller) as session:
         agent = await get_agent(session, caller, environment, agent_id)

@@ -31,8 +31,6 @@ from toolgate_service.checks.routes import check_endpoint
 from toolgate_service.core import strict_json
 from toolgate_service.gateway import Gateway
 from toolgate_service.grants.routes import router as grants
-from toolgate_service.http.asgi import endpoint
-from toolgate_service.http.responses import Reply
 from toolgate_service.logs.routes import log_endpoint, logs_endpoint
 from toolgate_service.logs.routes import router as logs
 from toolgate_service.organizations.routes import router as organizations
@@ -67,7 +65,7 @@ ROUTERS = (
 
 #: Plain ASGI endpoints by path. They do not use FastAPI, which has a third of plain ASGI's throughput, because agents
 #: wait for their responses.
-RAW_ENDPOINTS = {"/sdk/check": check_endpoint, "/sdk/log": log_endpoint, "/sdk/logs": logs_endpoint}
+PLAIN_ENDPOINTS = {"/sdk/check": check_endpoint, "/sdk/log": log_endpoint, "/sdk/logs": logs_endpoint}
 
 
 def build(gateway: Gateway, console: "Mount | None" = None) -> ASGIApp:
@@ -77,7 +75,10 @@ def build(gateway: Gateway, console: "Mount | None" = None) -> ASGIApp:
         gateway: Gateway that the application's ASGI lifespan starts and stops.
         console: Application of the web console; None if the operator has disabled the console.
     """
-    app: ASGIApp = EdgeMiddleware(Dispatcher(gateway, _fastapi_app(gateway), console), gateway.settings)
+    endpoints = {path: make(gateway) for path, make in PLAIN_ENDPOINTS.items()}
+    app: ASGIApp = EdgeMiddleware(
+        ConsoleOrFastAPI(_fastapi_app(gateway), console), gateway.settings, endpoints
+    )
     if gateway.metrics is not None:
         # Imported only here, because the module needs the optional dependency `prometheus-client`.
         from toolgate_service.api.metrics import MetricsMiddleware
@@ -93,30 +94,19 @@ class Mount(Protocol):
         """Return the application for a request; None if the request is not for this part of the gateway."""
 
 
-class Dispatcher:
-    """ASGI application that passes each request to a plain ASGI endpoint, to the console or to FastAPI."""
+class ConsoleOrFastAPI:
+    """ASGI application that passes each request to the console or to FastAPI."""
 
-    def __init__(self, gateway: Gateway, fastapi_app: FastAPI, console: Mount | None) -> None:
+    def __init__(self, fastapi_app: FastAPI, console: Mount | None) -> None:
         self.fastapi_app = fastapi_app
-        self.raw = {path: endpoint(make(gateway)) for path, make in RAW_ENDPOINTS.items()}
         self._console = console
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] == "http":
-            raw = self.raw.get(scope["path"])
-            if raw is not None:
-                app = raw if scope["method"] == "POST" else _ONLY_POST
-                await app(scope, receive, send)
-                return
-            console = None if self._console is None else self._console.app_for(scope)
-            if console is not None:
-                await console(scope, receive, send)
-                return
-        await self.fastapi_app(scope, receive, send)
-
-
-_ONLY_POST = Reply({"detail": "Method Not Allowed"}, 405, {"Allow": "POST"})
+        app: ASGIApp | None = None
+        if scope["type"] == "http" and self._console is not None:
+            app = self._console.app_for(scope)
+        await (app or self.fastapi_app)(scope, receive, send)
 
 
 def _fastapi_app(gateway: Gateway) -> FastAPI:

@@ -1,4 +1,4 @@
-"""Exception handlers, which turn every error into a JSON response ``{"detail": …}``."""
+"""Exception handlers, which turn every error into a JSON response with a detail and a code."""
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -8,7 +8,7 @@ from starlette.routing import BaseRoute, Match
 
 from toolgate_service.api.middleware import failure
 from toolgate_service.core.errors import REQUIRED, ApiError
-from toolgate_service.http.responses import Reply
+from toolgate_service.http.responses import ErrorReply
 
 METHOD_NOT_ALLOWED = 405
 
@@ -17,12 +17,12 @@ _MESSAGES = {"missing": REQUIRED, "extra_forbidden": "Unknown field; remove it"}
 
 async def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, ApiError):
-        return Reply({"detail": error.detail}, error.status_code, error.headers)
+        return ErrorReply(error.detail, error.status_code, error.headers)
     if isinstance(error, HTTPException):
         # Replace Starlette's Allow header: it lists the methods of one route, but several routes may have the same
         # path.
         headers = {"Allow": _allowed(request)} if error.status_code == METHOD_NOT_ALLOWED else error.headers
-        return Reply({"detail": error.detail}, error.status_code, headers)
+        return ErrorReply(error.detail, error.status_code, headers)
     raise error
 
 
@@ -33,8 +33,9 @@ def _allowed(request: Request) -> str:
         for method in ("DELETE", "GET", "POST", "PUT")
         if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
     ]
-    # Every path with GET also supports HEAD, because `EdgeMiddleware` handles a HEAD request as GET.
-    return ", ".join(method.replace("GET", "GET, HEAD") for method in methods)
+    # `EdgeMiddleware` handles a HEAD request as GET, and a PATCH request as PUT.
+    also = {"GET": "GET, HEAD", "PUT": "PUT, PATCH"}
+    return ", ".join(also.get(method, method) for method in methods)
 
 
 async def _invalid(_request: Request, error: Exception) -> Response:
@@ -47,7 +48,7 @@ async def _invalid(_request: Request, error: Exception) -> Response:
         name = ".".join(where[1:]) or where[0]
         message = _MESSAGES.get(problem["type"]) or str(problem["msg"]).removeprefix("Value error, ")
         fields.setdefault(name, []).append(message)
-    return Reply({"detail": fields}, 400)
+    return ErrorReply(fields, 400)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -12,7 +12,7 @@ from toolgate_service.http.responses import Reply
 
 router = APIRouter(tags=["health"])
 
-# The version is read once at import, because `version` reads the package's metadata file.
+# Read the version once at import, because `version` reads the package's metadata file at each call.
 _VERSION = version("toolgate")
 
 

@@ -30,7 +30,7 @@ from toolgate_service.db.database import Database, now
 from toolgate_service.db.models import Timestamp
 from toolgate_service.db.retry import RETRIES
 from toolgate_service.gateway import Gateway
-from toolgate_service.http.responses import Reply
+from toolgate_service.http.responses import ErrorReply
 
 PATH = "/metrics"
 #: maximum number of rows that a metrics query counts, so that it stays fast
@@ -116,9 +116,9 @@ class MetricsApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["path"] != PATH:
-            await Reply({"detail": "Not Found"}, 404)(scope, receive, send)
+            await ErrorReply("Not Found", 404)(scope, receive, send)
         elif scope["method"] not in {"GET", "HEAD"}:
-            await Reply({"detail": "Method Not Allowed"}, 405, {"Allow": "GET, HEAD"})(scope, receive, send)
+            await ErrorReply("Method Not Allowed", 405, {"Allow": "GET, HEAD"})(scope, receive, send)
         else:
             readiness = self._gateway.readiness
             ready = not readiness.is_shutting_down and await readiness.problem() is None

@@ -13,12 +13,13 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolgate_service.core.addresses import ANY, Address, Network, read_address
-from toolgate_service.core.errors import LostRace, StorageFault
+from toolgate_service.core.errors import ApiError, LostRace, StorageFault
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.logging import FIELDS, ORGANIZATION, REQUEST
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.health import OUTAGE, STORAGE_FAULTS
 from toolgate_service.db.retry import with_retry
+from toolgate_service.http.asgi import Handler, PlainRequest, PlainResponse
 from toolgate_service.http.body_limit import bounded
 from toolgate_service.http.request_head import repeated_header
 from toolgate_service.http.responses import (
@@ -26,8 +27,8 @@ from toolgate_service.http.responses import (
     HEADER_BAG,
     HEADERS,
     REQUEST_ID,
+    ErrorReply,
     NoContent,
-    Reply,
     ResponseHeaders,
 )
 
@@ -49,18 +50,18 @@ FORWARDED_FOR = b"x-forwarded-for"
 #: response headers that a script on a page of an allowed origin may read
 _EXPOSED = (
     b"Idempotency-Mismatch, Idempotency-Replayed, Link, Retry-After, X-API-Version, X-Call-Let-Through, X-Decision-ID, "
-    b"X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-ID, X-Toolgate-Environment, "
+    b"X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Reason-Code, X-Request-ID, X-Toolgate-Environment, "
     b"X-Toolgate-Organization, X-Total-Count"
 )
 _PREFLIGHT = {
-    b"access-control-allow-methods": b"GET, HEAD, POST, PUT, DELETE",
+    b"access-control-allow-methods": b"GET, HEAD, POST, PUT, PATCH, DELETE",
     b"access-control-allow-headers": b"Authorization, Content-Type, Idempotency-Key, X-API-Key, X-Request-ID",
     b"access-control-max-age": b"600",
 }
 
 
-#: Group of request paths, used as a label of metrics and traces. The path itself is not used as a label because paths
-#: contain ids, and a metric must have few label values.
+#: Group of request paths, used as a label of metrics and traces. Paths contain ids, and a metric must have few label
+#: values, so the path itself is not used.
 RouteGroup: TypeAlias = Literal[
     "check", "log", "approvals", "permissions", "management", "console", "health", "other"
 ]
@@ -94,7 +95,7 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> str:
     return sent.decode() if sent is not None and _REQUEST_ID.fullmatch(sent) else new_id()
 
 
-def failure(scope: Scope, error: Exception) -> Reply:
+def failure(scope: Scope, error: Exception) -> ErrorReply:
     """Return the response for an unhandled error: 503 if the database is not usable, otherwise 500.
 
     The response contains the request id, but no internal details of the error.
@@ -102,8 +103,8 @@ def failure(scope: Scope, error: Exception) -> Reply:
     request_id = scope[REQUEST_ID]
     if isinstance(error, STORAGE_FAULTS):
         detail = f"The gateway's database cannot be used; retry after {RETRY_AFTER} second (request id {request_id})"
-        return Reply({"detail": detail}, 503, {"Retry-After": str(RETRY_AFTER)})
-    return Reply({"detail": f"The gateway failed; the operator finds it under request id {request_id}"}, 500)
+        return ErrorReply(detail, 503, {"Retry-After": str(RETRY_AFTER)})
+    return ErrorReply(f"The gateway failed; the operator finds it under request id {request_id}", 500)
 
 
 class AllowedOrigins:
@@ -181,18 +182,20 @@ class TrustedProxies:
 
 
 class EdgeMiddleware:
-    """Outer middleware of the gateway.
+    """Outer middleware of the gateway, which also dispatches requests to the plain ASGI endpoints.
 
     It limits the request body, sets the request id, adds the common response headers, handles CORS, and responds to
     unhandled errors.
 
     Args:
-        inner: The wrapped ASGI application.
+        inner: ASGI application for all other requests.
         settings: Source of the public URL, the trusted proxies and the allowed origins.
+        endpoints: Handlers of the plain ASGI endpoints by path. They accept only POST requests.
     """
 
-    def __init__(self, inner: ASGIApp, settings: Settings) -> None:
+    def __init__(self, inner: ASGIApp, settings: Settings, endpoints: Mapping[str, Handler]) -> None:
         self._inner = inner
+        self._endpoints = endpoints
         self._headers = ResponseHeaders.of(settings)
         self._proxies = TrustedProxies(settings.trusted_proxies)
         self._origins = AllowedOrigins(settings.cors_origins)
@@ -210,26 +213,24 @@ class EdgeMiddleware:
         request_id = scope[REQUEST_ID] = request_id_of(given)
         # The context variable needs no reset, because every request runs in a separate task.
         REQUEST.set(request_id)
-        added: dict[bytes, bytes] = {}
-        scope[HEADER_BAG] = added
+        scope[HEADER_BAG] = {}
         if scope["method"] == "HEAD":
             # The application handles HEAD as GET. The server omits the response body, because its own scope still
             # contains HEAD.
             scope = {**scope, "method": "GET"}
+        elif scope["method"] == "PATCH":
+            # PUT keeps fields that are not sent, so PATCH means the same.
+            scope = {**scope, "method": "PUT"}
         if self._proxies and FORWARDED_FOR in given:
             self._proxies.reveal_client(scope)
-        started = False
-
-        async def sending(message: Message) -> None:
-            nonlocal started
-            if message["type"] == "http.response.start":
-                started = True
-                self._headers.add_to(message, request_id, added, scope.get(APPEND_TO_HEAD))
-            await send(message)
-
+        response = _Response(scope, send, self._headers)
         try:
-            inner = self._immediate_response(scope, given) or self._inner
-            await inner(scope, receiving, sending)
+            inner = self._immediate_response(scope, given)
+            handler = self._endpoints.get(scope["path"])
+            if inner is None and handler is not None:
+                await self._serve_endpoint(handler, scope, receiving, response)
+            else:
+                await (inner or self._inner)(scope, receiving, response.send)
         except ClientDisconnect:
             # The client disconnected before the whole request had arrived, so a response cannot be sent.
             return
@@ -238,8 +239,21 @@ class EdgeMiddleware:
                 OUTAGE.failed("requests", error)
             else:
                 logger.exception("request %s failed", request_id)
-            if not started:
-                await failure(scope, error)(scope, receive, sending)
+            if not response.started:
+                await failure(scope, error)(scope, receive, response.send)
+
+    async def _serve_endpoint(
+        self, handler: Handler, scope: Scope, receive: Receive, response: "_Response"
+    ) -> None:
+        if scope["method"] != "POST":
+            await _ONLY_POST(scope, receive, response.send)
+            return
+        try:
+            result = await handler(PlainRequest(scope, receive))
+        except ApiError as error:
+            await ErrorReply(error.detail, error.status_code, error.headers)(scope, receive, response.send)
+            return
+        await response.send_json(result)
 
     def _immediate_response(self, scope: Scope, given: dict[bytes, bytes]) -> ASGIApp | None:
         """Return a response that needs no application: to a CORS preflight or an invalid request; None for others."""
@@ -254,11 +268,42 @@ class EdgeMiddleware:
         if len(given) != len(scope["headers"]):
             name = repeated_header(scope["headers"])
             if name is not None:
-                return Reply({"detail": {name: ["was sent more than once; send it once"]}}, 400)
+                return ErrorReply({name: ["was sent more than once; send it once"]}, 400)
         # Respond with 404: no id contains a NUL character, and PostgreSQL would fail to compare text that contains one.
         if "\0" in scope["path"]:
-            return Reply({"detail": "Not Found"}, 404)
+            return ErrorReply("Not Found", 404)
         return None
+
+
+_ONLY_POST = ErrorReply("Method Not Allowed", 405, {"Allow": "POST"})
+
+
+class _Response:
+    """Sender of one response, which adds the common headers and records whether the response has started."""
+
+    __slots__ = ("_headers", "_scope", "_send", "started")
+
+    def __init__(self, scope: Scope, send: Send, headers: ResponseHeaders) -> None:
+        self._scope = scope
+        self._send = send
+        self._headers = headers
+        self.started = False
+
+    async def send(self, message: Message) -> None:
+        """Send an ASGI message of the response."""
+        if message["type"] == "http.response.start":
+            self.started = True
+            scope = self._scope
+            self._headers.add_to(message, scope[REQUEST_ID], scope[HEADER_BAG], scope.get(APPEND_TO_HEAD))
+        await self._send(message)
+
+    async def send_json(self, result: PlainResponse) -> None:
+        """Send the response of a plain ASGI endpoint."""
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(result.body))]
+        if result.headers:
+            headers += result.headers.items()
+        await self.send({"type": "http.response.start", "status": result.status, "headers": headers})
+        await self._send({"type": "http.response.body", "body": result.body})
 
 
 class RetryMiddleware:

@@ -4,7 +4,9 @@ FastAPI describes the routes. This module adds the plain ASGI endpoints, and the
 follow from each route's dependencies.
 """
 
+import copy
 import inspect
+import re
 from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import version
@@ -23,6 +25,7 @@ from toolgate_service.http.dependencies import authenticate_token, changing, gat
 from toolgate_service.http.openapi import (
     ALWAYS,
     API_KEY,
+    API_KEY_BEARER,
     BEARER,
     ELSEWHERE,
     EVERYWHERE,
@@ -59,6 +62,11 @@ SECURITY_SCHEMES = {
         "description": "An organization's key, or one that acts only as a single agent. "
         "`ak_…` selects the production environment, `test_…` the test environment.",
     },
+    API_KEY_BEARER: {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "The same API key as bearer token. The header `X-API-Key` takes precedence.",
+    },
 }
 
 
@@ -68,7 +76,7 @@ def security(route: APIRoute) -> list[dict[str, Any]]:
     if authenticate_token in calls:
         return [{BEARER: []}]
     if key_caller in calls:
-        return [{API_KEY: []}]
+        return [{API_KEY: []}, {API_KEY_BEARER: []}]
     return []
 
 
@@ -164,6 +172,10 @@ def describe(routers: Iterable[APIRouter]) -> dict[str, Any]:
     for route in routes:
         for method in route.methods or ():
             _complete(document["paths"][route.path_format][method.lower()], route)
+    for item in document["paths"].values():
+        if "put" in item:
+            item["patch"] = copy.deepcopy(item["put"])
+            item["patch"]["operationId"] = re.sub("^[a-z]+", "patch", item["put"]["operationId"])
     document["paths"] |= {path: {"post": operation} for path, operation in RAW.items()}
     for item in document["paths"].values():
         for operation in item.values():

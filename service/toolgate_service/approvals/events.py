@@ -11,15 +11,15 @@ from toolgate_service.webhooks.events import emit_lazy
 
 
 async def emit_approval_event(session: AsyncSession, change: str, *approvals: Approval) -> None:
-    """Add one event `approval.<change>` for each request to the webhook outbox, in the transaction of the change.
+    """Write one webhook event `approval.<change>` for each request, in the transaction that changes the requests.
 
-    All requests must belong to one organization and environment.
+    All requests must belong to one organization and one environment.
     """
     if not approvals:
         return
 
-    # `emit_lazy` receives a function, because the serialization takes three queries and is only necessary if a webhook
-    # subscribes to the event.
+    # Pass a function, because the serialization takes three queries and is needed only if a webhook subscribes to the
+    # event.
     async def serialize() -> Sequence[dict[str, Any]]:
         return [view.model_dump() for view in await serialize_approvals(session, approvals)]
 

@@ -1,6 +1,7 @@
-"""Grants (temporary approvals) that approvers propose when they approve a request.
+"""Temporary approvals (grants) that approvers propose when they approve a request.
 
-A proposed grant becomes active with the last required vote. It then also approves the pending requests that it covers.
+A proposed temporary approval becomes active when enough approvers have voted for it. It then also approves the pending
+requests that it covers.
 """
 
 import json
@@ -26,21 +27,17 @@ from toolgate_service.db.database import now
 from toolgate_service.grants.models import ACTIVE, PROPOSED, REVOKED, Grant, GrantVote
 from toolgate_service.permissions.models import Permission
 
-#: name of the context field whose value may be smaller than the value that the approvers saw
+#: name of the context field that is compared as a maximum: the value of a call may be smaller than the approved value
 AMOUNT = "amount"
 
 
 def covers(
     approved_context: Mapping[str, object], context: Mapping[str, object], free: Collection[str] = ()
 ) -> bool:
-    """Return whether a grant covers a call.
+    """Return whether a temporary approval covers a call.
 
-    All fields must be equal, except that an amount may be smaller.
-
-    Args:
-        approved_context: Context that the approvers of the grant saw.
-        context: Context of the call.
-        free: Names of fields that may have another value, or be present in only one of the two contexts.
+    All fields of the call's context must equal the fields of `approved_context`, which the approvers saw. Two kinds of
+    fields may differ: an amount may be smaller, and the fields in `free` may have any value or be missing.
     """
     names = (approved_context.keys() | context.keys()) - set(free)
     return all(
@@ -54,7 +51,7 @@ def covers(
 def _field_fits(name: str, approved_context: object, value: object) -> bool:
     if name == AMOUNT and _is_number(approved_context) and _is_number(value):
         return 0 <= Decimal(str(value)) <= Decimal(str(approved_context))
-    # The values are compared as JSON, because True equals 1 in Python.
+    # Compare the values as JSON, because in Python True equals 1.
     return strict_json.dumps(approved_context, sort_keys=True) == strict_json.dumps(value, sort_keys=True)
 
 
@@ -70,19 +67,20 @@ async def propose(
     terms: GrantTerms,
     note: str | None,
 ) -> Sequence[Approval]:
-    """Vote for a grant, in the transaction in which the caller approves the request.
+    """Vote for a temporary approval, in the transaction in which the caller approves the request.
 
-    The first vote creates the grant. All voters must send the same terms.
+    The first vote creates the temporary approval. All voters must propose the same terms.
 
     Returns:
-        The other pending requests that the grant approved. Empty unless this vote made the grant active.
+        The other pending requests that the temporary approval approved. The result is empty unless this vote made it
+        active.
 
     Raises:
-        ApiError: 400, `except_fields` contains a field that cannot be left open; 409, an earlier voter proposed other
-            terms, or the proposed grant was revoked.
+        FieldErrors: 400, `except_fields` contains the field `amount`, or a field that is not in the context.
+        ApiError: 409, an earlier voter proposed different terms, or the proposed temporary approval is no longer open.
     """
     context = strict_json.loads_own(approval.context)
-    assert isinstance(context, dict)  # noqa: S101 - checks store objects; for the type checker
+    assert isinstance(context, dict)  # noqa: S101 - for the type checker: contexts are always objects
     free = _validate_free_fields(terms, context)
     grant = await _find_proposal(session, approval)
     if grant is None:
@@ -90,7 +88,7 @@ async def propose(
     elif (grant.uses, grant.seconds, json.loads(grant.except_fields)) != (terms.uses, terms.seconds, free):
         raise ApiError(
             409,
-            f"Other terms were proposed for this request: {grant.uses} uses within {grant.seconds} seconds, except "
+            f"A grant with different terms was proposed for this request: {grant.uses} uses within {grant.seconds} seconds, except "
             f"{json.loads(grant.except_fields)}; approve with the same terms, or without a grant",
         )
     session.add(grant)
@@ -118,7 +116,10 @@ async def propose(
 
 
 async def end_proposal(session: AsyncSession, approval: Approval) -> None:
-    """Revoke the grant that was proposed with a request that is no longer pending, unless the grant is active."""
+    """Revoke a temporary approval that was proposed with a request and has not become active.
+
+    Call this when the request is no longer pending.
+    """
     query = select(Grant).where(
         Grant.organization_id == approval.organization_id,
         Grant.environment == approval.environment,
@@ -132,7 +133,7 @@ async def end_proposal(session: AsyncSession, approval: Approval) -> None:
 
 
 async def revoke_grants(session: AsyncSession, owner: Agent | Permission) -> None:
-    """Revoke the grants of an agent or a permission that are neither expired nor exhausted."""
+    """Revoke the temporary approvals of an agent or a permission that are neither expired nor used up."""
     owner_id = col(Grant.agent_id) if isinstance(owner, Agent) else col(Grant.permission_id)
     moment = now(session)
     await session.exec(
@@ -142,7 +143,7 @@ async def revoke_grants(session: AsyncSession, owner: Agent | Permission) -> Non
             col(Grant.organization_id) == owner.organization_id,
             col(Grant.environment) == owner.environment,
             col(Grant.status) != REVOKED,
-            # Expired and exhausted grants are excluded, so that they keep their state.
+            # Exclude expired and used-up temporary approvals, so that they keep their state.
             col(Grant.expires_at) > moment,
             col(Grant.uses_left) > 0,
         )
@@ -154,7 +155,11 @@ def _validate_free_fields(terms: GrantTerms, context: Mapping[str, object]) -> l
     for name in terms.except_fields:
         if name == AMOUNT:
             raise FieldErrors(
-                {"grant": [f"except_fields: {AMOUNT!r} cannot be left open; smaller amounts pass anyway"]}
+                {
+                    "grant": [
+                        f"except_fields: {AMOUNT!r} cannot be listed; smaller amounts are allowed in any case"
+                    ]
+                }
             )
         if name not in context:
             raise FieldErrors({"grant": [f"except_fields: the context has no field {name!r}"]})
@@ -216,7 +221,7 @@ def _audit(session: AsyncSession, caller: Caller, grant: Grant, kind: str) -> No
 async def _approve_covered(
     session: AsyncSession, settings: Settings, caller: Caller, grant: Grant
 ) -> Sequence[Approval]:
-    """Approve the pending requests that a grant covers, oldest first. Each request consumes one use of the grant."""
+    """Approve the pending requests that a temporary approval covers, oldest first. Each consumes one of its uses."""
     query = (
         select(Approval)
         .where(
@@ -226,7 +231,7 @@ async def _approve_covered(
             Approval.permission_id == grant.permission_id,
             Approval.status == PENDING,
             Approval.id != grant.approval_id,
-            # A request that requires more approvers than the grant had is not approved by the grant.
+            # A temporary approval does not approve a request that requires more approvers than it had.
             col(Approval.required_approvals) <= grant.required_approvals,
             col(Approval.expires_at) > now(session),
         )
@@ -234,8 +239,9 @@ async def _approve_covered(
     )
     approved_context, free = strict_json.loads_own(grant.context), json.loads(grant.except_fields)
     pending = (await session.exec(query)).all()
-    covered = [one for one in pending if covers(approved_context, strict_json.loads_own(one.context), free)]  # type: ignore[arg-type]  # contexts are objects
-    # The approval rules stored with a request may be stricter than those of the grant.
+    covered = [one for one in pending if covers(approved_context, strict_json.loads_own(one.context), free)]  # type: ignore[arg-type]  # stored contexts are always objects
+    # Check the voters for each request, because its stored approval rules may be stricter than those of the temporary
+    # approval.
     allowed = [one for one in covered if await quorum_failure(session, one, voters_of(grant)) is None]
     approved = allowed[: grant.uses_left]
     for approval in approved:

@@ -1,8 +1,8 @@
-"""Long polls, with which agents wait until their approval request is decided.
+"""Long polls: HTTP requests with which agents wait until their approval request is decided.
 
-The notifier wakes a long poll immediately after a decision. Notifications can be lost, so each long poll also reads the
-state every few seconds. This read is one indexed query of the auth store, which has its own connections, so waiting
-agents do not occupy the connections for requests of users.
+The notifier wakes a long poll immediately after a decision. Because notifications can be lost, each long poll also
+reads the state every few seconds. This read is one indexed query. It uses the database connections of the auth store,
+so waiting agents do not occupy the connections for requests of users.
 """
 
 import asyncio
@@ -26,22 +26,23 @@ from toolgate_service.organizations import ip_allowlist
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: time after the end of a long poll in which the request still counts as waiting, so that the client can poll again
+#: time after the end of a long poll during which the console still shows the call as waiting, so that the client can
+#: start the next long poll
 POLL_GRACE = timedelta(seconds=5)
-#: seconds between two reads of the state; a decision in another process is noticed after at most this time
+#: interval in seconds between two reads of the state; the maximum delay until a decision in another process is noticed
 READ_INTERVAL = 1.0
-#: seconds between two reads of the state while notifications of other processes arrive
+#: interval in seconds between two reads of the state while notifications from other processes arrive
 NOTIFIED_READ_INTERVAL = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class LongPoll:
-    """Long poll of a client.
+    """Long poll of one client that waits for the decision about an approval request.
 
     Attributes:
-        context: Dependencies of the services.
-        auth_store: Store that reads the state and verifies the API key.
-        key_digest: Digest of the client's API key.
+        context: Configuration and services of the gateway.
+        auth_store: Store that reads the state of the request and verifies the API key.
+        key_digest: Digest of the API key that the client sent.
         auth: Organization, environment and agent of the API key.
         peer: IP address of the client; None if it is unknown.
     """
@@ -53,11 +54,11 @@ class LongPoll:
     peer: str | None
 
     async def load(self, approval_id: str) -> SdkApprovalView:
-        """Return the current state of a request.
+        """Return the current state of an approval request.
 
         Raises:
-            ApiError: 401, the API key was revoked or its organization was deactivated; 403, the client's address is
-                not allowed; 404, the request does not exist, or the key belongs to another agent.
+            ApiError: 401, the API key was revoked or its organization was deactivated; 403, the client's address is not
+                in the allowed networks; 404, the request does not exist, or the key belongs to another agent.
         """
         auth = await self.auth_store.load(self.key_digest)
         if auth is None or not auth.organization_is_active:
@@ -75,7 +76,10 @@ class LongPoll:
     async def wait(
         self, approval_id: str, seconds: int, is_disconnected: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Wait as `wait_for_change` does. Meanwhile, approvers see that a tool call is waiting for their decision."""
+        """Wait until the request is decided or the time is over. Meanwhile, approvers see that a tool call is waiting.
+
+        The conditions for the end of the wait are those of `wait_for_change`.
+        """
         until = await self._store_wait(approval_id, seconds)
         if until is None:
             await self.wait_for_change(approval_id, seconds, is_disconnected)
@@ -92,7 +96,10 @@ class LongPoll:
             await self._clear_wait(approval_id, until, max(calls, default=None))
 
     async def _store_wait(self, approval_id: str, seconds: int) -> datetime | None:
-        """Mark the request as waiting and return the end of the wait; None if the database is unavailable."""
+        """Store that a client waits for the decision, and return the end of the wait.
+
+        The result is None if the database is unavailable.
+        """
         try:
             async with self.context.database.writing() as session:
                 moment = now(session)
@@ -106,18 +113,18 @@ class LongPoll:
                     .values(last_asked_at=moment, waiting_until=until)
                 )
         except STORAGE_FAULTS as error:
-            # The mark is only information for approvers, so the call waits without it.
-            logger.debug("waiting for approval %s could not be stored: %s", approval_id, type(error).__name__)
+            # Continue without the stored value, because it is only information for approvers.
+            logger.debug(
+                "cannot store that a client waits for approval %s: %s", approval_id, type(error).__name__
+            )
             return None
         return until
 
     async def _clear_wait(self, approval_id: str, until: datetime, others: datetime | None) -> None:
-        """Update the stored end of the wait after a client disconnected.
+        """Correct the stored end of the wait after a client disconnected.
 
-        Args:
-            approval_id: Id of the request.
-            until: End of the disconnected client's wait. If another process stored a later time, nothing changes.
-            others: Latest end of the other waits in this process; None if there are none.
+        `until` is the end of the disconnected client's wait. If another process stored a later end, nothing changes.
+        `others` is the latest end of the other waits in this process; None if there are none.
         """
         try:
             async with self.context.database.writing() as session:
@@ -128,7 +135,9 @@ class LongPoll:
                 )
         except STORAGE_FAULTS as error:
             logger.debug(
-                "the end of a wait for %s could not be stored: %s", approval_id, type(error).__name__
+                "cannot store that a client no longer waits for approval %s: %s",
+                approval_id,
+                type(error).__name__,
             )
 
     def _is_pending_request(self, approval_id: str) -> tuple[ColumnElement[bool], ...]:
@@ -142,16 +151,16 @@ class LongPoll:
     async def wait_for_change(
         self, approval_id: str, seconds: int, is_disconnected: Callable[[], Awaitable[bool]]
     ) -> bool:
-        """Wait until the request is decided, `seconds` have passed, the key loses access, or the client disconnects.
+        """Wait for the decision about a request. Return True if the client disconnected.
 
-        Returns:
-            True if the client disconnected.
+        The wait ends when the request is decided, `seconds` have passed, the API key loses access, the gateway shuts
+        down, or the client disconnects.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         with self.context.notifier.watch_approval(approval_id) as changed:
             while True:
-                # The event is cleared before the state is read, so that a change after the read ends the wait.
+                # Clear the event before the state is read, so that a change after the read still ends the wait.
                 changed.clear()
                 if (
                     not (await self.auth_store.is_pending(approval_id) and await self._is_authorized())
@@ -163,7 +172,8 @@ class LongPoll:
                     return False
                 if await is_disconnected():
                     return True
-                # The longer interval is safe: if notifications stop, the notifier wakes all long polls.
+                # The longer interval is safe, because the notifier wakes all long polls if the notifications from other
+                # processes stop.
                 pause = NOTIFIED_READ_INTERVAL if self.context.notifier.receives_remote else READ_INTERVAL
                 try:
                     await asyncio.wait_for(changed.wait(), min(left, pause))

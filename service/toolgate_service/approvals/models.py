@@ -1,4 +1,4 @@
-"""Tables of approval requests and votes.
+"""Database tables of approval requests and of the votes of approvers.
 
 States of a request:
 
@@ -8,10 +8,11 @@ States of a request:
        ├──────► denied
        ├──────► expired
        ├──────► cancelled
-       └──────► replaced, by a request with an edited context
+       └──────► replaced (an approver edited the context in a new request)
 
-All states except pending and approved are final. From `expires_at` on, a pending or approved request counts as expired,
-even before a background job updates its row. Therefore `state_of` and `has_state` compare `expires_at` with the time.
+All states except pending and approved are final. From the time `expires_at` on, a pending or approved request counts as
+expired, even if the background job has not updated its row yet. Therefore `state_of` and `has_state` compare
+`expires_at` with the current time.
 """
 
 from datetime import datetime
@@ -42,7 +43,7 @@ EXPIRED = "expired"
 CANCELLED = "cancelled"
 REPLACED = "replaced"
 CONSUMED = "consumed"
-#: states that are not final
+#: states that are not final: a request in one of them can still change
 OPEN = (PENDING, APPROVED)
 STATUSES = (PENDING, APPROVED, DENIED, EXPIRED, CANCELLED, REPLACED, CONSUMED)
 
@@ -53,9 +54,9 @@ def _of_status(name: str, status: str, column: str) -> Index:
 
 
 class Approval(Table, table=True):
-    """Request for an approver's decision about a tool call.
+    """Request for the decision of an approver about a tool call.
 
-    An approval is bound to the agent, the permission, the action, the run and the digest of the context.
+    An approval is valid only for the same agent, permission, action, run and context.
     """
 
     __tablename__ = "approvals"
@@ -64,7 +65,7 @@ class Approval(Table, table=True):
         of_user("decided_by"),
         UniqueConstraint("organization_id", "environment", "id"),
         one_of("status", STATUSES),
-        # Checks of the same call share one pending request, even if they arrive concurrently.
+        # Unique index, because checks of the same call share one pending request, even if they arrive concurrently.
         Index(
             "uq_approvals_pending",
             "organization_id",
@@ -78,25 +79,25 @@ class Approval(Table, table=True):
             sqlite_where=text("status = 'pending'"),
             postgresql_where=text("status = 'pending'"),
         ),
-        # Index for the search for requests that match a check.
+        # Index for the query that finds approval requests for a checked call.
         Index(None, "organization_id", "environment", "agent_id", "action", "digest"),
         Index(None, "organization_id", "environment", "created_at", "id"),
-        # Indexes for recent denials of an action, and for calls that consumed an approval.
+        # Indexes for recent rejections of an action, and for the calls that consumed an approval.
         _of_status("ix_approvals_denied", DENIED, "decided_at"),
         _of_status("ix_approvals_consumed", CONSUMED, "call_id"),
         _of_status("ix_approvals_consumed_by", CONSUMED, "consumed_call_id"),
-        # Indexes for lists filtered by status or by agent.
+        # Indexes for lists of requests that are filtered by state or by agent.
         Index("ix_approvals_by_status", "organization_id", "environment", "status", "created_at", "id"),
         Index("ix_approvals_by_agent", "organization_id", "environment", "agent_id", "created_at", "id"),
-        # Index for the statistics of waiting times.
+        # Index for the statistics about the waiting times of requests.
         index_where(
             "ix_approvals_decided",
             "decided_by IS NOT NULL",
             *("organization_id", "environment", "decided_at", "created_at"),
         ),
-        # Index for the requests that a grant approved: they are cancelled when the grant is revoked.
+        # Index for the requests that a temporary approval approved; they are cancelled when it is revoked.
         index_where("ix_approvals_by_grant", "grant_id IS NOT NULL", "grant_id"),
-        # Indexes for the jobs that expire requests and send reminders, across all organizations.
+        # Indexes for the background jobs that expire requests and send reminders for all organizations.
         index_where("ix_approvals_running_out", "status IN ('pending', 'approved')", "expires_at"),
         index_where("ix_approvals_reminding", "status = 'pending'", "remind_at"),
     )
@@ -105,59 +106,61 @@ class Approval(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     agent_id: str = Field(sa_type=Id)
-    #: id of the permission; not a foreign key, because the request remains after its permission is deleted
+    #: id of the permission; not a foreign key, because the request is kept after its permission was deleted
     permission_id: str = Field(sa_type=Id)
     action: str = Field(max_length=255)
-    #: context as canonical JSON; never changed
+    #: context of the call as canonical JSON; it is never changed
     context: str = Field(sa_type=Text)
-    #: SHA-256 of `context`
+    #: SHA-256 digest of the column `context`
     digest: str = Field(max_length=64)
-    #: run and call of the check; empty instead of null if missing, because a unique index treats nulls as distinct
+    #: ids of the run and of the call that were sent with the check; a missing id is stored as an empty string, because
+    #: a unique index treats nulls as distinct
     run_id: str = Field(default="", max_length=255)
     call_id: str = Field(default="", max_length=255)
-    #: the agent's reason for the call: shown to approvers, not verified by the gateway, not part of the digest
+    #: reason for the call that the agent sent; shown to approvers, not verified by the gateway and not part of the
+    #: digest
     reason: str | None = Field(default=None, max_length=1000)
-    #: time of the last check or long poll for this request
+    #: time at which the agent last sent a check or a long poll for this request
     last_asked_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: time until which a long poll waits for the decision
+    #: time until which a client waits for the decision with a long poll
     waiting_until: datetime | None = Field(default=None, sa_type=Timestamp)
     status: str = Field(default=PENDING, max_length=10)
-    #: id of the API key that sent the check
+    #: id of the API key with which the check was sent
     key_id: str = Field(sa_type=Id)
-    #: rules of the permission when the request was created; the stricter of these and the current rules applies
+    #: approval rules of the permission at the creation of the request; if the current rules are stricter, these apply
     required_approvals: int = 1
     separation_of_duties: bool | None = None
-    #: ids of the users who created the agent, or created or loosened the permission, as a JSON list
+    #: ids of the users who created the agent or the permission, or changed the permission to allow more, as a JSON list
     makers: str | None = Field(default=None, sa_type=Text)
     max_amount: Decimal | None = Field(default=None, sa_type=ExactDecimal)
     amount_required: bool | None = None
     created_at: datetime = Field(sa_type=Timestamp)
-    #: while pending: deadline for the decision; once approved: deadline to consume the approval
+    #: for a pending request, the deadline for the decision; for an approved request, the deadline for the call
     expires_at: datetime = Field(sa_type=Timestamp)
-    #: time at which the reminder event is due; null after it was sent
+    #: time at which the reminder event must be sent; null after it was sent
     remind_at: datetime | None = Field(default=None, sa_type=Timestamp)
     reminded_at: datetime | None = Field(default=None, sa_type=Timestamp)
     decided_at: datetime | None = Field(default=None, sa_type=Timestamp)
     decided_by: str | None = Field(default=None, sa_type=Id)
     note: str | None = Field(default=None, max_length=1000)
     consumed_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: `call_id` of the check that consumed the approval; empty if the check had no `call_id`
+    #: `call_id` of the check that consumed the approval; empty if the check contained no `call_id`
     consumed_call_id: str = Field(default="", max_length=255)
-    #: decision id of the check that consumed the approval
+    #: id of the decision that allowed the call for which the approval was consumed
     decision_id: str | None = Field(default=None, sa_type=Id)
     cancelled_at: datetime | None = Field(default=None, sa_type=Timestamp)
     cancel_reason: str | None = Field(default=None, max_length=255)
-    #: id of the request with the edited context that replaced this request
+    #: id of the request with the edited context, if an approver replaced this request by it
     replaced_by: str | None = Field(default=None, sa_type=Id)
-    #: id of the original request, if this request has an edited context; only a check that sends this request's own id
-    #: consumes it
+    #: id of the original request, if the context of this request was edited by an approver; such a request is consumed
+    #: only by a check that contains the id of this request
     replaces: str | None = Field(default=None, sa_type=Id)
-    #: id of the grant that approved this request; the votes for the grant count instead of votes for the request
+    #: id of the temporary approval that approved this request; its voters count as the approvers of the request
     grant_id: str | None = Field(default=None, sa_type=Id)
 
 
 class ApprovalVote(Table, table=True):
-    """One user's decision about one approval request. Each user has at most one vote per request."""
+    """Decision of one user about one approval request. Each user has at most one vote per request."""
 
     __tablename__ = "approval_votes"
     __table_args__ = (
@@ -175,13 +178,16 @@ class ApprovalVote(Table, table=True):
     environment: str = Field(max_length=10)
     decision: str = Field(max_length=10)
     note: str | None = Field(default=None, max_length=1000)
-    #: how the user was authenticated, as a JSON object of ids without secrets
+    #: credential with which the user was authenticated, as a JSON object that contains ids and no secrets
     credential: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
 
 
 class DenialClearance(Table, table=True):
-    """Time at which an admin ended a denial block. Earlier denials of the agent's action no longer count."""
+    """Time at which an admin ended the denial block of an agent's action.
+
+    A denial block stops an action that approvers rejected repeatedly. Rejections before this time no longer count.
+    """
 
     __tablename__ = "denial_clearances"
     __table_args__ = (of_agent(), of_user("cleared_by"))
@@ -196,8 +202,8 @@ class DenialClearance(Table, table=True):
 
 def _announce_request(_mapper: Mapper[Approval], _connection: Connection, approval: Approval) -> None:
     after, _, before = get_history(approval, "status")
-    # Other changes of the status are not announced, because open console pages and long polls only depend on whether
-    # the request is pending.
+    # Announce a change only if the request becomes pending or ceases to be pending, because console pages and long
+    # polls depend on nothing else.
     if (PENDING in before) != (PENDING in after):
         _announce(approval, approval.id)
 
@@ -212,21 +218,21 @@ def _announce(changed: Approval | ApprovalVote, approval_id: str) -> None:
         announce(session, APPROVAL, changed.organization_id, approval_id)
 
 
-# ORM listeners announce every change, so that no code path can forget the notification.
+# ORM listeners announce every change, so that no code path can omit the notification.
 listen(Approval, "after_insert", _announce_request)
 listen(Approval, "after_update", _announce_request)
 listen(ApprovalVote, "after_insert", _announce_vote)
 
 
 def state_of(approval: Approval, moment: datetime) -> str:
-    """Return the state of an approval request at a given time."""
+    """Return the state that an approval request has at the given time."""
     if approval.status in OPEN and approval.expires_at <= moment:
         return EXPIRED
     return approval.status
 
 
 def has_state(state: str, moment: datetime) -> ColumnElement[bool]:
-    """Return the SQL condition for approval requests that have this state at a given time."""
+    """Return the SQL condition for approval requests that have this state at the given time."""
     if state == EXPIRED:
         past = col(Approval.status).in_(OPEN) & (col(Approval.expires_at) <= moment)
         return past | (col(Approval.status) == EXPIRED)

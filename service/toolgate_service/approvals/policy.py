@@ -1,14 +1,14 @@
 """Rules of approval requests: who may approve, how many approvers are required, valid edits, and denial blocks.
 
-The rules for approvers are evaluated when an approver decides, and again when a check consumes the approval. Each time,
-the stricter value applies: the rule stored with the request, or the current rule of the permission.
+The gateway applies the rules for approvers twice: when an approver decides, and when a check consumes the approval.
+Each time, the stricter rule applies: the rule that was stored with the request, or the current rule of the permission.
 
-An edit does not change the original approval request. It creates a second request with the edited context. Only a check
-that sends exactly this context and the id of the second request consumes it.
+If an approver edits the context of a call, the original request does not change. The gateway creates a second request
+with the edited context. Only a check with exactly this context and the id of the second request consumes the approval.
 
-Denial blocks: after approvers repeatedly reject an agent's action, the gateway denies the action for a fixed time.
-Blocks are not stored. They are computed from the stored rejections, called denials here, and from the times at which
-admins cleared a block.
+Denial blocks: after approvers repeatedly reject calls of an agent's action, the gateway denies this action for a fixed
+time. Blocks are not stored. The gateway computes them from the stored rejections, called denials here, and from the
+times at which admins ended a block.
 """
 
 import json
@@ -36,7 +36,8 @@ from toolgate_service.db.database import now
 from toolgate_service.grants.models import ACTIVE, Grant, GrantVote
 from toolgate_service.permissions.models import Permission, find_amount_violation, loosening_users
 
-#: The SDK replaces a redacted value by a JSON object. The member with this name contains the keyed digest of the value.
+#: The SDK replaces a redacted argument by a JSON object. The member with this name contains the keyed digest of the
+#: value.
 DIGEST_MEMBER = "$digest"
 _DENIALS = (
     select(Approval.action, Approval.decided_at)
@@ -49,7 +50,7 @@ _DENIALS = (
         col(Approval.organization_id) == bindparam("organization_id"),
         col(Approval.environment) == bindparam("environment"),
         col(Approval.agent_id) == bindparam("agent_id"),
-        # SQLite uses the partial index only if the statement contains the value as a literal.
+        # Write the value as a literal, because SQLite uses the partial index only in this case.
         col(Approval.status) == literal(DENIED, literal_execute=True),
         col(Approval.decided_at) > bindparam("since"),
         or_(
@@ -64,12 +65,12 @@ _DENIALS_OF_ACTION = _DENIALS.where(col(Approval.action) == bindparam("action"))
 
 
 class Terms(NamedTuple):
-    """Rules for who may approve a request, and for the number of required approvers.
+    """Approval rules of a permission: who may approve a call, and how many approvers are required.
 
     Attributes:
-        required_approvals: Number of distinct users who must approve.
+        required_approvals: Number of different users who must approve.
         separation_of_duties: True if the users in `makers` may not approve.
-        makers: Ids of the users who created the agent, or who created or loosened the permission.
+        makers: Ids of the users who created the agent or the permission, or changed the permission to allow more.
     """
 
     required_approvals: int
@@ -77,7 +78,7 @@ class Terms(NamedTuple):
     makers: frozenset[str]
 
     def stricter(self, other: "Terms") -> "Terms":
-        """Combine two sets of terms: for each rule, take the stricter value."""
+        """Return the combination of two sets of approval rules, with the stricter value of each rule."""
         return Terms(
             max(self.required_approvals, other.required_approvals),
             self.separation_of_duties or other.separation_of_duties,
@@ -86,32 +87,33 @@ class Terms(NamedTuple):
 
 
 def current_terms(permission: Permission, agent: Agent) -> Terms:
-    """Return the current terms of a permission."""
+    """Return the current approval rules of a permission."""
     makers = {agent.created_by, permission.created_by, *loosening_users(permission)}
     return Terms(permission.required_approvals, permission.separation_of_duties, frozenset(makers))
 
 
 def stored_terms(of: Approval | Grant) -> Terms:
-    """Return the terms that were stored when a request was created; a grant has the terms of its request.
+    """Return the approval rules that were stored when a request was created.
 
-    Rows from before the database revision 0016 contain only `required_approvals`.
+    A temporary approval (grant) has the rules of the request with which it was proposed. Rows from before the schema
+    revision 0016 contain only `required_approvals`.
     """
     makers = json.loads(of.makers) if of.makers else ()
     return Terms(of.required_approvals, bool(of.separation_of_duties), frozenset(makers))
 
 
 def store_terms(of: Approval | Grant, terms: Terms) -> None:
-    """Set the terms of a request or a grant."""
+    """Store approval rules in the row of a request or of a temporary approval."""
     of.required_approvals, of.separation_of_duties = terms.required_approvals, terms.separation_of_duties
     of.makers = json.dumps(sorted(terms.makers))
 
 
-#: ids of users, or a query that selects them
+#: ids of the users who voted, or a query that selects these ids
 Voters: TypeAlias = Collection[str] | SelectOfScalar[str]
 
 
 async def approver_rejection(session: AsyncSession, of: Approval | Grant, user_id: str) -> str | None:
-    """Return the reason why a user may not approve a request or grant; None if the user may approve.
+    """Return the reason why a user may not approve a request or a temporary approval; None if the user may.
 
     The reason contains no names or ids of users, because agents receive it too.
     """
@@ -120,7 +122,10 @@ async def approver_rejection(session: AsyncSession, of: Approval | Grant, user_i
 
 
 async def quorum_failure(session: AsyncSession, of: Approval | Grant, voters: Voters) -> str | None:
-    """Return the reason why the votes do not suffice to approve a request or grant; None if they suffice."""
+    """Return the reason why the voters are not enough to approve a request or a temporary approval.
+
+    The result is None if they are enough.
+    """
     terms, reasons = await _evaluate_voters(session, of, voters)
     return _shortfall(terms, reasons, 1 if terms is None else terms.required_approvals)
 
@@ -128,10 +133,10 @@ async def quorum_failure(session: AsyncSession, of: Approval | Grant, voters: Vo
 async def _evaluate_voters(
     session: AsyncSession, of: Approval | Grant, voters: Voters
 ) -> tuple[Terms | None, Sequence[str | None]]:
-    """Return the current terms, and for each voter the reason why the vote does not count.
+    """Return the valid approval rules, and the reason why the vote of each voter does not count.
 
-    The reason is None for a vote that counts. Voters who are no longer members are left out. The terms are None if the
-    permission was deleted.
+    The reason is None for a vote that counts. Voters who are no longer members of the organization are left out. The
+    rules are None if the permission was deleted.
     """
     query = (
         select(Permission, Agent, User)
@@ -149,7 +154,7 @@ async def _evaluate_voters(
         )
     )
     found = (await session.exec(query)).all()
-    # If no voter is a member any more, the outer join returns one row without a user.
+    # The outer join returns one row without a user if none of the voters is still a member.
     users: Sequence[tuple[Permission, Agent, User | None]] = found
     if not found:
         return None, ()
@@ -168,18 +173,18 @@ def _reason(terms: Terms, user: User) -> str | None:
 
 def _shortfall(terms: Terms | None, reasons: Sequence[str | None], required: int) -> str | None:
     if terms is None:
-        return "its permission is gone"
+        return "its permission was deleted"
     counted = reasons.count(None)
     if counted >= required:
         return None
     lost = next((reason for reason in reasons if reason is not None), None)
     if lost is None and required == 1:
-        return "the approver is not, or no longer, of this organization"
-    return lost or f"{required} people must approve it, and {counted} of those who did still may"
+        return "the approver is not a member of this organization"
+    return lost or f"{required} users must approve it, but only {counted} of the approvals are valid"
 
 
 async def approval_invalid_reason(session: AsyncSession, approval: Approval) -> str | None:
-    """Return the reason why an approved request must not be consumed; None if it may be consumed."""
+    """Return the reason why an approved request can no longer be used for a call; None if it can."""
     if approval.grant_id is None:
         voters = select(ApprovalVote.user_id).where(
             ApprovalVote.approval_id == approval.id, ApprovalVote.decision == APPROVED
@@ -187,30 +192,33 @@ async def approval_invalid_reason(session: AsyncSession, approval: Approval) -> 
         return await quorum_failure(session, approval, voters)
     grant = (await session.exec(select(Grant).where(Grant.id == approval.grant_id))).first()
     if grant is None:
-        return "what allowed it for a while is gone"
+        return "its temporary approval was deleted"
     return await grant_invalid_reason(session, grant) or await quorum_failure(
         session, approval, voters_of(grant)
     )
 
 
 async def grant_invalid_reason(session: AsyncSession, grant: Grant) -> str | None:
-    """Return the reason why a grant allows no calls, or None. Remaining uses and expiry are not checked."""
+    """Return the reason why a temporary approval is not valid for calls; None if it is valid.
+
+    The remaining uses and the expiry are not checked here.
+    """
     if grant.status != ACTIVE:
-        return "what allowed it for a while was revoked"
+        return "its temporary approval was revoked"
     return await quorum_failure(session, grant, voters_of(grant))
 
 
 def voters_of(grant: Grant) -> SelectOfScalar[str]:
-    """Return the query for the ids of the users who voted for a grant."""
+    """Return the query that selects the ids of the users who voted for a temporary approval."""
     return select(GrantVote.user_id).where(GrantVote.grant_id == grant.id)
 
 
 async def validate_edit(session: AsyncSession, approval: Approval, context: Mapping[str, Json]) -> str:
-    """Validate an edited context and return its canonical JSON.
+    """Validate the context that an approver edited, and return it as canonical JSON.
 
     Raises:
-        FieldErrors: The context is invalid, or changes a redacted value, or its amount exceeds the permission's limit.
-            Both the current limit and the limit at the creation of the request apply.
+        FieldErrors: The context is invalid, changes a redacted value, or contains an amount above the permission's
+            limit. Both the current limit and the limit at the creation of the request apply.
     """
     fields = SdkFields({"context": dict(context)})
     fields.context("context")
@@ -222,7 +230,7 @@ async def validate_edit(session: AsyncSession, approval: Approval, context: Mapp
     for path in sorted(before.keys() | after.keys()):
         if before.get(path) != after.get(path):
             raise FieldErrors(
-                {"context": [f"{path!r} is hidden and cannot be edited; send it as it was asked"]}
+                {"context": [f"{path!r} is redacted and cannot be edited; send the original value"]}
             )
     permission = (await session.exec(select(Permission).where(Permission.id == approval.permission_id))).one()
     for limit in (permission, approval):
@@ -234,7 +242,7 @@ async def validate_edit(session: AsyncSession, approval: Approval, context: Mapp
 
 
 def redacted_values(value: Json, path: str = "") -> Iterator[tuple[str, str]]:
-    """Yield the path and the canonical JSON of every redacted value, at any depth."""
+    """Yield the path and the canonical JSON of each redacted value, at any depth of nesting."""
     match value:
         case dict() if DIGEST_MEMBER in value:
             yield path, canonical(value)
@@ -247,7 +255,7 @@ def redacted_values(value: Json, path: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _member_path(path: str, name: str) -> str:
-    # Names with dots or brackets are quoted, so that the member "a.b" is distinct from the member "b" of "a".
+    # Quote names that contain dots or brackets, so that the member "a.b" differs from the member "b" of "a".
     if not name or set(name) & set(".[]"):
         return f"{path}[{name!r}]"
     return f"{path}.{name}" if path else name
@@ -256,15 +264,10 @@ def _member_path(path: str, name: str) -> str:
 def block_end(
     denials: Sequence[datetime], threshold: int, window: timedelta, duration: timedelta
 ) -> datetime | None:
-    """Return the end of the newest block that the denials cause, or None if they cause none.
+    """Return the end of the newest denial block; None if the denials cause no block.
 
-    If `threshold` denials occur within `window`, a block of length `duration` begins at the time of the last one.
-
-    Args:
-        denials: Times of the denials, newest first.
-        threshold: Number of denials that cause a block.
-        window: Maximum time between the first and the last of these denials.
-        duration: Length of the block.
+    If at least `threshold` denials occur within `window`, a block begins at the last of them and lasts for `duration`.
+    `denials` contains the times of the denials, newest first.
     """
     for last, first in zip(denials, denials[threshold - 1 :], strict=False):
         if last - first <= window:
@@ -275,13 +278,10 @@ def block_end(
 async def load_denial_blocks(
     session: AsyncSession, settings: Settings, agent: tuple[str, str, str], action: str | None = None
 ) -> Mapping[str, datetime]:
-    """Return the current denial blocks of an agent: the end of each block, by action.
+    """Return the active denial blocks of an agent, as a mapping from the blocked action to the end of the block.
 
-    Args:
-        session: A database session.
-        settings: Settings with the threshold, window and duration of blocks.
-        agent: The organization's id, the environment's name and the agent's id.
-        action: Return only the block of this action; None for all actions.
+    `agent` contains the id of the organization, the name of the environment and the id of the agent. If `action` is
+    given, only the block of this action is returned.
     """
     moment = now(session)
     window = timedelta(seconds=settings.denial_window_seconds)
@@ -316,7 +316,7 @@ async def _load_denials(
 async def clear_denial_block(
     session: AsyncSession, settings: Settings, caller: Caller, agent: Agent, action: str
 ) -> None:
-    """End the denial block of an action. Earlier denials no longer count towards a block.
+    """End the denial block of an action. Earlier denials no longer count towards a new block.
 
     A call that an approver rejected remains denied for `denial_memory_seconds`, even after the block has ended.
 

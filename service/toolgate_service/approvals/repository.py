@@ -1,4 +1,4 @@
-"""Queries for approval requests."""
+"""Database queries for approval requests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from toolgate_service.core.schemas import is_action
 from toolgate_service.db.database import now
 from toolgate_service.db.pagination import Found, Page, find_page
 
-#: maximum number of requests, newest first, that the statistics of waiting times include
+#: maximum number of requests that the statistics of waiting times include; the newest requests are taken
 MAX_WAITS = 1_000
 
-# Columns of the unique index `uq_approvals_pending`, which allows one pending request per combination.
+# columns of the unique index `uq_approvals_pending`; only one pending request may have the same values in all of them
 _UNIQUE = ("organization_id", "environment", "agent_id", "permission_id", "digest", "run_id", "call_id")
 _PENDING_DUPLICATE = select(Approval).where(
     *(col(getattr(Approval, name)) == bindparam(name) for name in _UNIQUE),
@@ -55,7 +55,7 @@ async def list_approvals(
 async def find_approval(
     session: AsyncSession, organization_id: str, environment: str, approval_id: str
 ) -> Approval:
-    """Return the approval request with this id in an organization and environment.
+    """Return the approval request with this id in the environment of the organization.
 
     Raises:
         ApiError: 404, the request does not exist.
@@ -72,38 +72,38 @@ async def find_approval(
 
 
 async def find_duplicate(session: AsyncSession, approval: Approval) -> Approval | None:
-    """Return the stored pending request that conflicts with `approval` in the unique index, or None."""
+    """Return the stored pending request that would violate the unique index together with `approval`, or None."""
     values = {name: getattr(approval, name) for name in _UNIQUE}
     return (await session.exec(_PENDING_DUPLICATE, params=values)).first()
 
 
 @dataclass(frozen=True, slots=True)
 class WaitStats:
-    """Waiting times of decided requests, and the number of requests that expired undecided.
+    """Statistics about how long approval requests waited for a decision.
 
     Attributes:
         decided: Waiting times of the newest `MAX_WAITS` decided requests, shortest first.
-        expired: Number of requests that expired undecided, counted up to `MAX_WAITS`.
+        expired: Number of requests that expired without a decision, counted up to `MAX_WAITS`.
     """
 
     decided: Sequence[timedelta]
     expired: int
 
     def percentile(self, percent: int) -> timedelta:
-        """Return a percentile of the waiting times: 95 % of them are at most `percentile(95)`."""
+        """Return a percentile of the waiting times: 95 % of them are not longer than `percentile(95)`."""
         return self.decided[-(-percent * len(self.decided) // 100) - 1]
 
 
 async def load_wait_stats(
     session: AsyncSession, organization_id: str, environment: str, since: datetime
 ) -> WaitStats:
-    """Return the waiting times of requests decided after `since`, and the number of requests that expired."""
+    """Return the waiting times of requests decided after `since`, and the number of requests that expired undecided."""
     decided = (
         select(Approval.created_at, col(Approval.decided_at))
         .where(
             Approval.organization_id == organization_id,
             Approval.environment == environment,
-            # Requests that a grant approved are excluded, because they did not wait for an approver.
+            # Exclude requests that a temporary approval approved, because they did not wait for an approver.
             col(Approval.decided_by).is_not(None),
             col(Approval.decided_at) >= since,
         )
@@ -123,6 +123,6 @@ async def load_wait_stats(
     )
     return WaitStats(
         sorted(until - began for began, until in (await session.exec(decided)).all() if until is not None),
-        # Expired requests with a decider were approved, but expired before a check consumed them.
+        # Do not count expired requests that have a decider: they were approved, but no check consumed them in time.
         sum(decider is None for decider in (await session.exec(expired)).all()),
     )

@@ -1,4 +1,4 @@
-"""HTTP routes of approval requests: for users under /api, for agents under /sdk."""
+"""HTTP routes of approval requests: below /api for users, and below /sdk for agents."""
 
 from typing import Annotated, Literal
 
@@ -63,7 +63,7 @@ async def list_approvals(
 async def get_approval(
     approval_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Return one approval request."""
+    """Return the approval request with this id."""
     async with gateway.database.reading() as session:
         approval = await find_approval(session, caller.organization_id, environment, approval_id)
         shown = await serialize_approval(session, approval, credentials=caller.is_admin)
@@ -82,11 +82,17 @@ async def approve(
     decision: ApprovalDecision | None = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Approve a request: unchanged, with an edited context, or with a grant that allows further equal calls."""
+    """Approve a request: unchanged, with an edited context, or together with a temporary approval of further calls."""
     body = decision or ApprovalDecision()
     return Reply(await service.approve(gateway, caller, environment, approval_id, body))
 
 
+@router.post(
+    "/api/approvals/{approval_id}/reject",
+    response_model=ApprovalView,
+    responses=problems(NOT_FOUND, CONFLICT),
+    operation_id="rejectApproval",
+)
 @router.post(
     "/api/approvals/{approval_id}/deny",
     response_model=ApprovalView,
@@ -99,7 +105,7 @@ async def deny(
     decision: DecisionNote | None = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Deny a request; the note is the reason that the agent receives."""
+    """Reject a request. The agent receives the optional note as the reason."""
     note = decision.note if decision else None
     return Reply(await service.deny(gateway, caller, environment, approval_id, note))
 
@@ -108,7 +114,10 @@ async def deny(
 async def wait_for_approval(
     approval_id: str, request: Request, caller: AnyKey, gateway: GatewayDep, wait: Wait = 0
 ) -> Reply:
-    """Return an approval request. With `wait`, respond once it is no longer pending, or after `wait` seconds."""
+    """Return an approval request. With `wait`, the response is sent when the request is decided or the time is over.
+
+    `wait` is the maximum time in seconds.
+    """
     poll = LongPoll(gateway, gateway.auth_store, caller.key_digest, caller.context, peer_of(request.scope))
     before = await poll.load(approval_id)
     if wait and before.status == PENDING:
@@ -126,7 +135,8 @@ async def cancel_approval(
 ) -> Reply:
     """Cancel a request that is pending, or that is approved and not yet consumed.
 
-    Send `rejected` if a user rejected the call in the agent's framework. Later checks with its `call_id` are denied.
+    Send `rejected=true` if a user of the agent's framework rejected the call. The gateway then denies later checks with
+    the same `call_id`.
     """
     return Reply(await service.withdraw(gateway, caller, approval_id, rejected=rejected))
 
@@ -140,7 +150,7 @@ denial_blocks_router = APIRouter(
 async def list_denial_blocks(
     agent_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Return the actions of an agent that are blocked because users denied their requests repeatedly."""
+    """Return the actions of an agent that are blocked because approvers repeatedly rejected them."""
     async with gateway.database.reading() as session:
         agent = await agents.get_agent(session, caller, environment, agent_id)
         tenant = (agent.organization_id, agent.environment, agent.id)
@@ -156,6 +166,6 @@ async def clear_denial_block(
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> NoContent:
-    """End the denial block of an action."""
+    """Allow an action again that is blocked because approvers repeatedly rejected it."""
     await agents.clear_denial_block(gateway, caller, environment, agent_id, action)
     return NoContent()

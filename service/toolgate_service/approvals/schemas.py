@@ -1,6 +1,6 @@
-"""Request and response bodies of the approvals API, and the serialization of approval requests.
+"""Request and response bodies of approval requests, and the functions that create the responses.
 
-Users see all data of an approval request. The agent sees neither votes nor approvers.
+Users receive all data of an approval request. The agent receives neither votes nor the names of approvers.
 """
 
 from collections import defaultdict
@@ -29,7 +29,7 @@ from toolgate_service.db.database import now
 
 
 class SdkApprovalView(BaseModel):
-    """An approval request in responses to its agent, without approvers and votes."""
+    """Approval request in responses to its agent, without approvers and votes."""
 
     id: str
     agent_id: str
@@ -43,17 +43,17 @@ class SdkApprovalView(BaseModel):
     expires_at: datetime
     decided_at: datetime | None
     replaced_by: str | None
-    #: the context that an approver edited, once the edited request is approved; otherwise null
+    #: context that an approver edited, after the edited request was approved; otherwise null
     approved_context: Mapping[str, Any] | None
 
 
 class VoteView(BaseModel):
-    """One user's decision about a request.
+    """Decision of one user about an approval request.
 
     Attributes:
-        credential: How the user was authenticated. `kind` is `token`, `console` or `slack`; the other members are the
-            id of the session, or the ids of the webhook, the Slack link and the Slack user, never a secret. Null unless
-            the caller is an admin, and for votes from before version 0.2.
+        credential: Credential with which the user was authenticated. `kind` is `token`, `console` or `slack`. The other
+            members are the id of the session, or the ids of the webhook, the Slack link and the Slack user; no member
+            is a secret. Null unless the caller is an admin, and for votes from before version 0.2.
     """
 
     user_id: str
@@ -64,12 +64,13 @@ class VoteView(BaseModel):
 
 
 class ApprovalView(SdkApprovalView):
-    """An approval request in responses to users.
+    """Approval request in responses to users.
 
     Attributes:
-        reason: Reason for the call that the agent sent with its first check. The gateway does not verify it.
-        waiting: True while an agent's long poll waits for the decision.
-        last_asked_at: Time of the last check or long poll for this request; null for requests from before version 0.2.
+        reason: Reason for the call, as the agent sent it with its first check. The gateway does not verify it.
+        waiting: True while the agent waits for the decision with a long poll.
+        last_asked_at: Time at which the agent last sent a check or a long poll for this request; null for requests from
+            before version 0.2.
     """
 
     agent_name: str
@@ -90,13 +91,13 @@ class ApprovalView(SdkApprovalView):
 
 
 class DenialBlockView(BaseModel):
-    """An action that the gateway denies until `blocked_until`, because users denied its requests repeatedly."""
+    """Action of an agent that the gateway denies until `blocked_until`, because approvers repeatedly rejected it."""
 
     action: str
     blocked_until: datetime
 
 
-#: maximum number of context fields that a temporary approval may leave open
+#: maximum number of context fields that may differ in the calls of a temporary approval
 MAX_FIELDS = 100
 
 
@@ -104,9 +105,9 @@ class GrantTerms(Body):
     """Terms of a temporary approval, which allows further calls with the same action and context.
 
     Attributes:
-        uses: Number of further calls.
-        seconds: Duration in seconds, from the last required vote.
-        except_fields: Names of context fields whose values may differ. All other fields must be equal to those of the
+        uses: Number of further calls that are allowed.
+        seconds: Duration in seconds. It begins when enough approvers have voted.
+        except_fields: Names of context fields whose values may differ. All other fields must equal those of the
             request, except that an `amount` may be smaller.
     """
 
@@ -116,7 +117,7 @@ class GrantTerms(Body):
 
 
 class DecisionNote(Body):
-    """The optional body of a denial."""
+    """Optional request body for the rejection of an approval request."""
 
     model_config = example(note="Checked with the customer")
 
@@ -124,11 +125,12 @@ class DecisionNote(Body):
 
 
 class ApprovalDecision(DecisionNote):
-    """The optional body of an approval.
+    """Optional request body for the approval of a request.
 
     Attributes:
-        context: The complete edited context to approve instead of the original. Redacted values must be unchanged.
-        grant: Terms of a temporary approval for further equal calls.
+        context: Complete edited context that is approved instead of the original one. It must not change redacted
+            values.
+        grant: Terms of a temporary approval that allows further equal calls.
     """
 
     context: dict[str, Any] | None = None
@@ -137,11 +139,11 @@ class ApprovalDecision(DecisionNote):
 
 @dataclass(frozen=True, slots=True)
 class _Related:
-    """Rows of other tables that the responses for approval requests need.
+    """Rows of other tables that are needed to serialize approval requests.
 
     Attributes:
         names: Names of the agents, by agent id.
-        votes: Votes in the order in which they were cast, by request id.
+        votes: Votes by request id, in the order in which the users voted.
         successors: Requests with an edited context, by their own id.
     """
 
@@ -153,12 +155,9 @@ class _Related:
 async def serialize_approvals(
     session: AsyncSession, approvals: Sequence[Approval], *, credentials: bool = False
 ) -> list[ApprovalView]:
-    """Return the responses for approval requests to users.
+    """Return the response bodies for users of approval requests.
 
-    Args:
-        session: The session that loaded the requests.
-        approvals: The requests.
-        credentials: True to include how each voter was authenticated, which only admins may see.
+    `credentials` includes how each voter was authenticated, which only admins may see.
     """
     related = await _load_related(session, approvals)
     return [
@@ -178,7 +177,7 @@ async def serialize_approvals(
 async def serialize_approval(
     session: AsyncSession, approval: Approval, *, credentials: bool = False
 ) -> ApprovalView:
-    """Return the response for one approval request to users; see `serialize_approvals`."""
+    """Return the response body for users of one approval request; see `serialize_approvals`."""
     return (await serialize_approvals(session, [approval], credentials=credentials))[0]
 
 
@@ -189,7 +188,7 @@ def _serialize_vote(vote: ApprovalVote, *, credentials: bool) -> VoteView:
 
 
 async def serialize_for_agent(session: AsyncSession, approval: Approval) -> SdkApprovalView:
-    """Return the response for an approval request to its agent."""
+    """Return the response body of an approval request for the agent that sent it."""
     return SdkApprovalView.model_validate(
         _common_fields(session, approval, await _load_successors(session, [approval]))
     )
@@ -216,7 +215,8 @@ def _common_fields(
 def _approved_context(
     session: AsyncSession, approval: Approval, successors: Mapping[str, Approval]
 ) -> strict_json.Json:
-    # The edited context appears in both responses: for the original request and for its replacement.
+    # If an approver edited the context, the responses for the original request and for its replacement both contain the
+    # edited context.
     edited = successors.get(approval.replaced_by or "", approval)
     if edited.replaces is None or state_of(edited, now(session)) not in {APPROVED, CONSUMED}:
         return None

@@ -1,14 +1,15 @@
-"""Decisions about approval requests, their cancellation and their expiry.
+"""Approval, rejection, cancellation and expiry of approval requests.
 
-The API, the console and Slack all call `approve` and `deny`. Each function runs in one transaction, which checks the
-caller's rights again. After the commit it wakes the long polls that wait for the request.
+The API, the console and Slack all call `approve` and `deny`. Each of the two functions runs in one transaction, which
+checks the rights of the caller again. After the commit, the function wakes the long polls that wait for the request.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
+from sqlalchemy import BindParameter, ColumnElement, bindparam, literal
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -44,23 +45,24 @@ from toolgate_service.core.errors import ApiError, FieldErrors, not_found
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.settings import Settings
 from toolgate_service.core.strict_json import digest
-from toolgate_service.db.database import now
+from toolgate_service.db.database import Database, now
+from toolgate_service.jobs.batches import in_batches
 from toolgate_service.organizations.repository import is_key_valid
 from toolgate_service.permissions.models import Permission
 
-#: cancel reason of a request whose call a user rejected in the agent's framework; later checks with its `call_id` are
-#: denied
+#: reason for the cancellation of a request whose call a user rejected in the agent's framework, for example LangChain;
+#: the gateway denies later checks with the same `call_id`
 REJECTED = "rejected in the agent's framework"
 
-#: function that checks the caller's rights and opens a write transaction
+#: function that opens a write transaction and checks in it the rights of the caller
 Transaction: TypeAlias = Callable[[AppContext, Caller], AbstractAsyncContextManager[AsyncSession]]
 
 
 class ApprovalChanged(ApiError):
-    """Error for a request whose digest differs from the digest that the approver saw."""
+    """Error: the stored request no longer has the content that the approver saw."""
 
     def __init__(self) -> None:
-        super().__init__(409, "The request is not the one that was shown; look at it again")
+        super().__init__(409, "The request has changed since it was shown; review it again")
 
 
 async def approve(
@@ -75,21 +77,15 @@ async def approve(
 ) -> ApprovalView:
     """Approve a pending request: unchanged, with an edited context, or together with a temporary approval.
 
-    If the permission requires several approvers, the request stays pending until the last required approval.
+    If the permission requires several approvers, the request stays pending until enough of them have approved it.
 
-    Args:
-        context: Dependencies of the services.
-        caller: The approver.
-        environment: Environment of the request.
-        approval_id: Id of the request.
-        decision: Edited context, terms of the temporary approval and note, all optional.
-        shown: Digest of the context that the approver saw; None to skip the comparison with the stored digest.
-        transaction: Function that checks the caller's rights and opens the write transaction.
+    `shown` is the digest of the context that the approver saw; None skips the comparison with the stored digest.
+    `transaction` opens the write transaction and checks the rights of the caller.
 
     Raises:
-        ApiError: 400, the edited context or the grant is invalid; 403, the caller may not approve this request; 404,
-            the request does not exist; 409, the request is not pending, its digest differs from `shown`, or the caller
-            has approved it before.
+        ApiError: 400, the edited context or the temporary approval is invalid; 403, the caller may not approve this
+            request; 404, the request does not exist; 409, the request is not pending, its digest differs from `shown`,
+            or the caller has already approved it.
     """
     async with transaction(context, caller) as session:
         approval = await _find_shown(session, caller, environment, approval_id, shown)
@@ -110,7 +106,9 @@ async def deny(
     shown: str | None = None,
     transaction: Transaction = transaction_as,
 ) -> ApprovalView:
-    """Reject a pending request. One rejection suffices. Later checks of the same call receive the note as their reason.
+    """Reject a pending request. A single rejection is enough, even if several approvers are required.
+
+    Later checks of the same call are denied, with `note` as the reason.
 
     Raises:
         ApiError: 404, the request does not exist; 409, it is not pending, or its digest differs from `shown`.
@@ -126,17 +124,14 @@ async def deny(
 async def withdraw(
     context: AppContext, caller: KeyCaller, approval_id: str, *, rejected: bool
 ) -> SdkApprovalView:
-    """Cancel a pending or approved request on behalf of the agent that created it.
+    """Cancel a pending or approved request for the agent that created it.
 
-    Args:
-        context: Dependencies of the services.
-        caller: The API key that sent the cancellation.
-        approval_id: Id of the request.
-        rejected: True if a user rejected the call in the agent's framework. Later checks with its `call_id` are denied.
+    Set `rejected` if a user of the agent's framework rejected the call. The gateway then denies later checks with the
+    same `call_id`.
 
     Raises:
-        ApiError: 401, the API key was revoked; 404, the request does not exist, or the key may not act as its agent;
-            409, the request is neither pending nor approved.
+        ApiError: 401, the API key was revoked; 404, the request does not exist or belongs to an agent for which the key
+            is not valid; 409, the request is neither pending nor approved.
     """
     auth = caller.context
     async with context.database.writing(auth.organization_id) as session:
@@ -148,7 +143,7 @@ async def withdraw(
         state = state_of(approval, now(session))
         if state not in OPEN:
             raise ApiError(409, f"Approval is no longer open: it is {state}")
-        await cancel(session, [approval], REJECTED if rejected else "withdrawn by whoever asked")
+        await cancel(session, [approval], REJECTED if rejected else "cancelled by the agent")
         await end_proposal(session, approval)
         view = await serialize_for_agent(session, approval)
     context.notifier.notify(approval_id)
@@ -156,13 +151,14 @@ async def withdraw(
 
 
 async def cancel_open(session: AsyncSession, owner: Agent | Permission, reason: str) -> None:
-    """Cancel all pending and approved requests of an agent or a permission, and revoke its grants."""
+    """Cancel all pending and approved requests of an agent or a permission, and revoke its temporary approvals."""
     owner_id = col(Approval.agent_id) if isinstance(owner, Agent) else col(Approval.permission_id)
     query = select(Approval).where(
         owner_id == owner.id,
         col(Approval.organization_id) == owner.organization_id,
         col(Approval.status).in_(OPEN),
-        # A request counts as expired from `expires_at` on, even before the background job updates its status.
+        # A request counts as expired from the time `expires_at` on, even if the background job has not updated its
+        # status yet.
         col(Approval.expires_at) > now(session),
     )
     await cancel(session, (await session.exec(query)).all(), reason)
@@ -170,7 +166,7 @@ async def cancel_open(session: AsyncSession, owner: Agent | Permission, reason: 
 
 
 async def cancel(session: AsyncSession, approvals: Sequence[Approval], reason: str) -> None:
-    """Mark requests as cancelled. All of them must belong to one organization and environment."""
+    """Mark requests as cancelled. All of them must belong to one organization and one environment."""
     for approval in approvals:
         approval.status, approval.cancelled_at, approval.remind_at = CANCELLED, now(session), None
         approval.cancel_reason = reason
@@ -179,7 +175,7 @@ async def cancel(session: AsyncSession, approvals: Sequence[Approval], reason: s
 
 
 async def expire(session: AsyncSession, approvals: Sequence[Approval]) -> None:
-    """Mark requests as expired. All of them must belong to one organization and environment."""
+    """Mark requests as expired. All of them must belong to one organization and one environment."""
     for approval in approvals:
         approval.status, approval.remind_at = EXPIRED, None
         session.add(approval)
@@ -187,7 +183,7 @@ async def expire(session: AsyncSession, approvals: Sequence[Approval]) -> None:
 
 
 async def expire_duplicate(session: AsyncSession, successor: Approval) -> None:
-    """Mark an overdue pending request as expired if it would block the insertion of `successor`.
+    """Mark a pending request as expired if its time is over and it would prevent the insertion of `successor`.
 
     The unique index allows only one pending request per agent, permission, digest, run and call.
     """
@@ -209,31 +205,25 @@ async def _find_shown(
 async def _approve(
     session: AsyncSession, settings: Settings, caller: Caller, approval: Approval, decision: ApprovalDecision
 ) -> Sequence[Approval]:
-    """Approve a request and return all requests whose rows changed."""
+    """Record the caller's approval of a request, and return all requests whose rows changed."""
     _require_pending(state_of(approval, now(session)))
     if reason := await approver_rejection(session, approval, caller.user_id):
         raise ApiError(
-            403, f"You may not approve this request: {reason}; it may be denied, or approved by another"
+            403, f"You may not approve this request: {reason}; deny it, or ask another user to approve it"
         )
     if decision.context is not None and decision.grant is not None:
-        raise FieldErrors(
-            {
-                "grant": [
-                    "cannot be sent with an edited context: what is allowed for a while is what was asked"
-                ]
-            }
-        )
+        raise FieldErrors({"grant": ["cannot be combined with an edited context; send one of the two"]})
     approved = await _apply_edit(session, caller, approval, decision)
     votes = await _load_votes(session, approved)
     voted_before = caller.user_id in votes
     if not voted_before:
         votes[caller.user_id] = _add_vote(session, caller, approved, APPROVED, decision.note)
-    # All votes of a pending request are approvals, because a single denial ends the request.
+    # All votes of a pending request are approvals, because a single rejection ends the request.
     complete = await quorum_failure(session, approved, votes.keys()) is None
-    # A role change or a lower quorum can make the existing votes sufficient. Then an earlier voter may approve again,
-    # which completes the request without a new vote.
+    # If a voter's role or the required number of approvers changed, the existing votes may now be enough. An earlier
+    # voter may then approve again: this completes the request without a new vote.
     if voted_before and (decision.grant is not None or not complete):
-        raise ApiError(409, "You have approved this request already; it waits for another person")
+        raise ApiError(409, "You have already approved this request; it needs the approval of another user")
     _audit(session, caller, approved, APPROVED, decision.note)
     changed = [approval] if approved is approval else [approval, approved]
     if complete:
@@ -244,7 +234,7 @@ async def _approve(
         await emit_approval_event(session, "requested", approved)
     if decision.grant is not None:
         changed += await propose(session, settings, caller, approved, decision.grant, decision.note)
-    # With several votes, an earlier voter may have proposed a grant that did not become active.
+    # If there are several votes, an earlier voter may have proposed a temporary approval that did not become active.
     if len(votes) > 1 and approved.status == APPROVED:
         await end_proposal(session, approved)
     return changed
@@ -281,7 +271,7 @@ def _mark_decided(
 async def _apply_edit(
     session: AsyncSession, caller: Caller, approval: Approval, decision: ApprovalDecision
 ) -> Approval:
-    """Return the request to approve: the given request, or a new request with the edited context."""
+    """Return the request to approve: the given request, or a new request if the decision contains an edited context."""
     if decision.context is None:
         return approval
     text = await validate_edit(session, approval, decision.context)
@@ -307,7 +297,7 @@ async def _replace(session: AsyncSession, caller: Caller, approval: Approval, co
                 "call_id",
                 "key_id",
                 "reason",
-                # An edit changes neither the approval rules nor the deadlines of a request.
+                # Copy the approval rules and deadlines, because an edit of the context does not change them.
                 "required_approvals",
                 "separation_of_duties",
                 "makers",
@@ -322,7 +312,7 @@ async def _replace(session: AsyncSession, caller: Caller, approval: Approval, co
     twin = await find_duplicate(session, successor)
     if twin is not None:
         raise ApiError(
-            409, f"A request with that very context waits already; decide about approval {twin.id!r}"
+            409, f"A request with this context is already pending; decide about approval {twin.id!r}"
         )
     approval.status, approval.replaced_by, approval.remind_at = REPLACED, successor.id, None
     session.add_all([approval, successor])
@@ -374,3 +364,72 @@ def _audit(
         changes={"digest": approval.digest, "note": note, "credential": caller.credential}
         | ({"via": caller.via} if caller.via else {}),
     )
+
+
+#: function that updates approval requests, all of which belong to one organization and one environment
+Change: TypeAlias = Callable[[AsyncSession, Sequence[Approval]], Awaitable[None]]
+#: function that returns the SQL condition for the requests to update; the condition refers to the time of the session's
+#: transaction
+Due: TypeAlias = Callable[[AsyncSession], ColumnElement[bool]]
+
+#: the states `pending` and `approved` as SQL literals, because SQLite does not use the partial index for a bound
+#: parameter
+_OPEN: BindParameter[Sequence[str]] = bindparam("open", OPEN, expanding=True, literal_execute=True)
+
+
+async def expire_approvals(database: Database, batch: int) -> int:
+    """Mark pending and approved requests as expired after the time `expires_at`. Return the number of marked requests.
+
+    The API treats a request as expired from this time on, even if the job has not marked it yet.
+    """
+
+    def past(session: AsyncSession) -> ColumnElement[bool]:
+        return col(Approval.status).in_(_OPEN) & (col(Approval.expires_at) <= now(session))
+
+    return await _change_each(database, batch, past, expire)
+
+
+async def remind(database: Database, batch: int) -> int:
+    """Write one webhook event for each pending request that expires soon. Return the number of events."""
+
+    def soon(session: AsyncSession) -> ColumnElement[bool]:
+        return (
+            (col(Approval.status) == literal(PENDING, literal_execute=True))
+            & (col(Approval.remind_at) <= now(session))
+            & (col(Approval.expires_at) > now(session))
+        )
+
+    async def remember(session: AsyncSession, approvals: Sequence[Approval]) -> None:
+        for approval in approvals:
+            approval.reminded_at, approval.remind_at = now(session), None
+            session.add(approval)
+        await emit_approval_event(session, "reminder", *approvals)
+
+    return await _change_each(database, batch, soon, remember)
+
+
+async def _change_each(database: Database, batch: int, due: Due, change: Change) -> int:
+    async with database.reading() as session:
+        # Remove duplicates in Python, because for DISTINCT, SQLite would scan all approval requests with another index.
+        query = select(Approval.organization_id, Approval.environment).where(due(session))
+        tenants = sorted(set((await session.exec(query)).all()))
+    changed = 0
+    for organization_id, environment in tenants:
+
+        async def work(
+            session: AsyncSession, organization_id: str = organization_id, environment: str = environment
+        ) -> int:
+            chosen = select(Approval).where(
+                Approval.organization_id == organization_id,
+                Approval.environment == environment,
+                due(session),
+            )
+            # Skip rows that another gateway process has locked, because that process updates them.
+            approvals = (await session.exec(chosen.limit(batch).with_for_update(skip_locked=True))).all()
+            await change(session, approvals)
+            return len(approvals)
+
+        # Hold the organization's lock, so that no approver decides about a request and no check consumes it at the same
+        # time.
+        changed += await in_batches(database, batch, work, organization_id)
+    return changed

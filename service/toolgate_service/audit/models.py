@@ -9,7 +9,7 @@ from toolgate_service.db.models import Id, Table, Timestamp
 
 
 class AuditEntry(Table, table=True):
-    """Audit event: a change in the organization, or the display of an API key."""
+    """Audit event: a change of the organization's data, or the display of an API key."""
 
     __tablename__ = "audit_entries"
     __table_args__ = (
@@ -21,14 +21,14 @@ class AuditEntry(Table, table=True):
 
     id: str = Field(primary_key=True, sa_type=Id)
     organization_id: str = Field(sa_type=Id)
-    #: null if the event belongs to no environment, for example a change of a user's role
+    #: null if the event belongs to no environment, for example the change of a user's role
     environment: str | None = Field(default=None, max_length=10)
-    #: the user who made the change; null for changes by an API key, the gateway, its operator or the payment provider
+    #: id of the user who made the change; null if an API key, the gateway, its operator or the payment provider made it
     user_id: str | None = Field(default=None, sa_type=Id)
     #: type of the event, for example ``permission.created``
     kind: str = Field(max_length=64)
     resource_id: str | None = Field(default=None, max_length=64)
-    #: the new values as JSON, without secrets
+    #: new values as JSON, without secrets
     changes: str | None = Field(default=None, sa_type=Text)
     ip_address: str | None = Field(default=None, max_length=45)
     created_at: datetime = Field(sa_type=Timestamp)

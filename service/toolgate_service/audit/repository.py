@@ -1,4 +1,4 @@
-"""Queries of the audit log."""
+"""Database queries for the audit log."""
 
 from sqlmodel import col, or_, select
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -22,11 +22,11 @@ async def list_audit(
     kind: str | None,
     user_id: str | None,
 ) -> Found[AuditEntryView]:
-    """Return a page of audit events, newest first.
+    """Return one page of audit events, newest first.
 
-    Events that belong to no environment, such as changes of the team, are listed with production.
+    Events that belong to no environment, such as changes of the team, are listed in the production environment.
     """
-    # A kind or user id in an invalid format matches no event, so no query is needed.
+    # Skip the query, because a kind or a user id in an invalid format matches no event.
     if (kind is not None and not is_action(kind)) or (user_id is not None and not is_id(user_id)):
         return Found([], 0, None)
     query = select(AuditEntry).where(AuditEntry.organization_id == organization_id)

@@ -22,7 +22,10 @@ async def list_audit(
     user_id: Annotated[str | None, Query()] = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return the audit events of the organization, newest first: who changed what, when and from which address."""
+    """Return the audit events of the organization, newest first.
+
+    An event contains the user, the change, the time and the IP address.
+    """
     async with gateway.database.reading() as session:
         found = await repository.list_audit(
             session, caller.organization_id, environment, page, kind=kind, user_id=user_id

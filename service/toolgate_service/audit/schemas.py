@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 
 class AuditEntryView(BaseModel):
-    """Audit event: a change in the organization, or the display of an API key.
+    """Audit event: a change of the organization's data, or the display of an API key.
 
     `user_id` and `user_email` are null if an API key, the operator or the payment provider caused the event.
     """

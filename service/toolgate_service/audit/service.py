@@ -1,4 +1,4 @@
-"""Functions that add audit events to the transaction of the change that the events report."""
+"""Functions that add audit events to the database transaction of the change that they describe."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -16,15 +16,15 @@ class Actor(Protocol):
 
     @property
     def organization_id(self) -> str:
-        """The organization in which the change is made."""
+        """Id of the organization in which the change is made."""
 
     @property
     def user_id(self) -> str | None:
-        """The user; None for the operator and the payment provider."""
+        """Id of the user who makes the change; None for the operator and the payment provider."""
 
     @property
     def ip_address(self) -> str | None:
-        """The client's IP address; None if it is unknown."""
+        """IP address of the client; None if it is unknown."""
 
 
 def record(
@@ -36,9 +36,9 @@ def record(
     environment: str | None = None,
     changes: Mapping[str, object] | None = None,
 ) -> None:
-    """Add an audit event about a user's change to the write transaction of the change.
+    """Add an audit event about a change by a user to the write transaction of this change.
 
-    `kind` is a name such as ``permission.created``. `changes` contains the new values, without secrets.
+    `kind` is the type of the event, such as ``permission.created``. `changes` contains the new values, without secrets.
     """
     session.add(
         AuditEntry(
@@ -65,9 +65,9 @@ def record_outside(
     changes: Mapping[str, object] | None = None,
     ip_address: str | None = None,
 ) -> None:
-    """Add an audit event about a change that the operator, the payment provider or the gateway made.
+    """Add an audit event about a change that the operator, the payment provider or the gateway itself made.
 
-    Without a `resource_id` the event is about the organization itself.
+    Without a `resource_id`, the event refers to the organization itself.
     """
     session.add(
         AuditEntry(

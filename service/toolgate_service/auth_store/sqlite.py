@@ -8,6 +8,7 @@ Every query fetches all its rows, because an open cursor would keep an old snaps
 exists.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Mapping
 
@@ -42,6 +43,7 @@ _CONTEXT = (
     .replace(":action", "?3")
 )
 _EPOCH = "SELECT epoch FROM epochs WHERE organization_id = ? AND environment = ?"
+_NO_EPOCH = -1
 _PENDING = "SELECT 1 FROM approvals WHERE id = ? AND status = 'pending' AND expires_at > ?"
 
 
@@ -61,6 +63,8 @@ class SqliteAuthStore:
         self._limiter = limiter
         self._plans = plans
         self._cache = ContextCache()
+        #: epochs that were read in the current iteration of the event loop, by organization and environment
+        self._epochs: dict[tuple[str, str], int] = {}
         self._connection: sqlite3.Connection | None = None
 
     async def open(self) -> None:
@@ -127,8 +131,14 @@ class SqliteAuthStore:
 
     def _is_current(self, context: AuthContext) -> bool:
         values = (context.organization_id, context.environment)
-        rows = self._opened().execute(_EPOCH, values).fetchall()
-        return bool(rows) and rows[0][0] == context.epoch
+        epoch = self._epochs.get(values)
+        if epoch is None:
+            rows = self._opened().execute(_EPOCH, values).fetchall()
+            epoch = self._epochs[values] = rows[0][0] if rows else _NO_EPOCH
+            # Requests that arrived before this read may share it. A request that arrives later starts after this
+            # callback, and reads the epoch again.
+            asyncio.get_running_loop().call_soon(self._epochs.clear)
+        return epoch == context.epoch
 
     def _read_key(self, key_digest: str) -> AuthContext | None:
         rows = self._opened().execute(_KEY, (key_digest,)).fetchall()

@@ -1,1 +1,1 @@
-"""Billing: plans, usage, subscriptions and the payment provider's events."""
+"""Billing of organizations: plans, usage, subscriptions, invoices, and events of the payment provider (Stripe)."""

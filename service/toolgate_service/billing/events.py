@@ -1,7 +1,7 @@
-"""Events of the payment provider: verification of their signatures, and their effect on subscriptions and invoices.
+"""Events of the payment provider (Stripe): verification of signatures, and updates of subscriptions and invoices.
 
-An event is applied at most once. Events may arrive in any order: an event that is older than the stored state does not
-change the state.
+The gateway applies each event at most once. Events can arrive in any order, so an event that is older than the stored
+state changes nothing.
 """
 
 import json
@@ -40,24 +40,24 @@ from toolgate_service.db.database import Database, now
 from toolgate_service.organizations.models import Organization
 from toolgate_service.organizations.service import change_plan
 
-#: maximum age of a signature in seconds
+#: Maximum age of a signature in seconds.
 TOLERANCE = 300
 
 HEADER = "Stripe-Signature"
-#: maximum length of the header in characters; a timestamp and a few signatures need about 300
+#: Maximum length of the signature header in characters. A timestamp and a few signatures take about 300.
 MAX_HEADER = 2_000
 
 
 class ProviderSignature:
-    """Verifier of event signatures: it proves that the payment provider sent an event.
+    """Verifier for the signatures of events. A valid signature proves that the payment provider sent the event.
 
     Raises:
-        ModuleNotFoundError: The extra `billing` is not installed.
+        ModuleNotFoundError: The optional packages for billing are not installed: `pip install 'toolgate[billing]'`.
     """
 
     def __init__(self, secret: str) -> None:
-        # Imported here, because only gateways with billing install the library. The gateway creates this object at
-        # start, so that the slow import does not delay the first event.
+        # The library is imported only by gateways with billing. They create this object when they start, so that the
+        # slow import does not delay the first event.
         from stripe import SignatureVerificationError, WebhookSignature
 
         self._secret = secret
@@ -65,7 +65,7 @@ class ProviderSignature:
         self._wrong = SignatureVerificationError
 
     def require(self, header: str | None) -> str:
-        """Return the signature header. It is checked first, so that no body is read from an unsigned request.
+        """Return the signature header. The request handler calls this before it reads the body of the request.
 
         Raises:
             ApiError: 400 if the header is missing or too long.
@@ -75,7 +75,7 @@ class ProviderSignature:
         return header
 
     def verify(self, body: bytes, header: str) -> None:
-        """Verify that the body was signed with the secret within the last five minutes.
+        """Verify that the provider signed the body with the shared secret within the last five minutes.
 
         Raises:
             ApiError: 400 if the signature is wrong or too old.
@@ -83,19 +83,20 @@ class ProviderSignature:
         try:
             self._verify(body.decode("utf-8"), header, self._secret, TOLERANCE)
         except (self._wrong, ValueError, TypeError):
-            # The library's message is replaced: it quotes header and body, and the exact reason would help an attacker.
+            # Do not show the library's message: it quotes the header and the body, and the exact reason would help an
+            # attacker.
             raise _not_signed() from None
 
 
 def _not_signed() -> ApiError:
     return ApiError(
         400,
-        f"The {HEADER} header is missing, wrong or older than {TOLERANCE // 60} minutes; it must sign this "
-        "body with the secret of TOOLGATE_PROVIDER_WEBHOOK_SECRET",
+        f"The {HEADER} header is missing, wrong or older than {TOLERANCE // 60} minutes; the provider "
+        "must sign the body with the secret in TOOLGATE_PROVIDER_WEBHOOK_SECRET",
     )
 
 
-#: statuses of subscriptions whose payment failed
+#: Statuses of subscriptions that have a failed payment.
 FAILING = ("past_due", "unpaid")
 
 
@@ -109,7 +110,8 @@ async def apply_subscription(
 ) -> tuple[Subscription, bool]:
     """Store the subscription that an event reports, unless the stored state is newer.
 
-    Return the stored subscription, and True if the event changed it.
+    Returns:
+        The stored subscription, and True if the event changed it.
     """
     query = select(Subscription).where(
         Subscription.organization_id == organization_id,
@@ -150,7 +152,7 @@ async def apply_subscription(
 async def apply_invoice(
     session: AsyncSession, organization_id: str, event: EventFacts, facts: InvoiceFacts
 ) -> bool:
-    """Store the invoice that an event reports, unless the stored state is newer. Return True if it was stored."""
+    """Store the invoice that an event reports, and return True. If the stored state is newer, return False."""
     query = select(Invoice).where(
         Invoice.organization_id == organization_id, Invoice.provider_invoice_id == facts.provider_id
     )
@@ -158,7 +160,7 @@ async def apply_invoice(
     if row is not None and not _is_newer(event, row):
         return False
     failed_at = row.failed_at if row is not None else None
-    # The grace period starts at the first failed payment; later failures do not extend it.
+    # Only the first failed payment starts the grace period; later failures do not extend it.
     if facts.failed and failed_at is None:
         failed_at = event.at
     values = _event_columns(event) | {
@@ -191,9 +193,9 @@ def _is_newer(event: EventFacts, row: _Dated) -> bool:
 
 
 def _follows(event: EventFacts, facts: SubscriptionFacts, row: Subscription) -> bool:
-    # Stripe's timestamps have a resolution of one second. If two updates have the same second, this event is newer when
-    # its previous values equal the stored state. It is older when the stored event's previous values equal the values
-    # that this event sets.
+    # Stripe's timestamps have a resolution of one second. If two updates have an equal timestamp, this event is newer
+    # if its previous values equal the stored state, and older if the stored event's previous values equal the values of
+    # this event.
     if (event.at, event.rank) != (row.provider_updated_at, row.provider_rank):
         return False
     came_before = row.unseen is not None and _matches(json.loads(row.unseen), facts.model_dump())
@@ -214,57 +216,64 @@ def _matches(before: Mapping[str, object], state: Mapping[str, object]) -> bool:
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: outcome of an event: not applied, because an event with the same id had been applied before
+#: Result of processing an event: not applied, because an event with the same id had been applied before.
 DUPLICATE = "duplicate"
-#: plan to which an organization changes when its subscription ends
+#: Plan of an organization after its subscription has ended.
 ENDED: PlanName = "free"
 
 
 @dataclass(frozen=True, slots=True)
 class BillingTerms:
-    """Settings for applying events: the plans, and the grace period after a failed payment."""
+    """Settings for applying events: the plans, and the time that customers have to pay after a failed payment."""
 
     plans: Plans
     grace: timedelta
 
 
 async def receive_event(context: AppContext, event: EventFacts) -> Receipt:
-    """Apply an event if the gateway uses events of its kind and mode, and return the outcome."""
+    """Apply an event of the payment provider, and return the response to the provider.
+
+    Events that the gateway does not use are acknowledged but ignored: those about anything but subscriptions and
+    invoices, and those of the wrong mode (live or test).
+    """
     expected = context.settings.provider_livemode
     if event.livemode != expected:
-        # The event is acknowledged: otherwise the provider would retry for three days and then disable the endpoint.
+        # Acknowledge the event: after an error, the provider would repeat it for three days and then disable the
+        # endpoint.
         logger.warning(
-            "event %r has livemode %s and is ignored; this gateway takes livemode %s (TOOLGATE_PROVIDER_LIVEMODE)",
+            "event %r is ignored: its livemode is %s, but this gateway accepts only %s (TOOLGATE_PROVIDER_LIVEMODE)",
             event.id,
             event.livemode,
             expected,
         )
-        detail = f"livemode is {event.livemode}; this gateway takes {expected} (TOOLGATE_PROVIDER_LIVEMODE)"
+        detail = (
+            f"livemode is {event.livemode}; this gateway accepts only {expected} (TOOLGATE_PROVIDER_LIVEMODE)"
+        )
         return Receipt(outcome="ignored", detail=detail)
     if event.subscription is None and event.invoice is None:
-        return Receipt(outcome="ignored", detail=f"events of kind {event.kind!r} have no effect here")
+        return Receipt(outcome="ignored", detail=f"the gateway does not use events of type {event.kind!r}")
     terms = BillingTerms(context.plans, timedelta(days=context.settings.payment_grace_days))
     return Receipt(outcome=await apply_event(context.database, terms, event))
 
 
 async def apply_event(database: Database, terms: BillingTerms, event: EventFacts) -> str:
-    """Apply an event to the organization that is linked to its customer, and return the outcome.
+    """Apply an event to the organization that is linked to the event's customer, and return the result.
 
-    If no organization was linked to the customer, or no plan contained the prices, the provider can send the event
-    again, and the gateway then applies it.
+    If no organization is linked to the customer, or no plan contains the prices, an operator can correct this and have
+    the provider send the event again. The gateway then applies it.
     """
     while True:
         async with database.reading() as session:
             organization_id = await _find_linked_organization(session, event.customer_id)
         locks = [customer_lock(event.customer_id)] + ([organization_id] if organization_id else [])
         async with database.writing(*locks) as session:
-            # A transaction that links a customer holds the same lock, so the link cannot change in this transaction.
+            # Transactions that link a customer hold this lock too, so the link cannot change during this transaction.
             if await _find_linked_organization(session, event.customer_id) == organization_id:
                 return await _apply_once(session, terms, organization_id, event)
 
 
 async def apply_waiting_events(session: AsyncSession, terms: BillingTerms, organization: Organization) -> int:
-    """Apply the events that arrived before the organization was linked to its customer. Return their number."""
+    """Apply the events that arrived before the organization was linked to its customer, and return their number."""
     query = (
         select(ProviderEvent)
         .where(
@@ -282,12 +291,13 @@ async def apply_waiting_events(session: AsyncSession, terms: BillingTerms, organ
 
 
 def customer_lock(customer_id: str | None) -> str:
-    """Return the name of the lock that a transaction must hold to change data of this customer."""
+    """Return the name of the lock that transactions hold while they change data of this customer."""
     return f"provider customer {customer_id}"
 
 
 async def _find_linked_organization(session: AsyncSession, customer_id: str | None) -> str | None:
-    # Organizations without a linked customer store a null id, which an event without a customer must not match.
+    # Organizations without a customer store null as the customer's id, which must not match an event without a
+    # customer.
     if customer_id is None:
         return None
     query = select(Organization.id).where(Organization.provider_customer_id == customer_id)
@@ -310,12 +320,12 @@ async def _apply_once(
             received_at=now(session),
         )
         session.add(record)
-        # If another transaction stores the same event at the same time, the primary key makes one of them fail.
+        # If another transaction stores this event at the same time, the primary key lets only one of them succeed.
         await session.flush()
     if organization_id is None:
         record.facts = event.model_dump_json()
         logger.warning(
-            "event %r is about customer %r, who is linked to no organization; link it with: "
+            "event %r belongs to customer %r, who is not linked to an organization; link the customer with: "
             "toolgate admin link-customer ORGANIZATION %s",
             event.id,
             event.customer_id,
@@ -340,7 +350,8 @@ async def _apply(
     outcome = STALE
     if event.subscription is not None:
         row, changed = await apply_subscription(session, organization.id, event, event.subscription)
-        # If no plan contained the event's prices before, the plans may have changed, so the plan is looked up again.
+        # When an event is repeated because no plan contained its prices, the plans may have changed since: look up the
+        # plan again.
         if changed or is_repeated:
             outcome = await _follow(session, terms, organization, row)
     elif event.invoice is not None and await apply_invoice(session, organization.id, event, event.invoice):
@@ -355,15 +366,15 @@ async def _follow(
 ) -> str:
     current = await current_subscription(session, organization)
     if current is None or not is_entitled(current):
-        # Only a cancelled subscription ends the plan; one that never became active did not change the plan.
+        # Only a cancelled subscription ends the plan. A subscription that never became active has not changed the plan.
         if changed.status == CANCELED:
             change_plan(session, terms.plans, organization, ENDED, by="provider")
         return APPLIED
     plan = plan_of(terms.plans, current)
     if plan is None:
         logger.warning(
-            "subscription %r of organization %r has the prices %s, which buy no plan; name one in "
-            "'provider_price_ids' of the plan file and send the event again",
+            "subscription %r of organization %r has the prices %s, none of which belongs to a plan; add one "
+            "to 'provider_price_ids' in the plan file, and let the provider send the event again",
             current.provider_subscription_id,
             organization.slug,
             current.price_ids,

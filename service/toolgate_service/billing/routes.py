@@ -1,4 +1,7 @@
-"""HTTP routes of billing. Users of every role may read the data, even in an inactive organization."""
+"""HTTP routes for billing.
+
+All users of an organization may read its billing data, even if the organization is inactive.
+"""
 
 from http import HTTPStatus
 
@@ -26,44 +29,44 @@ router = APIRouter(prefix="/api/billing", tags=["billing"], route_class=StrictRo
 
 @router.get("/plan", response_model=CurrentPlanView)
 async def get_plan(caller: AnyCaller, gateway: GatewayDep) -> Reply:
-    """Return the organization's plan and usage, and all plans."""
+    """Return the organization's plan and usage, and all available plans."""
     async with gateway.database.reading() as session:
         return Reply(await service.get_current_plan(session, gateway.plans, caller.organization_id))
 
 
 @router.get("/usage", response_model=UsageView)
 async def get_usage(caller: AnyCaller, gateway: GatewayDep) -> Reply:
-    """Return the usage of the plan, with warnings."""
+    """Return the usage of the plan's limits, with a warning for each limit that is nearly reached."""
     async with gateway.database.reading() as session:
         return Reply(await service.get_usage(session, gateway.plans, caller.organization_id))
 
 
 @router.get("/subscription", response_model=SubscriptionView, responses=problems(NOT_FOUND))
 async def get_subscription(caller: AnyCaller, gateway: GatewayDep) -> Reply:
-    """Return the organization's subscription."""
+    """Return the organization's subscription, even if it has ended."""
     async with gateway.database.reading() as session:
         return Reply(await service.get_subscription(session, gateway.plans, caller.organization_id))
 
 
 @router.get("/invoices", response_model=list[InvoiceView])
 async def get_invoices(caller: AnyCaller, gateway: GatewayDep) -> Reply:
-    """Return all invoices, newest first."""
+    """Return all invoices of the organization, newest first."""
     async with gateway.database.reading() as session:
         found = await service.list_invoices(session, caller.organization_id)
     return Reply([InvoiceView.model_validate(invoice, from_attributes=True) for invoice in found])
 
 
-#: maximum number of JSON values in an event
+#: Maximum number of JSON values in an event of the payment provider.
 MAX_NODES = 25_000
 
 
 def provider_routes(signature: ProviderSignature) -> APIRouter:
-    """Return the routes that receive the payment provider's events."""
+    """Return the router with the endpoint for events of the payment provider."""
     router = APIRouter(tags=["billing"])
 
     @router.post("/billing/provider-events", response_model=Receipt)
     async def take_event(request: Request, gateway: GatewayDep) -> Reply:
-        """Receive an event. Its signature is verified before the body is parsed."""
+        """Process an event of the payment provider. The signature is verified before the body is parsed."""
         try:
             header = signature.require(request.headers.get(HEADER))
             body = await request.body()

@@ -1,7 +1,7 @@
-"""Response bodies of billing, and events of the payment provider: validation of the JSON, and the facts that are used.
+"""Response bodies of the billing API, and parsing of the payment provider's events.
 
-The gateway accepts events in the formats of older and newer versions of the provider's API. The facts can be stored as
-JSON.
+An event is validated and reduced to the facts that the gateway uses. The facts can be stored as JSON. The parser
+accepts the formats of older and newer versions of the provider's API.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from toolgate_service.core.strict_json import Json
 
 
 class LimitsView(BaseModel):
-    """Limits of a plan; -1 means unlimited."""
+    """Limits of a plan. A limit of -1 means unlimited."""
 
     max_agents: int
     max_logs_per_month: int
@@ -37,7 +37,7 @@ class PlanView(BaseModel):
 
 
 class CountsView(BaseModel):
-    """Usage of the production environment."""
+    """Current usage of the production environment, which counts against the plan's limits."""
 
     logs_this_month: int
     agents_count: int
@@ -53,7 +53,10 @@ class CurrentPlanView(BaseModel):
 
 
 class ShareView(BaseModel):
-    """Used share of a limit. `percentage` has two decimals and is rounded down: 100 means that the limit is reached."""
+    """Used share of a limit.
+
+    `percentage` has two decimals and is rounded down, so that 100 means that the limit is reached.
+    """
 
     current: int
     limit: int
@@ -61,7 +64,7 @@ class ShareView(BaseModel):
 
 
 class WarningView(BaseModel):
-    """Warning that a limit is nearly or completely used."""
+    """Warning that a limit of the plan is nearly reached, or reached."""
 
     type: str
     message: str
@@ -69,7 +72,7 @@ class WarningView(BaseModel):
 
 
 class UsageWarningView(WarningView, ShareView):
-    """Content of the event `usage.warning`: the usage of a limit has just reached a warning threshold."""
+    """Content of the event `usage.warning`, sent when usage reaches a warning threshold of a plan limit."""
 
     plan: str
 
@@ -96,7 +99,7 @@ class SubscriptionView(BaseModel):
 
 
 class InvoiceView(BaseModel):
-    """Invoice. `amount` is in minor units of the currency, for example cents."""
+    """Invoice of the organization. `amount` is in the currency's smallest unit, such as cents."""
 
     id: str
     provider_invoice_id: str
@@ -107,32 +110,35 @@ class InvoiceView(BaseModel):
     created_at: datetime
 
 
-#: Unix time of the last second of the year 9999
+#: Last second of the year 9999 as Unix time. A datetime cannot represent later times.
 LAST_SECOND = 253_402_300_799
 
 
 def _from_seconds(value: object) -> datetime:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= LAST_SECOND:
-        raise ValueError("must be seconds since the epoch")
+        raise ValueError("must be a Unix time in seconds")
     return datetime.fromtimestamp(value, UTC)
 
 
 def _id_of(value: object) -> object:
-    # The provider sends either the id of an object or, if configured, the object that contains the id.
+    # The provider sends either an object's id or, if the account is configured so, the whole object including its id.
     return value.get("id") if isinstance(value, dict) else value
 
 
 Seconds = Annotated[datetime, BeforeValidator(_from_seconds)]
 ProviderId = Annotated[str, BeforeValidator(_id_of), Field(min_length=1, max_length=255)]
-#: amount in minor units of the currency, for example cents; the database column has 64 bits
+#: Amount in the currency's smallest unit, such as cents. The limits are those of a 64-bit database column.
 MinorUnits = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-#: currency code; only ASCII letters, because other letters may become several characters in lower case
+#: Currency code. Only ASCII letters are allowed, because others can become several characters in lower case.
 Currency = Annotated[str, Field(pattern=r"^[A-Za-z]{1,10}$")]
 Status = Annotated[str, Field(min_length=1, max_length=32)]
 
 
 class Receipt(BaseModel):
-    """Response to an event. The provider reads only the status; operators see the body in the provider's dashboard."""
+    """Response to an event of the payment provider.
+
+    The provider evaluates only the HTTP status, but operators can see the body in the provider's dashboard.
+    """
 
     received: bool = True
     outcome: str
@@ -140,15 +146,15 @@ class Receipt(BaseModel):
 
 
 class Data(BaseModel):
-    """Part of an event that contains the changed object."""
+    """Part of the provider's event that contains the changed object, such as a subscription."""
 
     object: dict[str, Any]
-    #: in update events: the previous values of the changed attributes
+    #: Previous values of the changed attributes. Only update events contain them.
     previous_attributes: dict[str, Any] | None = None
 
 
 class Envelope(BaseModel):
-    """Event in the format in which the provider sends it."""
+    """Event as the payment provider sends it."""
 
     id: Annotated[str, Field(min_length=1, max_length=255)]
     type: Annotated[str, Field(min_length=1, max_length=255)]
@@ -158,10 +164,10 @@ class Envelope(BaseModel):
 
 
 class Item(BaseModel):
-    """Item of a subscription.
+    """Item of a subscription, as the payment provider sends it.
 
-    Since 2025, the provider's API sends the billing period as fields of the item; older versions send it as fields of
-    the subscription.
+    Newer versions of the provider's API (since 2025) send the billing period in each item, older versions in the
+    subscription.
     """
 
     price: ProviderId | None = None
@@ -171,13 +177,13 @@ class Item(BaseModel):
 
 
 class Items(BaseModel):
-    """List of the items of a subscription."""
+    """Items of a subscription, as the payment provider sends them."""
 
     data: Sequence[Item] = ()
 
 
 class SubscriptionObject(BaseModel):
-    """Subscription in the format in which the provider sends it."""
+    """Subscription as the payment provider sends it."""
 
     id: ProviderId
     customer: ProviderId
@@ -192,7 +198,7 @@ class SubscriptionObject(BaseModel):
 
 
 class InvoiceObject(BaseModel):
-    """Invoice in the format in which the provider sends it."""
+    """Invoice as the payment provider sends it."""
 
     id: ProviderId
     customer: ProviderId
@@ -205,13 +211,14 @@ class InvoiceObject(BaseModel):
     invoice_pdf: str | None = None
 
 
-#: rank of each kind of event; it orders events of the same second, because the provider sends whole seconds
+#: Rank of each type of event, which orders events with equal timestamps: the provider's timestamps are whole seconds.
 SUBSCRIPTION_KINDS = {
     "customer.subscription.created": 0,
     "customer.subscription.updated": 1,
     "customer.subscription.deleted": 2,
 }
-#: for each kind of event: the status of invoices that contain none, and the rank among events of the same second
+#: For each type of event: the invoice status if the event contains none, and the rank that orders events with equal
+#: timestamps.
 INVOICE_KINDS = {
     "invoice.payment_failed": ("open", 0),
     "invoice.marked_uncollectible": ("uncollectible", 1),
@@ -220,16 +227,16 @@ INVOICE_KINDS = {
     "invoice.paid": ("paid", 3),
 }
 PAYMENT_FAILED = "invoice.payment_failed"
-#: status of a subscription whose trial ended without a payment method
+#: Status of a subscription whose trial has ended without a payment method.
 PAUSED = "paused"
-#: maximum time between the end of a trial and the end of a subscription that ended because of the trial
+#: If a subscription ends at most this long after its trial, the end of the trial was the reason.
 AT_ONCE = timedelta(hours=1)
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
 class SubscriptionFacts(BaseModel):
-    """Facts about a subscription. `before` contains the previous values of the fields that the event changed."""
+    """Facts about a subscription that an event reports. `before` contains the previous values of changed fields."""
 
     provider_id: str
     price_ids: list[str]
@@ -244,7 +251,7 @@ class SubscriptionFacts(BaseModel):
 
 
 class InvoiceFacts(BaseModel):
-    """Facts about an invoice."""
+    """Facts about an invoice that an event reports."""
 
     provider_id: str
     amount: int
@@ -256,7 +263,10 @@ class InvoiceFacts(BaseModel):
 
 
 class EventFacts(BaseModel):
-    """Facts about an event. If the event is about another kind of object, `subscription` and `invoice` are None."""
+    """Facts about an event of the payment provider.
+
+    `subscription` and `invoice` are None if the event is not about a subscription or invoice.
+    """
 
     id: str
     kind: str
@@ -269,10 +279,10 @@ class EventFacts(BaseModel):
 
 
 def read_event(content: Mapping[str, Json]) -> EventFacts:
-    """Return the facts about an event of any kind.
+    """Validate an event of the payment provider, and return the facts that the gateway uses.
 
     Raises:
-        FieldErrors: A required field is missing or invalid; the message names the field.
+        FieldErrors: A required field is missing or invalid. The message contains the name of the field.
     """
     envelope = _read(Envelope, content, "")
     facts = EventFacts(id=envelope.id, kind=envelope.type, at=envelope.created, livemode=envelope.livemode)
@@ -314,12 +324,13 @@ def _subscription(found: SubscriptionObject, previous: Mapping[str, object]) -> 
         provider_id=found.id,
         price_ids=_prices(found.items),
         status=found.status,
-        # If the items have different periods, the range from the first start to the last end is used.
+        # If items have different billing periods, the period of the subscription lasts from the first start to the last
+        # end.
         period_start=found.current_period_start or min(starts, default=None),
         period_end=found.current_period_end or max(ends, default=None),
         cancel_at_period_end=found.cancel_at_period_end,
         trial_ends_at=found.trial_end,
-        # If the customer cancelled during the trial, the subscription ended as planned and did not expire.
+        # A subscription that the customer cancelled during the trial ended as planned, so its trial did not expire.
         trial_expired=found.status == PAUSED or (ended_with_trial and not found.cancel_at_period_end),
         created_at=found.created,
         before=_before(previous),
@@ -349,7 +360,7 @@ def _invoice(found: InvoiceObject, status: str, *, failed: bool) -> InvoiceFacts
         amount=next((amount for amount in amounts if amount is not None), 0),
         currency=found.currency.lower(),
         status=found.status or status,
-        # The console displays the value as a link, so only an https URL is accepted.
+        # The console shows the value as a link, so only https URLs are accepted.
         invoice_pdf=link if link is not None and link.startswith("https://") else None,
         failed=failed,
         created_at=found.created,

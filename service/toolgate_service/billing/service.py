@@ -1,7 +1,7 @@
-"""Plans, usage, subscriptions and invoices of an organization, and dunning.
+"""Plans, usage, subscriptions and invoices of organizations, and deactivation of organizations that have not paid.
 
-The test environment does not count as usage. Dunning deactivates organizations whose payment is overdue or whose trial
-has expired.
+The test environment does not count as usage. An organization is deactivated if its payment is overdue or its trial has
+expired.
 """
 
 import json
@@ -48,16 +48,17 @@ from toolgate_service.organizations.service import deactivate, reactivate
 
 TRIALING = "trialing"
 CANCELED = "canceled"
-#: statuses that entitle the organization to the plan of its subscription; `incomplete` means that nothing was paid yet
+#: Statuses of subscriptions that give an organization the plan. The status `incomplete` does not, because nothing was
+#: paid yet.
 ENTITLED = (TRIALING, "active", "past_due", "unpaid", PAUSED)
 
 
 async def current_subscription(session: AsyncSession, organization: Organization) -> Subscription | None:
-    """Return the organization's current subscription; None if it never had one.
+    """Return the subscription that decides the organization's plan; None if the organization never had a subscription.
 
-    A subscription that entitles to its plan takes precedence over a cancelled one. A subscription without a first
-    payment comes last. Among equal subscriptions, the newest one is returned. Only subscriptions of the customer that
-    is linked to the organization now are considered.
+    Subscriptions that give the organization a plan come first, then cancelled ones, then those that were never paid.
+    Among several, the newest one is returned. Subscriptions of customers to whom the organization was linked before are
+    ignored.
     """
     query = select(Subscription).where(
         Subscription.organization_id == organization.id,
@@ -68,14 +69,14 @@ async def current_subscription(session: AsyncSession, organization: Organization
 
 
 def plan_of(plans: Plans, subscription: Subscription) -> PlanName | None:
-    """Return the largest plan that contains one of the subscription's prices; None if no plan does."""
+    """Return the largest plan that contains one of the subscription's prices; None if no plan contains any of them."""
     prices = set(json.loads(subscription.price_ids))
     bought = [name for name in PLAN_NAMES if prices & set(plans[name].provider_price_ids)]
     return bought[-1] if bought else None
 
 
 def is_entitled(subscription: Subscription) -> bool:
-    """Return whether the organization is entitled to the plan of this subscription now."""
+    """Return True if the subscription currently gives the organization the plan that it pays for."""
     return subscription.status in ENTITLED
 
 
@@ -85,7 +86,7 @@ def _precedence(subscription: Subscription) -> tuple[int, str, str]:
 
 
 async def count_usage(session: AsyncSession, organization_id: str) -> CountsView:
-    """Count production agents, including inactive ones, and production log entries of the current UTC month."""
+    """Count production agents, including disabled ones, and production log entries of the current UTC month."""
     agents = select(func.count()).where(
         Agent.organization_id == organization_id,
         Agent.environment == PRODUCTION,
@@ -103,7 +104,7 @@ async def count_usage(session: AsyncSession, organization_id: str) -> CountsView
 
 
 def usage_view(plan: Plan, counts: CountsView) -> UsageView:
-    """Return the usage of a plan, with a warning for each limit that is nearly or completely used."""
+    """Return the usage of a plan's limits, with a warning for each limit that is nearly reached, or reached."""
     agents = share(counts.agents_count, plan.max_agents)
     logs = share(counts.logs_this_month, plan.max_logs_per_month)
     return UsageView(
@@ -115,21 +116,21 @@ def usage_view(plan: Plan, counts: CountsView) -> UsageView:
 
 
 def share(current: int, limit: int) -> ShareView:
-    """Return the used share of a limit. The percentage is 0 if there is no limit, and 100 if the limit is 0."""
+    """Return which share of a limit is used. The percentage is 0 for an unlimited plan, and 100 if the limit is 0."""
     if limit == UNLIMITED:
         percentage = 0.0
     elif limit == 0:
         percentage = float(FULL)
     else:
-        # Integer division rounds down, so that usage below the limit is never shown as 100 percent.
+        # Integer division rounds down, so that 100 percent appears only when the limit is reached.
         percentage = current * 10_000 // limit / 100
     return ShareView(current=current, limit=limit, percentage=percentage)
 
 
 def warning_at(kind: str, plan: str, count: int, limit: int) -> UsageWarningView | None:
-    """Return a usage warning if the count has just reached a warning threshold of the limit, otherwise None.
+    """Return a warning if `count` has just reached a warning threshold of the limit; otherwise None.
 
-    `kind` is ``agents`` or ``logs``. `count` includes the new agent or log entry.
+    `kind` is ``agents`` or ``logs``. `count` already includes the new agent or log entry.
     """
     if crosses(count, limit) is None:
         return None
@@ -150,7 +151,7 @@ def _warnings(kind: str, plan: str, used: ShareView) -> Iterator[WarningView]:
 
 
 async def get_current_plan(session: AsyncSession, plans: Plans, organization_id: str) -> CurrentPlanView:
-    """Return the organization's plan and usage, and all plans."""
+    """Return the organization's plan and usage, and all available plans."""
     organization = await _organization(session, organization_id)
     return CurrentPlanView(
         current_plan=organization.plan,
@@ -161,13 +162,13 @@ async def get_current_plan(session: AsyncSession, plans: Plans, organization_id:
 
 
 async def get_usage(session: AsyncSession, plans: Plans, organization_id: str) -> UsageView:
-    """Return the organization's usage of its plan."""
+    """Return the organization's usage of its plan's limits, with a warning for each limit that is nearly reached."""
     organization = await _organization(session, organization_id)
     return usage_view(plans[organization.plan], await count_usage(session, organization_id))
 
 
 async def get_subscription(session: AsyncSession, plans: Plans, organization_id: str) -> SubscriptionView:
-    """Return the organization's subscription, including one that has ended.
+    """Return the organization's subscription, even if it has ended.
 
     Raises:
         ApiError: 404 if the organization never had a subscription.
@@ -190,7 +191,7 @@ async def get_subscription(session: AsyncSession, plans: Plans, organization_id:
 async def list_invoices(
     session: AsyncSession, organization_id: str, *, limit: int | None = None
 ) -> Sequence[Invoice]:
-    """Return the organization's invoices, newest first."""
+    """Return the invoices of the organization, newest first; at most `limit`."""
     query = (
         select(Invoice)
         .where(Invoice.organization_id == organization_id)
@@ -217,18 +218,17 @@ async def _organization(session: AsyncSession, organization_id: str) -> Organiza
     return (await session.exec(select(Organization).where(Organization.id == organization_id))).one()
 
 
-#: time that the gateway waits after the end of a trial, so that the provider can report the outcome
+#: Time that the gateway waits after the end of a trial, because the provider may report the result late.
 TRIAL_SLACK = timedelta(hours=1)
 
-#: statuses of invoices that need no payment
+#: Statuses of invoices for which no payment is due.
 SETTLED = ("paid", "void")
 
 
 async def deactivate_overdue(database: Database, grace: timedelta) -> int:
     """Deactivate all organizations with overdue payments, and return their number.
 
-    A payment may arrive during this job. Each organization is therefore locked and checked again in its own
-    transaction.
+    A payment can arrive while this job runs, so each organization is locked and checked again in its own transaction.
     """
     async with database.reading() as session:
         candidates = await overdue_organizations(session, grace)
@@ -244,9 +244,9 @@ async def _update_one(database: Database, organization_id: str, grace: timedelta
 
 
 async def overdue_organizations(session: AsyncSession, grace: timedelta) -> Sequence[str]:
-    """Return the ids of organizations that may be overdue and are not deactivated for this reason yet."""
+    """Return the ids of organizations that may have overdue payments and are not yet deactivated for that reason."""
     moment = now(session)
-    # One query per kind of debt, so that each query can use its own index.
+    # A separate query for each type of debt lets each query use its own index.
     candidates = (
         _select_organizations_with(Invoice).where(
             col(Invoice.failed_at) <= moment - grace, col(Invoice.status).not_in(SETTLED)
@@ -261,10 +261,10 @@ async def overdue_organizations(session: AsyncSession, grace: timedelta) -> Sequ
 
 
 def _select_organizations_with(table: type[Invoice | Subscription]) -> SelectOfScalar[str]:
-    """Return a query for the ids of organizations that have an invoice or subscription in this table.
+    """Return a query for the ids of organizations that have a row in this table.
 
-    Only rows of the organization's current customer at the provider count. Organizations that are already deactivated
-    for a missing payment are excluded.
+    Rows of customers to whom an organization was linked before are ignored. Organizations that are already deactivated
+    for an overdue payment are excluded.
     """
     known = exists().where(
         col(Deactivation.organization_id) == col(Organization.id), col(Deactivation.cause) == PAYMENT
@@ -277,9 +277,12 @@ def _select_organizations_with(table: type[Invoice | Subscription]) -> SelectOfS
 
 
 async def update_activation(session: AsyncSession, organization: Organization, grace: timedelta) -> bool:
-    """Deactivate the organization if a payment is overdue; otherwise end a deactivation for this reason.
+    """Deactivate the organization if a payment is overdue.
 
-    Return True if this call deactivated the organization.
+    Otherwise, lift an earlier deactivation for that reason.
+
+    Returns:
+        True if this call deactivated the organization.
     """
     if await _is_overdue(session, organization, grace):
         return await deactivate(session, organization, PAYMENT)
@@ -288,7 +291,7 @@ async def update_activation(session: AsyncSession, organization: Organization, g
 
 
 async def waive_debts(session: AsyncSession, organization: Organization) -> None:
-    """Waive all overdue payments of the organization. A payment that fails later starts a new grace period."""
+    """Forget all overdue payments of the organization. A later failed payment starts a new grace period."""
     for invoice in (
         await session.exec(select(Invoice).where(Invoice.organization_id == organization.id))
     ).all():

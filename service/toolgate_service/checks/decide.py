@@ -64,6 +64,30 @@ class Step(StrEnum):
     NEW_REQUEST = "asked"
 
 
+#: Code of a decision by the step that produced it, for programs; the response's header `X-Reason-Code`. Allowed calls that
+#: need no approval have the code "allowed".
+_REASON_CODES = {
+    Step.KEY: "api_key_revoked",
+    Step.AGENT: "agent_not_found",
+    Step.AGENT_ENABLED: "agent_disabled",
+    Step.PERMISSION: "no_permission",
+    Step.AMOUNT_PRESENT: "amount_missing",
+    Step.AMOUNT_VALID: "amount_invalid",
+    Step.AMOUNT_WITHIN: "amount_exceeded",
+    Step.RETRY: "approved",
+    Step.APPROVAL_ID: "approval_not_found",
+    Step.CALL_ID: "call_already_allowed",
+    Step.EDITED: "arguments_edited",
+    Step.OPEN: "approval_closed",
+    Step.DENIED: "recently_rejected",
+    Step.DENIAL_BLOCK: "action_blocked",
+    Step.GRANT: "temporary_approval",
+    Step.PENDING: "approval_required",
+    Step.PENDING_LIMIT: "too_many_pending",
+    Step.NEW_REQUEST: "approval_required",
+}
+
+
 #: callback for each passed step; its arguments are the step and a detail for the explanation, such as an id
 StepObserver: TypeAlias = Callable[[Step, str], None]
 
@@ -101,7 +125,9 @@ class ApprovalRequired:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """The call is allowed.
+    """Result that allows the call by an approval or a grant, or because the check is a retry of one that was allowed.
+
+    A retry and a dry run have this result too, although they consume nothing.
 
     Attributes:
         decision_id: Id of the decision.
@@ -171,6 +197,15 @@ def _id_hint(agent_id: str) -> str:
     if is_id(agent_id.lower()):
         return ""
     return f"; {agent_id[:MAX_SHOWN]!r} is not an agent id: expected a UUID, see 'toolgate agents list'"
+
+
+def reason_code(decision: Allowed | Denied | PendingApproval | Consumed) -> str:
+    """Return the code of a decision, for programs; `reason` of the response body is the text for people."""
+    if isinstance(decision, Allowed):
+        return "allowed"
+    if decision.at is Step.APPROVED:
+        return "approved" if isinstance(decision, Consumed) else "approval_invalid"
+    return _REASON_CODES[decision.at]
 
 
 _ALLOWED_BODY = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'

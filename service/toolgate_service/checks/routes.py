@@ -1,6 +1,7 @@
 """ASGI endpoint of `POST /sdk/check` and its OpenAPI description.
 
-The endpoint validates, in this order: API key, organization, rate limit, body, agent, permission, amount, approval.
+The endpoint validates, in this order: API key, organization, source address, rate limit, body, agent, permission, amount,
+approval.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from toolgate_service.checks.decide import (
     PendingApproval,
     Step,
     decide,
+    reason_code,
     response_body,
 )
 from toolgate_service.checks.schemas import CheckRequest, read_check_request
@@ -25,11 +27,12 @@ from toolgate_service.core.strict_json import read_object
 from toolgate_service.core.telemetry import span
 from toolgate_service.db.retry import with_retry
 from toolgate_service.gateway import Gateway
-from toolgate_service.http.asgi import Call, Handler, Response, add_headers
+from toolgate_service.http.asgi import Handler, PlainRequest, PlainResponse, add_headers
 from toolgate_service.http.dependencies import authenticate_api_key, load_context
 from toolgate_service.http.openapi import operation
 
 DECISION_ID = b"x-decision-id"
+REASON_CODE = b"x-reason-code"
 CALL_CONSUMED = b"x-call-let-through"
 #: response header with the id of the approved request that allows the call; after a dry run, the caller may cancel this
 #: request
@@ -41,21 +44,21 @@ OUTCOME = "toolgate.outcome"
 def check_endpoint(gateway: Gateway) -> Handler:
     """Return the handler of `POST /sdk/check`."""
 
-    async def check(call: Call) -> Response:
+    async def check(received: PlainRequest) -> PlainResponse:
         # Error responses also contain a decision id, so that the client can put it into its log entry.
-        add_headers(call.scope, {DECISION_ID: new_id().encode()})
-        caller = await authenticate_api_key(call.scope, gateway, "actions")
-        raw = await call.read()
+        add_headers(received.scope, {DECISION_ID: new_id().encode()})
+        caller = await authenticate_api_key(received.scope, gateway, "actions")
+        raw = await received.read()
         if len(raw) <= MAX_ON_LOOP:
             request = _parse(raw)
         else:
             request = await gateway.parser.run(len(raw), partial(_parse, raw))
-        retry_key = idempotency_key(call.header(b"idempotency-key"))
+        retry_key = idempotency_key(received.header(b"idempotency-key"))
         auth = await load_context(gateway, caller, request.agent_id, request.action)
         with span("toolgate.gateway.decide"):
             decision = decide(auth, request.agent_id, request.action, request.context)
         if isinstance(decision, Denied) or (isinstance(decision, Allowed) and request.approval_id is None):
-            return _respond(call, decision)
+            return _respond(received, decision)
         database = gateway.database
         # All retries share one deadline, because the SDK stops waiting after five seconds.
         deadline = asyncio.get_running_loop().time() + DEADLINE
@@ -69,7 +72,7 @@ def check_endpoint(gateway: Gateway) -> Handler:
                 return await settle(session, gateway.settings, caller.key_digest, request, retry_key, raw)
 
         # The response is built after the commit, so that it never contains a decision that was not stored.
-        return _respond(call, await with_retry(settle_in_transaction))
+        return _respond(received, await with_retry(settle_in_transaction))
 
     return check
 
@@ -78,15 +81,18 @@ def _parse(raw: bytes) -> CheckRequest:
     return read_check_request(read_object(raw), raw)
 
 
-def _respond(call: Call, decision: Allowed | Denied | PendingApproval | Consumed) -> Response:
-    call.scope[OUTCOME] = _outcome(decision)
+def _respond(
+    received: PlainRequest, decision: Allowed | Denied | PendingApproval | Consumed
+) -> PlainResponse:
+    received.scope[OUTCOME] = _outcome(decision)
+    add_headers(received.scope, {REASON_CODE: reason_code(decision).encode()})
     if isinstance(decision, Consumed):
-        add_headers(call.scope, {DECISION_ID: decision.decision_id.encode()})
+        add_headers(received.scope, {DECISION_ID: decision.decision_id.encode()})
         if decision.at is Step.APPROVED and decision.by is not None:
-            add_headers(call.scope, {APPROVAL_ID: decision.by.encode()})
+            add_headers(received.scope, {APPROVAL_ID: decision.by.encode()})
     elif isinstance(decision, Denied) and decision.call_consumed:
-        add_headers(call.scope, {CALL_CONSUMED: b"true"})
-    return Response(response_body(decision))
+        add_headers(received.scope, {CALL_CONSUMED: b"true"})
+    return PlainResponse(response_body(decision))
 
 
 def _outcome(decision: Allowed | Denied | PendingApproval | Consumed) -> str:
@@ -136,5 +142,5 @@ CHECK = operation(
     "An unknown or inactive agent is blocked. A check writes no log entry.",
     body=_REQUEST_BODY,
     answer=_RESULT,
-    headers=("X-Decision-ID", "X-Call-Let-Through"),
+    headers=("X-Decision-ID", "X-Reason-Code", "X-Call-Let-Through"),
 )

@@ -1,4 +1,4 @@
-"""Decision about checks that need an approval, in one write transaction.
+"""Decision about checks that need an approval, in one write transaction; for a dry run, in a read transaction.
 
 The endpoint first decides each check without a lock. If the check may need an approval, `settle` decides it again under
 the lock of the organization. Therefore changes of the agent, the permission or the limit since the first decision are
@@ -96,7 +96,7 @@ async def settle(
     A dry run changes nothing and needs only a read transaction.
 
     Args:
-        session: Session with a write transaction under the organization's lock.
+        session: Session with a write transaction under the organization's lock; for a dry run, with a read transaction.
         settings: Settings of the gateway.
         key_digest: Digest of the API key.
         request: Body of the check.
@@ -250,8 +250,8 @@ async def _consume(
 async def consume_approval(session: AsyncSession, approval: Approval, request: CheckRequest) -> str:
     """Consume an approved request and return the id of the decision. No other code consumes an approval.
 
-    The transaction holds the organization's write lock, and `settle` has read the request as approved under this lock.
-    A second check therefore finds it consumed.
+    The transaction holds the organization's write lock. Under this lock, `settle` has read the request as approved, or
+    `consume_grant` has used up one use of a grant for it. A second check therefore finds the request consumed.
     """
     decision_id = new_id()
     approval.status, approval.consumed_at, approval.decision_id = CONSUMED, now(session), decision_id

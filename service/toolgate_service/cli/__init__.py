@@ -1,1 +1,1 @@
-"""Implementation of the operator's commands `toolgate admin`, `toolgate config` and `toolgate db`."""
+"""Implementation of the commands for operators of a gateway: `toolgate admin`, `toolgate config` and `toolgate db`."""

@@ -1,10 +1,10 @@
-"""`toolgate admin`: changes that an operator makes directly in the database.
+"""`toolgate admin`: commands with which an operator changes the gateway's database directly.
 
-Each command reads the settings, makes one change and returns the lines to print. If it fails, it raises `StartError` with
-a one-line message for the operator.
+Each command reads the settings, makes one change and returns the lines to print. If it fails, it raises `StartError`
+with a one-line message for the operator.
 
-A rotation of the secret keeps the former secret until a second, separate step deletes it. So each encrypted value can
-always be decrypted with the current or the former secret.
+The command that replaces the gateway's secret keeps the former secret until a separate second step deletes it. At any
+time, each encrypted value can therefore be decrypted with the current or the former secret.
 """
 
 import secrets
@@ -41,31 +41,30 @@ from toolgate_service.organizations import service as organizations
 from toolgate_service.organizations.models import OPERATOR, PAYMENT, Organization
 from toolgate_service.secret_check import SEALED_MODELS, SealedModel, verified_vault
 
-#: name of the lock that a rotation of the secret holds
+#: Name of the database lock that a command holds while it replaces the gateway's secret.
 SECRET = "secret"  # noqa: S105 - the name of a lock
 
-RESTART = "restart every gateway that has not been told of the new secret: it goes on with the former one"
+RESTART = "restart every gateway that does not have the new secret yet; until then, it uses the former secret"
 AGAIN = (
-    "once all run with the new secret, run this again; when nothing is left and those tokens have run out, unset "
-    "TOOLGATE_SECRET_PREVIOUS"
+    "when all gateways use the new secret, run this command again; when it finds nothing to encrypt and the former tokens "
+    "have expired, unset TOOLGATE_SECRET_PREVIOUS"
 )
 KNOWN = (
-    f"nobody has to log in again: tokens of the former secret work until they run out, {SESSION_LIFETIME.days} days from now "
-    "at the latest"
+    f"users stay signed in: tokens of the former secret stay valid until they expire, at most {SESSION_LIFETIME.days} days "
+    "from now"
 )
-LEAKED = "everybody has to log in again: TOOLGATE_SECRET_PREVIOUS_LEAKED is set"
+LEAKED = "all users must sign in again, because TOOLGATE_SECRET_PREVIOUS_LEAKED is set"
 
 
 def rotate_secret(*, finish: bool = False, discard_unreadable: bool = False) -> Lines:
-    """Re-encrypt all encrypted values with a new secret.
+    """Encrypt all stored secrets, such as API keys, with a new secret of the gateway.
 
-    The new secret of an embedded gateway is created by this command. If the secret is set by TOOLGATE_SECRET, the
-    operator sets the new secret there, and the former secret as TOOLGATE_SECRET_PREVIOUS, before running the command.
+    An embedded gateway stores its secret in a file, and this command creates the new secret. For other gateways, the
+    operator first sets TOOLGATE_SECRET to the new secret and TOOLGATE_SECRET_PREVIOUS to the former one.
 
     Args:
-        finish: End the rotation: delete the former secret.
-        discard_unreadable: Delete the encrypted values that no known secret decrypts, for instance if a secret was
-            lost.
+        finish: Delete the former secret, which ends the rotation.
+        discard_unreadable: Delete the values that no known secret can decrypt, for example because a secret was lost.
     """
 
     async def work(operator: OperatorSession) -> Lines:
@@ -73,11 +72,11 @@ def rotate_secret(*, finish: bool = False, discard_unreadable: bool = False) -> 
             return await _discard_unreadable(operator)
         is_in_file = operator.settings.secret is None and is_embedded(operator.settings.database_url)
         _refuse_without_secrets(operator.settings, is_in_file=is_in_file, finish=finish)
-        # If two operators run this command at the same time, the second one waits for the lock.
+        # If two operators run this command at the same time, the second one waits for the first.
         async with operator.database.writing(SECRET, patient=True) as session:
             if is_in_file:
-                # Check the current secret before the files change: if it decrypts none of the values, the rotation must
-                # not begin.
+                # Check the current secret before the files change: if it cannot decrypt any value, no rotation may
+                # begin.
                 _refuse_a_wrong_secret(await _reseal(session, Vault.of(operator.settings)))
             begun = is_in_file and not finish and begin_rotation(secret_path())
             vault = Vault.of(operator.settings)
@@ -104,19 +103,21 @@ async def _discard_unreadable(operator: OperatorSession) -> Lines:
             for organization_id in (await session.exec(select(Organization.id))).all():
                 audit.record_outside(session, organization_id, "gateway.sealed_values_discarded")
     return [
-        f"{discarded} sealed values that no known secret opens were discarded",
-        "API keys still work but cannot be shown again; rotate the secrets of webhooks; everybody has to log in again",
+        f"deleted {discarded} encrypted values that no known secret can decrypt",
+        "API keys still work but cannot be shown again; rotate the secrets of webhooks; all users must sign in again",
     ]
 
 
 def _refuse_without_secrets(settings: Settings, *, is_in_file: bool, finish: bool) -> None:
     if is_in_file:
         if finish and not settings.former_secrets():
-            raise StartError("no rotation is under way; begin one with 'toolgate admin rotate-secret'")
+            raise StartError(
+                "no rotation of the secret is in progress; start one with 'toolgate admin rotate-secret'"
+            )
     elif settings.secret is None or settings.secret_previous in {None, settings.secret}:
         raise StartError(
-            "set TOOLGATE_SECRET to the new secret and TOOLGATE_SECRET_PREVIOUS to the one until now, for this command "
-            "and for every gateway; write them into the environment, never into a command line"
+            "set TOOLGATE_SECRET to the new secret and TOOLGATE_SECRET_PREVIOUS to the former one, for this command and "
+            "for every gateway; set them as environment variables, never on a command line"
         )
 
 
@@ -134,9 +135,10 @@ async def _reseal(session: AsyncSession, vault: Vault) -> Counter[str]:
 async def _reseal_one(
     session: AsyncSession, vault: Vault, model: type[SealedModel], row: str, organization: str, sealed: bytes
 ) -> str | None:
-    """Re-encrypt one value and return the outcome: `resealed`, `present` (already current) or `lost` (unreadable).
+    """Encrypt one value with the current secret, and return the result.
 
-    Return None if the value is empty, because it was discarded or its row was deleted.
+    The result is `resealed`, or `present` if the value was already encrypted with the current secret, or `lost` if no
+    known secret can decrypt it. It is None if the value is empty, because it was discarded or its row was deleted.
     """
     while sealed:
         resealed = vault.resealed(sealed, table=model.__name__, row=row, organization=organization)
@@ -146,7 +148,7 @@ async def _reseal_one(
             return "present"
         if await _replace(session, model, row, sealed, resealed):
             return "resealed"
-        # A gateway replaced the value in the meantime, so read it again and repeat.
+        # A gateway has replaced the value in the meantime: read the new value and repeat.
         sealed = await _sealed(session, model, row)
     return None
 
@@ -154,7 +156,7 @@ async def _reseal_one(
 async def _discard_one(
     session: AsyncSession, vault: Vault, model: type[SealedModel], row: str, organization: str, sealed: bytes
 ) -> bool:
-    """Delete a value if no known secret decrypts it; return whether it was deleted."""
+    """Delete an encrypted value if no known secret can decrypt it. Return True if it was deleted."""
     while sealed and vault.open(sealed, table=model.__name__, row=row, organization=organization) is None:
         if await _replace(session, model, row, sealed, b""):
             return True
@@ -165,22 +167,22 @@ async def _discard_one(
 async def _replace(
     session: AsyncSession, model: type[SealedModel], row: str, sealed: bytes, by: bytes
 ) -> bool:
-    """Replace an encrypted value if it still equals `sealed`; return whether it was replaced."""
+    """Replace the encrypted value `sealed` by `by`. Return False if the stored value is no longer `sealed`."""
     query = update(model).where(col(model.id) == row, col(model.ciphertext) == sealed).values(ciphertext=by)
     return (await session.exec(query)).rowcount == 1
 
 
 async def _sealed(session: AsyncSession, model: type[SealedModel], row: str) -> bytes:
-    """Return the current encrypted value of a row; empty if the row was deleted."""
+    """Return the encrypted value that a row currently contains; empty if the row was deleted."""
     return (await session.exec(select(model.ciphertext).where(model.id == row))).first() or b""
 
 
 def _refuse_a_wrong_secret(counts: Counter[str]) -> None:
     if counts["lost"] and not counts["present"] + counts["resealed"]:
         raise StartError(
-            f"no known secret opens any of the {counts['lost']} sealed values: neither the present secret nor "
-            "TOOLGATE_SECRET_PREVIOUS is the one that sealed them; nothing was changed; if that secret is lost, run this "
-            "with --discard-unreadable"
+            f"no known secret can decrypt any of the {counts['lost']} encrypted values, neither the current secret nor "
+            "TOOLGATE_SECRET_PREVIOUS; nothing was changed; if the right secret is lost, run this command with "
+            "--discard-unreadable"
         )
 
 
@@ -191,9 +193,9 @@ async def _audit(session: AsyncSession, *, finish: bool) -> None:
 
 
 def _summary(counts: Counter[str]) -> str:
-    line = f"{counts['resealed']} sealed values were sealed anew; {counts['present']} were under the new secret already"
+    line = f"encrypted {counts['resealed']} values with the new secret; {counts['present']} were encrypted with it before"
     if counts["lost"]:
-        line += f"; {counts['lost']} open under neither secret and were left: their keys work, but cannot be shown"
+        line += f"; {counts['lost']} cannot be decrypted and were left unchanged: their keys work, but cannot be shown"
     return line
 
 
@@ -201,14 +203,14 @@ def _next_steps(tokens: str, *, is_in_file: bool, begun: bool, finish: bool) -> 
     if not is_in_file:
         return [RESTART, tokens, AGAIN]
     if finish:
-        return ["the former secret is forgotten: whoever still has a token that it signed logs in again"]
+        return ["deleted the former secret: users with a token that it signed must sign in again"]
     return [
-        f"the new secret is in {str(secret_path())!r}"
+        f"stored the new secret in {str(secret_path())!r}"
         if begun
-        else "a rotation was under way: its new secret stays",
+        else "a rotation is already in progress, so its new secret is used",
         RESTART,
         tokens,
-        "then run 'toolgate admin rotate-secret --finish', which forgets the former secret",
+        "then run 'toolgate admin rotate-secret --finish', which deletes the former secret",
     ]
 
 
@@ -223,13 +225,13 @@ def set_plan(name: str, plan: str) -> Lines:
         before = organization.plan
         plans = operator.settings.plans
         if not organizations.change_plan(session, plans, organization, chosen, by="operator"):
-            return [f"{display_organization(organization)} was on the plan {chosen} already"]
-        lines = [f"{display_organization(organization)} is on the plan {chosen} now; before it was {before}"]
+            return [f"{display_organization(organization)} already has the plan {chosen}"]
+        lines = [f"{display_organization(organization)} now has the plan {chosen}; before, it had {before}"]
         subscription = await current_subscription(session, organization)
         if subscription is not None and is_entitled(subscription):
             lines.append(
-                f"its subscription {subscription.provider_subscription_id!r} goes on: the provider's next event "
-                "about it sets the plan that it buys"
+                f"its subscription {subscription.provider_subscription_id!r} continues: the provider's next event "
+                "about it changes the plan again"
             )
         return lines
 
@@ -237,64 +239,68 @@ def set_plan(name: str, plan: str) -> Lines:
 
 
 def set_rate(name: str, requests_per_minute: int | None) -> Lines:
-    """Set the rate limit of an organization in requests per minute; None restores the limit of its plan."""
+    """Set the rate limit of an organization in requests per minute. None restores the limit of its plan."""
     if requests_per_minute is not None and not 1 <= requests_per_minute <= MAX_RATE:
-        raise StartError(f"{requests_per_minute!r} is no rate; write requests a minute from 1 to {MAX_RATE}")
+        raise StartError(
+            f"invalid rate limit {requests_per_minute!r}: expected 1 to {MAX_RATE} requests per minute"
+        )
 
     async def change(operator: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
         before, organization.requests_per_minute = organization.requests_per_minute, requests_per_minute
         changes = {"from": before, "to": requests_per_minute}
         audit.record_outside(session, organization.id, "organization.rate_changed", changes=changes)
         rate = requests_per_minute or operator.settings.plans[organization.plan].requests_per_minute
-        source = "of its own" if requests_per_minute else f"of the plan {organization.plan}"
-        return [f"{display_organization(organization)} has the rate {source} now: {rate} requests a minute"]
+        source = (
+            "its own rate limit" if requests_per_minute else f"the rate limit of the plan {organization.plan}"
+        )
+        return [f"{display_organization(organization)} now has {source}: {rate} requests per minute"]
 
     return change_organization(name, change)
 
 
 def activate(name: str) -> Lines:
-    """Reactivate an organization, regardless of the reason for its deactivation, and waive its failed payments."""
+    """Reactivate an organization, whatever the reason for its deactivation was, and forget its failed payments."""
 
     async def change(_: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
         await waive_debts(session, organization)
         if not await organizations.reactivate(session, organization, OPERATOR, PAYMENT):
             return [
-                f"{display_organization(organization)} was active already; failed payments until now are forgiven"
+                f"{display_organization(organization)} was already active; its failed payments are waived"
             ]
-        return [
-            f"{display_organization(organization)} is active again; failed payments until now are forgiven"
-        ]
+        return [f"{display_organization(organization)} is active again; its failed payments are waived"]
 
     return change_organization(name, change)
 
 
 def deactivate(name: str) -> Lines:
-    """Deactivate an organization immediately. A later payment does not reactivate it; only `activate` does."""
+    """Deactivate an organization immediately. Only the command `activate` reactivates it; a payment does not."""
 
     async def change(_: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
         if not await organizations.deactivate(session, organization, OPERATOR):
-            return [f"{display_organization(organization)} was deactivated by an operator already"]
-        what = "its keys are refused and its users may only read, until 'toolgate admin activate'"
-        return [f"{display_organization(organization)} is not active: {what}"]
+            return [f"{display_organization(organization)} was already deactivated by an operator"]
+        what = "its API keys are rejected and its users can only read, until 'toolgate admin activate'"
+        return [f"{display_organization(organization)} is now deactivated: {what}"]
 
     return change_organization(name, change)
 
 
 def link_customer(name: str, customer_id: str | None, *, replace: bool = False) -> Lines:
-    """Link an organization to a customer of the payment provider; None removes the link.
+    """Link an organization to a customer of the payment provider. A `customer_id` of None removes the link.
 
-    Events that the gateway received for this customer before the link existed are applied. `replace` allows replacing
-    an existing link.
+    Events that arrived for this customer before it was linked are applied now. `replace` allows replacing the link to
+    another customer.
     """
     if customer_id is not None and not _is_customer(customer_id):
-        raise StartError(f"{customer_id!r} is no customer of the provider; copy its id, for instance cus_…")
+        raise StartError(
+            f"invalid customer id {customer_id!r}: expected an id of the payment provider such as cus_…"
+        )
 
     async def change(operator: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
         grace = timedelta(days=operator.settings.payment_grace_days)
         terms = BillingTerms(operator.settings.plans, grace)
         before = organization.provider_customer_id
         if customer_id == before:
-            return [f"{display_organization(organization)} was linked to {before or 'no customer'} already"]
+            return [f"{display_organization(organization)} was already linked to {before or 'no customer'}"]
         await _refuse_taken(session, organization, customer_id, replace=replace)
         organization.provider_customer_id = customer_id
         await session.flush()
@@ -303,8 +309,8 @@ def link_customer(name: str, customer_id: str | None, *, replace: bool = False) 
         applied = await apply_waiting_events(session, terms, organization) if customer_id else 0
         await update_activation(session, organization, grace)
         return [
-            f"{display_organization(organization)} is linked to {customer_id or 'no customer'} now",
-            f"{applied} events that came before were applied; its plan is {organization.plan}, and it is "
+            f"{display_organization(organization)} is now linked to {customer_id or 'no customer'}",
+            f"applied {applied} events that had arrived before; its plan is {organization.plan}, and it is "
             + ("active" if organization.is_active else "not active"),
         ]
 
@@ -334,9 +340,9 @@ def _is_customer(text: str) -> bool:
 
 
 def create_organization(name: str, email: str) -> Lines:
-    """Create an organization and its first admin, and return a link with which the admin chooses a password.
+    """Create an organization with an administrator, and return a link with which the administrator sets a password.
 
-    The organization gets the default plan. ``TOOLGATE_REGISTRATION`` is ignored.
+    The organization gets the default plan. The command works even if ``TOOLGATE_REGISTRATION`` forbids registration.
     """
 
     async def work(operator: OperatorSession) -> Lines:
@@ -361,20 +367,20 @@ def create_organization(name: str, email: str) -> Lines:
 
 
 def reset_password(email: str) -> Lines:
-    """Return a link with which a user can choose a new password. It works once, within an hour.
+    """Return a link with which a user sets a new password. It works once and within one hour.
 
-    Earlier links of the user become invalid.
+    Earlier links for this user stop working.
     """
 
     async def work(operator: OperatorSession) -> Lines:
         async with operator.database.reading() as session:
             found = await find_user_by_email(session, email)
         if found is None:
-            raise StartError(f"nobody with the e-mail {email!r} is registered here")
+            raise StartError(f"no user has the e-mail address {email!r}")
         async with operator.database.writing(found.organization_id) as session:
             user = await find_user_by_id(session, found.id)
             if user is None:
-                raise StartError(f"the user with the e-mail {email!r} has just been removed")
+                raise StartError(f"the user with the e-mail address {email!r} has just been removed")
             return await _issue_link(session, user, operator.settings)
 
     return run_with_database(work)
@@ -383,17 +389,18 @@ def reset_password(email: str) -> Lines:
 async def _vault(operator: OperatorSession) -> Vault:
     vault = await verified_vault(operator.database, operator.settings)
     if vault is None:
-        # Do not create a secret: it could not be the secret of the gateway that serves this database.
+        # Do not create a secret, because it would differ from the one that the gateway with this database uses.
         raise StartError(
-            f"the gateway's secret is not in {str(secret_path())!r}; run this as the user who runs the gateway, or set "
-            "TOOLGATE_SECRET"
+            f"the gateway's secret is not in {str(secret_path())!r}; run this command as the user who runs the gateway, "
+            "or set TOOLGATE_SECRET"
         )
     return vault
 
 
 def _registration(name: str, email: str) -> Registration:
     try:
-        # The password is random and unknown. The admin chooses a new one with the link.
+        # The administrator sets a password with the link, so until then the account has a random password that nobody
+        # knows.
         return Registration(organization_name=name, email=email, password=secrets.token_urlsafe(32))
     except ValidationError as error:
         problem = error.errors()[0]
@@ -406,22 +413,29 @@ async def _issue_link(session: AsyncSession, user: User, settings: Settings) -> 
     audit.record_outside(session, user.organization_id, "user.password_reset_issued", resource_id=user.id)
     link = accounts.build_link(settings.public_url or "", accounts.RESET_PAGE, token)
     hours = int(accounts.RESET_LIFETIME.total_seconds() // 3600)
-    lines = [link, f"works once, for {hours} hour; it sets the password of {user.email}"]
+    lines = [link, f"the link works once, within {hours} hour, and sets the password of {user.email}"]
     if settings.public_url is None:
-        lines.append("put the gateway's address in front, or set TOOLGATE_PUBLIC_URL to have it there")
+        lines.append("add the gateway's URL in front of the link, or set TOOLGATE_PUBLIC_URL")
     return lines
 
 
 def prune_now(*, force: bool = False) -> Lines:
-    """Delete all rows whose retention has expired; with `force`, also if a clock jump has halted deletion."""
+    """Delete all rows whose retention period has ended.
+
+    After the clock has jumped, deletion is halted for a day. `force` deletes the rows nevertheless.
+    """
 
     async def work(operator: OperatorSession) -> Lines:
         settings = operator.settings
         try:
             counts = await prune(operator.database, settings.plans, settings.prune_batch, force=force)
         except RetentionHalted as halted:
-            raise StartError(f"{halted}; if the clock is right, add --force") from None
+            raise StartError(f"{halted}; if the clock is correct, add --force") from None
         removed = [f"{count} {table}" for table, count in sorted(counts.items()) if count]
-        return [f"removed {', '.join(removed)}" if removed else "nothing is kept for too long"]
+        return [
+            f"removed {', '.join(removed)}"
+            if removed
+            else "no rows were removed: no retention period has ended"
+        ]
 
     return run_with_database(work)

@@ -1,4 +1,4 @@
-"""`toolgate db backup`: consistent copy of the embedded SQLite file, also while gateways use it."""
+"""`toolgate db backup`: copy the SQLite database of an embedded gateway, even while the gateway runs."""
 
 import os
 import secrets
@@ -15,46 +15,51 @@ from toolgate_service.core.crypto import secret_path
 from toolgate_service.core.errors import StartError
 from toolgate_service.core.settings import Settings
 
-#: number of database pages that one step copies: 4 MB
+#: Number of database pages that one step copies, about 4 MB.
 PAGES = 1000
-#: maximum time in seconds to wait for another process's lock on the file
+#: Maximum seconds to wait for a lock that another process holds on the database file.
 WAIT = 2
 
 
 def connect_file(path: Path, *, mode: str = "rw") -> sqlite3.Connection:
-    """Open an existing SQLite file. A missing file is not created."""
+    """Open an existing SQLite database file. If the file is missing, it is not created."""
     return sqlite3.connect(
         f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=WAIT, isolation_level=None
     )
 
 
 def copy_snapshot(source: sqlite3.Connection, target: Path) -> None:
-    """Copy one snapshot of a database into a new file and sync the file to disk. Writers can continue during the copy.
+    """Copy a consistent snapshot of a database into a new file, and flush the file to disk.
 
-    Only the owner can read the new file.
+    Other processes can write to the database during the copy. Only the owner can read the new file.
 
     Raises:
         sqlite3.Error: The database cannot be read, or the disk is full.
-        OSError: The target file exists already or cannot be created.
+        OSError: The target file already exists or cannot be created.
     """
     os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(connect_file(target)) as made:
-        # No journal and no sync during the copy: an incomplete copy is deleted, and a complete one is synced below.
+        # The copy needs no journal and no sync: an incomplete copy is deleted, and a complete one is flushed to disk
+        # below.
         made.execute("PRAGMA journal_mode = OFF")
         made.execute("PRAGMA synchronous = OFF")
         with snapshot(source):
-            # Copy within one snapshot: without it, each commit of another process would restart the copy.
+            # Hold one snapshot during the whole copy, because otherwise each commit of another process would restart
+            # it.
             source.backup(made, pages=PAGES, sleep=0)
     with closing(connect_file(target)) as made:
-        # In this journal mode the copy is one file, without `-wal` and `-shm` files beside it. A gateway that uses the
-        # file switches it back to WAL mode.
+        # In this journal mode, the copy is a single file without `-wal` and `-shm` files. A gateway that opens it
+        # switches it back to WAL mode.
         made.execute("PRAGMA journal_mode = DELETE")
     sync(target)
 
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
-    """Hold a read transaction, and thereby one snapshot, during the block. In WAL mode it does not block writers."""
+    """Hold one snapshot of the database during the `with` block, by means of a read transaction.
+
+    In WAL mode, the read transaction does not block writers.
+    """
     connection.execute("BEGIN")
     try:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -64,11 +69,11 @@ def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def check_file(path: Path, named: Path) -> str:
-    """Check the integrity of a whole database file and return the revision of its schema.
+    """Check the integrity of a database file, and return the revision of its schema.
 
     Args:
         path: File to check.
-        named: Original of the file, named in error messages.
+        named: File name for error messages, such as that of the original when a copy is checked.
 
     Raises:
         StartError: The file is damaged, or is not the database of a gateway.
@@ -77,7 +82,7 @@ def check_file(path: Path, named: Path) -> str:
         with closing(connect_file(path)) as connection:
             problems = [row[0] for row in connection.execute("PRAGMA integrity_check(1)") if row[0] != "ok"]
             if not problems and connection.execute("PRAGMA foreign_key_check").fetchone():
-                problems = ["rows point to rows that are not there"]
+                problems = ["some rows refer to rows that do not exist"]
             if problems:
                 raise StartError(f"{str(named)!r} is damaged: {problems[0]}")
             return revision_of(connection, named)
@@ -86,7 +91,7 @@ def check_file(path: Path, named: Path) -> str:
 
 
 def revision_of(connection: sqlite3.Connection, path: Path) -> str:
-    """Return the revision of a database's schema.
+    """Return the revision of the database's schema.
 
     Raises:
         StartError: The database contains no revision, so it is not the database of a gateway.
@@ -96,27 +101,30 @@ def revision_of(connection: sqlite3.Connection, path: Path) -> str:
     except sqlite3.OperationalError:
         found = []
     if len(found) != 1:
-        raise StartError(f"{str(path)!r} is no gateway's database")
+        raise StartError(f"{str(path)!r} is not the database of a gateway")
     return str(found[0][0])
 
 
 def publish(draft: Path, target: Path, *, force: bool) -> None:
-    """Rename a finished draft file to its final name and sync the folder. Replace an existing file only with `force`.
+    """Give a finished temporary file its final name, and flush the folder to disk.
+
+    `force` replaces an existing file with this name.
 
     Raises:
-        FileExistsError: A file with this name exists, and `force` is false.
+        FileExistsError: A file with this name exists, and `force` is False.
     """
     if force:
         draft.replace(target)
     else:
-        # Create a hard link instead of renaming: if two commands write the same name, the second one fails.
+        # Create a hard link instead of renaming the file: it fails if the target exists, so that no file is
+        # overwritten.
         try:
             target.hardlink_to(draft)
         except FileExistsError:
             raise
         except OSError:
-            # The file system does not support hard links, as on many USB drives. Create an empty file to reserve the
-            # name, then replace it with the draft.
+            # The file system does not support hard links, like many USB drives: reserve the name with an empty file,
+            # then replace that file.
             os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             draft.replace(target)
         draft.unlink(missing_ok=True)
@@ -125,7 +133,10 @@ def publish(draft: Path, target: Path, *, force: bool) -> None:
 
 @contextmanager
 def draft_file(target: Path) -> Iterator[Path]:
-    """Yield the path of a temporary file next to `target`; at the end of the block, delete its remaining files."""
+    """Yield the path of a temporary file next to `target`.
+
+    At the end of the `with` block, the file is deleted if it exists.
+    """
     draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
         with _ending_on_sigterm():
@@ -138,7 +149,7 @@ def draft_file(target: Path) -> Iterator[Path]:
 
 @contextmanager
 def _ending_on_sigterm() -> Iterator[None]:
-    """Make SIGTERM raise `SystemExit` during the block, so that a terminated backup deletes its temporary files."""
+    """Raise `SystemExit` on SIGTERM during the `with` block, so that temporary files are deleted."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -154,14 +165,14 @@ def _ending_on_sigterm() -> Iterator[None]:
 
 
 def companion_files(path: Path) -> tuple[Path, Path]:
-    """Return the paths of the `-wal` and `-shm` files that SQLite creates next to a database in use."""
+    """Return the paths of the `-wal` and `-shm` files that SQLite creates next to an open database."""
     return path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
 
 
 def sync(path: Path) -> None:
-    """Sync a file, or the entries of a folder, to disk."""
+    """Flush a file, or the list of files in a folder, to disk."""
     if path.is_dir() and os.name != "posix":
-        # Windows cannot open folders and does not need this sync.
+        # Windows cannot open folders and does not need to flush them.
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -172,17 +183,17 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def exclusive_lock(path: Path) -> Iterator[sqlite3.Connection]:
-    """Lock a database file exclusively during the block. While it is locked, no gateway can open the file.
+    """Lock a database file during the `with` block, so that no gateway can open it.
 
-    In WAL mode each open connection holds a shared lock, even while it is idle. So a running gateway prevents the
-    exclusive lock. A lock ends with its process.
+    In WAL mode, every open connection holds a shared lock even while it is idle, so this fails while a gateway runs. If
+    the process that holds the lock ends, the lock ends too.
 
     Raises:
         StartError: Another process has the file open.
     """
     with closing(connect_file(path)) as connection:
         try:
-            # Set this mode before the first read: SQLite then locks the whole file and keeps the lock after the
+            # Set this mode before the first read, so that SQLite locks the whole file and keeps the lock after the
             # transaction.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("BEGIN EXCLUSIVE")
@@ -191,29 +202,31 @@ def exclusive_lock(path: Path) -> Iterator[sqlite3.Connection]:
             if error.sqlite_errorcode & 0xFF not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
                 raise
             raise StartError(
-                f"{str(path)!r} is in use: stop every gateway that serves it, and whatever else has it open"
+                f"{str(path)!r} is in use: stop every gateway and every other program that has it open"
             ) from None
         yield connection
 
 
 def secret_reminder(settings: Settings) -> list[str]:
-    """Return the line that reminds the operator to back up the gateway's secret too."""
+    """Return a line of text that reminds the operator to back up the gateway's secret too."""
     where = "TOOLGATE_SECRET" if settings.secret else f"the file {str(secret_path())!r}"
     return [
-        f"keep the secret too, elsewhere ({where}): without it API keys and webhook secrets cannot be shown or used again"
+        f"back up the secret too, in another place ({where}): without it, API keys and webhook secrets cannot be decrypted"
     ]
 
 
 def backup(file: Path, url: str | None = None, *, force: bool = False) -> Report:
-    """Copy the embedded database into a file. The copy contains every change that was acknowledged before the call.
+    """Copy the database of an embedded gateway into a file.
+
+    The copy contains every change that was committed before the call.
 
     Args:
-        file: Target file. It appears only when the copy is complete, checked and synced to disk.
-        url: URL of the database; by default the URL in the settings.
-        force: Whether to replace an existing file.
+        file: Target file. It appears only after the copy is complete, checked and flushed to disk.
+        url: URL of the database; by default that of the settings.
+        force: True to replace an existing file.
 
     Raises:
-        StartError: The database or the target file cannot be used. No file was created.
+        StartError: The database or the target file cannot be used. In this case, no file was created.
     """
     settings = settings_for(url)
     source = existing_file(settings.database_url)
@@ -221,13 +234,13 @@ def backup(file: Path, url: str | None = None, *, force: bool = False) -> Report
     if target.exists() and target.samefile(source):
         raise StartError(f"{str(file)!r} is the database itself; name another file")
     if target.resolve() in companion_files(source.resolve()):
-        raise StartError(f"{str(file)!r} is a part of the database; name another file")
+        raise StartError(f"{str(file)!r} is part of the database; name another file")
     if target.is_dir():
         raise StartError(f"{str(file)!r} is a folder; name a file in it")
     if target.exists() and not force:
-        raise StartError(f"{str(file)!r} is there already; replace it with --force, or name another file")
+        raise StartError(f"{str(file)!r} already exists; replace it with --force, or name another file")
     if not target.parent.is_dir():
-        raise StartError(f"there is no folder {str(target.parent)!r}; make it, or name another file")
+        raise StartError(f"the folder {str(target.parent)!r} does not exist; create it, or name another file")
     revision, counts = call(lambda: _copy(source, target, force=force))
     size = target.stat().st_size
     facts: dict[str, Any] = {
@@ -237,7 +250,7 @@ def backup(file: Path, url: str | None = None, *, force: bool = False) -> Report
         "revision": revision,
     }
     lines = [
-        f"{str(source)!r} is in {str(target)!r}: {size} bytes, looked through and on disk",
+        f"copied {str(source)!r} to {str(target)!r}: {size} bytes, checked and written to disk",
         f"schema {revision}, {counts['organizations']} organizations, {counts['log_entries']} log entries",
         *secret_reminder(settings),
     ]
@@ -256,7 +269,7 @@ def _copy(source: Path, target: Path, *, force: bool) -> tuple[str, dict[str, in
             publish(draft, target, force=force)
         except FileExistsError:
             raise StartError(
-                f"{str(target)!r} was made meanwhile; replace it with --force, or name another file"
+                f"{str(target)!r} was created in the meantime; replace it with --force, or name another file"
             ) from None
     return revision, counts
 
@@ -264,7 +277,7 @@ def _copy(source: Path, target: Path, *, force: bool) -> tuple[str, dict[str, in
 def _refuse_in_use(target: Path) -> None:
     """Check that no process uses the file that will be replaced, and remove its `-wal` and `-shm` files.
 
-    SQLite removes these two files when the last connection is closed.
+    Closing the last connection to the file removes them.
     """
     if target.is_file():
         try:
@@ -281,4 +294,4 @@ def _counts(path: Path) -> dict[str, int]:
 
 
 def _count(connection: sqlite3.Connection, table: str) -> int:
-    return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - names of ours
+    return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - constant names

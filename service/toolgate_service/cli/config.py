@@ -1,6 +1,6 @@
 """`toolgate config`: list the settings, and check whether a gateway could start with them. Nothing is changed.
 
-Secrets and passwords in URLs are hidden. Names of `TOOLGATE_*` variables that are not settings are reported.
+Secrets and passwords are hidden. Environment variables that begin with `TOOLGATE_` but are not settings are reported.
 """
 
 import asyncio
@@ -34,9 +34,9 @@ from toolgate_service.server.tls import read_certificate
 
 
 def display_value(name: str, text: str) -> str:
-    """Return the value of a setting for display, with secrets and passwords hidden.
+    """Return the value of a setting for display. Secrets and passwords are hidden.
 
-    `name` is the name of the field in `Settings`.
+    `name` is the name of the setting's field in `Settings`.
     """
     if name.endswith("_url"):
         return masked_url(text)
@@ -46,7 +46,7 @@ def display_value(name: str, text: str) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the value of a setting is a secret; `name` is the name of the field in `Settings`."""
+    """Return True if the value of a setting is a secret. `name` is the name of the setting's field in `Settings`."""
     return _holds_secret(Settings.model_fields[name].annotation)
 
 
@@ -55,18 +55,18 @@ def _holds_secret(annotation: Any) -> bool:
 
 
 PREFIX = "TOOLGATE_"
-#: minimum length of a secret that is searched for in messages; shorter secrets may be parts of ordinary words
+#: Minimum length of secrets that are hidden in messages. Shorter ones could be parts of ordinary words.
 _SHORTEST = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SettingValue:
-    """Setting with its value and source, for display.
+    """Setting with its value and the source of the value, for display.
 
     Attributes:
-        variable: Name of the setting's environment variable.
-        value: Value with secrets hidden; None if the setting has no value.
-        source: Source of the value.
+        variable: Environment variable of the setting, such as ``TOOLGATE_DATABASE_URL``.
+        value: Value of the setting, hidden if it is a secret; None if the setting has no value.
+        source: Source of the value, such as the environment or a default.
     """
 
     variable: str
@@ -76,7 +76,7 @@ class SettingValue:
 
 @dataclass(frozen=True, slots=True)
 class SettingTexts:
-    """Unvalidated texts of all settings that are set, by source. The keys are field names of `Settings`.
+    """Settings as text before validation, separated by their source and indexed by the fields of `Settings`.
 
     Attributes:
         options: Settings from command line options.
@@ -102,7 +102,7 @@ class SettingTexts:
         )
 
     def secrets(self) -> Sequence[str]:
-        """Return all secrets and passwords in the settings, sorted from the longest to the shortest."""
+        """Return all secrets and passwords that the settings contain, from the longest to the shortest."""
         found: set[str] = set()
         for name, value in (*self.environment.items(), *self.files.items()):
             password = password_in(value)
@@ -117,7 +117,7 @@ def list_settings(given: SettingTexts) -> Sequence[SettingValue]:
 
 
 def texts_in(environment: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the settings that are set by environment variables, by field name.
+    """Return the settings in environment variables, by field name.
 
     As in the gateway, names are case-insensitive and empty values are ignored.
     """
@@ -127,7 +127,7 @@ def texts_in(environment: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def variable_of(name: str) -> str:
-    """Return the name of the environment variable for a field of `Settings`."""
+    """Return the environment variable for a field of `Settings`: ``TOOLGATE_DATABASE_URL`` for ``database_url``."""
     return f"{PREFIX}{name.upper()}"
 
 
@@ -156,13 +156,13 @@ State: TypeAlias = Literal["ok", "warning", "wrong"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of one check.
+    """Result of one check of the configuration.
 
     Attributes:
-        check: Name of the checked item, for instance `"database"`.
-        state: Result; a gateway cannot start or work if it is `"wrong"`.
-        message: Description of the result.
-        hint: Instruction to fix the problem; None if there is nothing to do.
+        check: Subject of the check, such as ``database``.
+        state: ``wrong`` if a gateway could not start or work.
+        message: Result in words.
+        hint: How to fix the problem; None if there is nothing to fix.
     """
 
     check: str
@@ -172,13 +172,13 @@ class Finding:
 
 
 def wrong_finding(check: str, error: object) -> Finding:
-    """Convert an error to a finding. The text before the first semicolon is the problem, the rest is the fix."""
+    """Return a finding for an error. The part of the message after the first semicolon becomes the hint."""
     message, _, hint = str(error).partition("; ")
     return Finding(check, "wrong", message, hint or None)
 
 
 def hide_secrets(finding: Finding, secrets: Iterable[str]) -> Finding:
-    """Return a copy of a finding in which each of `secrets` is replaced with an ellipsis."""
+    """Return a copy of a finding in which each of the secrets is replaced by an ellipsis."""
     message, hint = finding.message, finding.hint
     for secret in secrets:
         message = message.replace(secret, "…")
@@ -186,21 +186,21 @@ def hide_secrets(finding: Finding, secrets: Iterable[str]) -> Finding:
     return replace(finding, message=message, hint=hint)
 
 
-#: minimum similarity (0 to 1) between an unknown name and a setting's name to treat the unknown name as a typing error
+#: Similarity (0 to 1) from which an unknown name counts as a misspelled setting.
 ALIKE = 0.8
-#: names of variables that Kubernetes sets in every container if a service is named "toolgate"
+#: Names of environment variables that Kubernetes adds to every container if a service is named "toolgate".
 _OF_KUBERNETES = re.compile(r"TOOLGATE_(SERVICE_(HOST|PORT)(_.+)?|PORT(_\d+_(TCP|UDP)(_.+)?)?)")
 
 
 def find_unknown_names(
     environment: Iterable[str], files: Iterable[str], others: Collection[str]
 ) -> Iterator[Finding]:
-    """Yield a finding for each ``TOOLGATE_*`` variable and each file in ``TOOLGATE_SECRETS_DIR`` that is not a setting.
+    """Yield a finding for each environment variable and each file that has a ``TOOLGATE_*`` name but is not a setting.
 
     Args:
-        environment: Names of all environment variables. They are compared case-insensitively.
-        files: Names of all files in the folder. Only upper-case names are settings.
-        others: Names of the variables that the SDK and the command line read.
+        environment: Names of all environment variables. Upper and lower case are equivalent.
+        files: Names of all files in the folder ``TOOLGATE_SECRETS_DIR``. Only names in upper case are settings.
+        others: Names of environment variables that the SDK and the command line use.
     """
     known = {variable_of(name) for name in Settings.model_fields}
     for name in sorted(environment):
@@ -215,25 +215,25 @@ def _unknown_name_finding(name: str, label: str, known: Collection[str]) -> Iter
     spelt = name.upper()
     if not spelt.startswith(PREFIX):
         return
-    # Compare the names without the common prefix, which would make all names similar.
+    # Compare the names without the prefix, because the common prefix would make all names similar.
     bare = {one.removeprefix(PREFIX): one for one in known}
     near = get_close_matches(spelt.removeprefix(PREFIX), bare, n=1, cutoff=ALIKE)
     if near:
-        yield Finding("variables", "wrong", f"{label} is no setting", f"did you mean {bare[near[0]]!r}?")
+        yield Finding("variables", "wrong", f"{label} is not a setting", f"did you mean {bare[near[0]]!r}?")
     else:
-        yield Finding("variables", "warning", f"{label} is no setting, and does nothing")
+        yield Finding("variables", "warning", f"{label} is not a setting and has no effect")
 
 
-USE = "name a file in a directory you may write with TOOLGATE_DATABASE_URL=sqlite:///PATH"
+USE = "set TOOLGATE_DATABASE_URL=sqlite:///PATH to a file in a directory that you can write"
 _VERSION = text("SHOW server_version")
 
 
 async def check_database(settings: Settings, vault: Vault | None) -> Sequence[Finding]:
-    """Report whether the database is usable, whether its schema is current, and whether the secret matches its data.
+    """Check that the database can be used, that its schema is current, and that the secret decrypts its data.
 
     Args:
         settings: Settings with the URL of the database.
-        vault: Vault created from the secret; None if there is no secret.
+        vault: Vault with the gateway's secret; None if there is no secret.
     """
     try:
         if is_embedded(settings.database_url):
@@ -248,7 +248,7 @@ async def check_database(settings: Settings, vault: Vault | None) -> Sequence[Fi
     except StorageError as error:
         return [wrong_finding("database", error)]
     except SQLAlchemyError as error:
-        # Omit the driver's message, which may contain the URL.
+        # Do not show the driver's message, because it may contain the URL with its password.
         return [Finding("database", "wrong", f"cannot use the database: {type(error).__name__}")]
 
 
@@ -257,11 +257,13 @@ def _check_file(path: Path, settings: Settings, vault: Vault | None) -> Sequence
         if problem := _file_problem(path):
             return [Finding("database", "wrong", f"cannot use the database {str(path)!r}: {problem}", USE)]
         if not path.exists():
-            return [Finding("database", "ok", f"{str(path)!r} is not there yet; the first start makes it")]
+            return [
+                Finding("database", "ok", f"{str(path)!r} does not exist yet; the first start creates it")
+            ]
     except OSError as error:
         return [Finding("database", "wrong", f"cannot use the database {str(path)!r}: {error.strerror}", USE)]
-    # A read-only connection in WAL mode creates the `-wal` and `-shm` files if they are missing. If both exist, a
-    # gateway is running, and the connection can use them. Otherwise `immutable` prevents their creation.
+    # A read-only connection in WAL mode would create missing `-wal` and `-shm` files, and `immutable` prevents that. If
+    # both files exist, a gateway is running, and the connection must use them.
     has_companions = [path.with_name(f"{path.name}{suffix}").exists() for suffix in ("-wal", "-shm")]
     how = "mode=ro" if all(has_companions) else "mode=ro&immutable=1"
     engine = create_engine(
@@ -277,7 +279,7 @@ def _check_file(path: Path, settings: Settings, vault: Vault | None) -> Sequence
 
 
 def _file_problem(path: Path) -> str | None:
-    """Return the reason why a gateway cannot use or create this database file, or None if it can."""
+    """Return why a gateway cannot use or create this database file; None if it can."""
     if path.is_dir():
         return "it is a directory"
     if path.exists():
@@ -299,7 +301,7 @@ def _findings(
         try:
             fits = opens_sealed(connection, vault)
         except SQLAlchemyError:
-            # The schema is not a gateway's, or is too new. The first finding already reports this.
+            # The schema does not belong to a gateway, or is too new. The first finding already reports this.
             return findings
         if not fits:
             findings.append(Finding("secret", "wrong", *other_secret(settings, missing=vault is None)))
@@ -310,40 +312,42 @@ def _schema_finding(what: str, schema: Schema, settings: Settings) -> Finding:
     if not schema.known:
         if schema.usable:
             return Finding(
-                "database", "warning", f"{what}; schema {schema.current}, a newer version's, usable"
+                "database",
+                "warning",
+                f"{what}; schema {schema.current}, of a newer version, which this version can use",
             )
         return Finding(
             "database",
             "wrong",
-            f"{what}; schema {schema.current}, which this version does not know",
-            "upgrade this installation",
+            f"{what}; schema {schema.current}, which is unknown to this version",
+            "install a newer version of Toolgate",
         )
     if not schema.pending:
         return Finding("database", "ok", f"{what}; schema {schema.current}, up to date")
     state = f"schema {schema.current}" if schema.current else "no schema yet"
     if settings.migrate == "check":
         return Finding("database", "wrong", f"{what}; {state}", "run 'toolgate db upgrade'")
-    return Finding("database", "ok", f"{what}; {state}, the start brings it to {schema.newest}")
+    return Finding("database", "ok", f"{what}; {state}, the next start upgrades it to {schema.newest}")
 
 
-#: timeout in seconds of the connection to the Redis server and of its response
+#: Maximum seconds to wait for a connection to the Redis server, and for its response.
 REDIS_TIMEOUT = 5.0
 
 
 class Report(NamedTuple):
-    """Result of `toolgate config check`: all settings, and the findings of the checks."""
+    """Result of `toolgate config check`: all settings, and the findings of all checks."""
 
     settings: Sequence[SettingValue]
     findings: Sequence[Finding]
 
     @property
     def is_good(self) -> bool:
-        """Whether a gateway could start with these settings."""
+        """True if a gateway could start with these settings."""
         return all(finding.state != "wrong" for finding in self.findings)
 
 
 def show(overrides: Mapping[str, str]) -> Sequence[SettingValue]:
-    """Return all settings of a gateway that would be started in this environment.
+    """Return all settings that a gateway started in this environment would use.
 
     Args:
         overrides: Settings that take precedence over environment variables.
@@ -355,11 +359,11 @@ def show(overrides: Mapping[str, str]) -> Sequence[SettingValue]:
 
 
 def check(overrides: Mapping[str, str], others: Collection[str]) -> Report:
-    """Return all settings, and check the database, secret, files and servers that they name. Nothing is changed.
+    """Check the settings, and the database, secret, files and servers that they refer to. Nothing is changed.
 
     Args:
         overrides: Settings that take precedence over environment variables.
-        others: Names of ``TOOLGATE_*`` variables that are not settings of the gateway but of the SDK or command line.
+        others: Names of ``TOOLGATE_*`` environment variables that only the SDK or the command line uses.
     """
     given = SettingTexts(overrides, texts_in(os.environ), {})
     findings = list(find_unknown_names(os.environ, _names_in(given.environment.get("secrets_dir")), others))
@@ -377,7 +381,7 @@ def check(overrides: Mapping[str, str], others: Collection[str]) -> Report:
 
 
 def _find_missing_packages() -> Sequence[Finding]:
-    """Import the modules that `toolgate serve` needs, and report a missing package."""
+    """Return a finding if a Python package that `toolgate serve` imports is missing."""
     try:
         import_module("toolgate_service.server.run")
     except ImportError as error:
@@ -390,7 +394,7 @@ def _names_in(folder: str | None) -> Sequence[str]:
     try:
         return [path.name for path in Path(folder).expanduser().iterdir()] if folder else []
     except OSError:
-        # The code that reads the settings reports this error.
+        # Reading the settings reports this error later.
         return []
 
 
@@ -398,7 +402,7 @@ async def _check_settings(settings: Settings) -> Sequence[Finding]:
     secret, vault = _check_secret(settings)
     findings = [secret, *await check_database(settings, vault)]
     if settings.plans_file is not None:
-        # No check is necessary here, since the validation of the settings has already read the file.
+        # The file needs no further check, because the validation of the settings has already read it.
         findings.append(Finding("plans", "ok", f"{str(settings.plans_file)!r} can be read"))
     if settings.tls_cert is not None and settings.tls_key is not None:
         findings.append(_check_tls(settings.tls_cert, settings.tls_key))
@@ -414,12 +418,14 @@ def _check_secret(settings: Settings) -> tuple[Finding, Vault | None]:
     path = secret_path()
     if settings.secret is None and is_embedded(settings.database_url):
         if not path.exists():
-            return Finding("secret", "ok", f"{str(path)!r} is not there yet; the first start makes it"), None
+            return Finding(
+                "secret", "ok", f"{str(path)!r} does not exist yet; the first start creates it"
+            ), None
         where = f"in {str(path)!r}"
     else:
         where = "TOOLGATE_SECRET"
     try:
-        # The secret's file exists, so this call only reads it and creates none.
+        # The file with the secret exists, so this reads the secret and does not create one.
         vault = Vault.of(settings)
     except StorageError as error:
         return wrong_finding("secret", error), None
@@ -433,15 +439,15 @@ def _check_tls(certificate: Path, key: Path) -> Finding:
     except StartError as error:
         return wrong_finding("tls", error)
     if ends < utcnow():
-        return Finding("tls", "wrong", f"the certificate ran out on {ends:%Y-%m-%d}", "renew it")
-    return Finding("tls", "ok", f"certificate and key fit; good until {ends:%Y-%m-%d}")
+        return Finding("tls", "wrong", f"the certificate expired on {ends:%Y-%m-%d}", "renew it")
+    return Finding("tls", "ok", f"the certificate matches the key and is valid until {ends:%Y-%m-%d}")
 
 
 async def _check_redis(url: str) -> Finding:
     from redis.asyncio import Redis
     from redis.exceptions import RedisError
 
-    # The error message may be shown: `check` hides the settings' secrets in all findings.
+    # The error may contain the password, but `check` hides all secrets in its findings.
     server = Redis.from_url(url, socket_timeout=REDIS_TIMEOUT, socket_connect_timeout=REDIS_TIMEOUT)
     try:
         version = (await server.info("server")).get("redis_version", "unknown")
@@ -457,4 +463,4 @@ async def _check_mail(mailer: SmtpMailer) -> Finding:
         await mailer.check_connection()
     except NotSent as error:
         return Finding("mail", "wrong", f"{mailer.server.host}:{mailer.server.port}: {error}")
-    return Finding("mail", "ok", f"{mailer.server.host}:{mailer.server.port} lets us in")
+    return Finding("mail", "ok", f"{mailer.server.host}:{mailer.server.port} accepts the connection")

@@ -1,4 +1,4 @@
-"""Shared code of the operator's commands: settings, database connections, one-line errors and reports."""
+"""Parts that all commands for operators share: settings, database access, one-line error messages, and reports."""
 
 import asyncio
 import sqlite3
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def settings_for(url: str | None) -> Settings:
-    """Return the settings. A `url` that is not None replaces their database URL.
+    """Return the settings. If `url` is not None, it replaces the database URL.
 
     Raises:
         StartError: A setting is invalid.
@@ -38,26 +38,34 @@ def settings_for(url: str | None) -> Settings:
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Convert errors of the database and the file system in the block into `StartError` with a one-line message."""
+    """Convert errors of the database and the file system inside the `with` block to a `StartError`.
+
+    Its message has one line.
+    """
     try:
         yield
     except (StorageError, StorageFault) as error:
         raise StartError(str(error)) from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error) as error:
         cause = getattr(error, "orig", None) or error
-        raise StartError(f"the database refused ({type(cause).__name__}: {first_line(cause)})") from None
+        raise StartError(
+            f"the database reported an error ({type(cause).__name__}: {first_line(cause)})"
+        ) from None
     except OSError as error:
         where = f" {error.filename!r}" if error.filename else ""
         raise StartError(f"cannot use{where or ' a file'}: {error.strerror or error}") from None
 
 
 def first_line(error: object) -> str:
-    """Return the first line of an error's message. Further lines are omitted, since they may contain row values."""
+    """Return the first line of an error's message.
+
+    Further lines are omitted, because they may contain data of a row.
+    """
     return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 def done(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a new event loop and return its result.
+    """Run a coroutine in a new event loop, and return its result.
 
     Raises:
         StartError: The database or the file system reported an error.
@@ -67,29 +75,31 @@ def done(work: Coroutine[Any, Any, T]) -> T:
 
 
 def existing_file(url: str) -> Path:
-    """Return the path of an embedded database's file, and check that the file exists.
+    """Return the path of an embedded gateway's database file, and check that the file exists.
 
     Raises:
-        StartError: The URL is the URL of a server, or the file does not exist.
+        StartError: The URL belongs to a database server, or the file does not exist.
     """
     if not is_embedded(url):
         raise StartError(
-            "this command is for the embedded SQLite file; a PostgreSQL server has tools of its own: pg_dump, pg_restore "
-            "and continuous archiving"
+            "this command works only with the SQLite file of an embedded gateway; for PostgreSQL, use pg_dump, pg_restore "
+            "or continuous archiving"
         )
     with translate_errors():
         path = sqlite_path(url)
     if not path.is_file():
-        # Raise an error before the file is opened: SQLite would create an empty file.
+        # Raise the error before the file is opened, because SQLite would create a missing file.
         raise StartError(
-            f"there is no database {str(path)!r}; set TOOLGATE_DATABASE_URL to the one that the gateway uses"
+            f"the database {str(path)!r} does not exist; set TOOLGATE_DATABASE_URL to the one that the gateway uses"
         )
     return path
 
 
 @asynccontextmanager
 async def open_for_reading(url: str) -> AsyncIterator[AsyncConnection]:
-    """Open a connection for reading a database, without migrating it. Gateways can use the database at the same time.
+    """Open a connection that only reads a database.
+
+    It does not migrate the schema, and gateways can run at the same time.
 
     Raises:
         StartError: The database does not exist.
@@ -100,7 +110,7 @@ async def open_for_reading(url: str) -> AsyncIterator[AsyncConnection]:
     database = open_database(url)
     try:
         if isinstance(database, SqliteDatabase):
-            # Use a read transaction: a write transaction would block all other writers until it ends.
+            # Use a read transaction, because a write transaction would block all other writers until it ends.
             try:
                 async with database.exporting() as session:
                     yield await session.connection()
@@ -115,7 +125,7 @@ async def open_for_reading(url: str) -> AsyncIterator[AsyncConnection]:
 
 @asynccontextmanager
 async def opened_database(url: str) -> AsyncIterator[Database]:
-    """Yield the database for a URL, and close its connections at the end of the block."""
+    """Open the database at this URL, and close its connections at the end of the `with` block."""
     database = open_database(url)
     try:
         yield database
@@ -124,7 +134,7 @@ async def opened_database(url: str) -> AsyncIterator[Database]:
 
 
 def call(work: Callable[[], T]) -> T:
-    """Call a synchronous function and return its result.
+    """Call a function, and return its result.
 
     Raises:
         StartError: The database or the file system reported an error.
@@ -135,12 +145,12 @@ def call(work: Callable[[], T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Result of an operator's command.
+    """Result of a command for operators.
 
     Attributes:
         lines: Result as lines of text.
-        facts: Result as a JSON-serializable mapping, for programs.
-        good: Whether the command found no problem.
+        facts: Result for programs, as a mapping that can be converted to JSON.
+        good: False if the command found a problem.
     """
 
     lines: Sequence[str]
@@ -149,7 +159,7 @@ class Report:
 
 
 def display_url(url: str) -> str:
-    """Return a database URL for display, without user, password and parameters, which may contain secrets."""
+    """Return a database URL without user, password and parameters, so that it can be displayed."""
     if is_embedded(url):
         return file_url(sqlite_path(url))
     parsed = parse_url(one_host(url))
@@ -159,7 +169,7 @@ def display_url(url: str) -> str:
 
 
 def file_url(path: Path) -> str:
-    """Return the database URL of an SQLite file."""
+    """Return the database URL for an SQLite file."""
     return f"sqlite:///{quote(str(path))}"
 
 
@@ -172,14 +182,14 @@ Lines: TypeAlias = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class OperatorSession:
-    """Settings and open database of an operator's command."""
+    """Settings and open database that a command for operators uses."""
 
     settings: Settings
     database: Database
 
 
 def run_with_database(work: Callable[[OperatorSession], Awaitable[Lines]]) -> Lines:
-    """Open the database of the settings, call `work`, close the database, and return the lines to print.
+    """Open the database that the settings name, call `work` with it, close the database, and return the lines to print.
 
     Raises:
         StartError: A setting is invalid, the database does not exist or cannot be used, or `work` raised this error.
@@ -190,13 +200,13 @@ def run_with_database(work: Callable[[OperatorSession], Awaitable[Lines]]) -> Li
     except StorageError as error:
         raise StartError(str(error)) from error
     except StorageFault as fault:
-        raise StartError(f"the database cannot be used just now ({fault}); try again") from fault
+        raise StartError(f"the database is unavailable ({fault}); try again") from fault
     except (SQLAlchemyError, sqlite3.Error, OSError, UnicodeEncodeError) as error:
         if _is_invalid_text(error):
-            raise StartError("an argument is no UTF-8 text; nothing was changed") from None
+            raise StartError("an argument is not valid UTF-8; nothing was changed") from None
         cause = getattr(error, "orig", None) or error
         raise StartError(
-            f"the database refused ({type(cause).__name__}: {str(cause).splitlines()[0]}); nothing was changed"
+            f"the database reported an error ({type(cause).__name__}: {str(cause).splitlines()[0]}); nothing was changed"
         ) from error
 
 
@@ -205,15 +215,15 @@ def change_organization(
     change: Callable[[OperatorSession, AsyncSession, Organization], Awaitable[Lines]],
     *locks: str,
 ) -> Lines:
-    """Call `change` with an organization, in one transaction that holds the organization's lock.
+    """Call `change` with an organization, in a transaction that holds the organization's lock.
 
     Args:
-        name: Id or slug of the organization, or the e-mail address of one of its admins.
-        change: Function that changes the organization and returns the lines to print.
-        locks: Names of further locks for the transaction.
+        name: Id or slug of the organization, or the e-mail address of one of its administrators.
+        change: Function that changes the organization, and returns the lines to print.
+        locks: Names of further locks that the transaction holds.
 
     Raises:
-        StartError: The organization does not exist, or as in `run_with_database`.
+        StartError: The organization does not exist, or the database or a setting cannot be used.
     """
 
     async def work(operator: OperatorSession) -> Lines:
@@ -227,8 +237,8 @@ def change_organization(
 
 
 def _is_invalid_text(error: BaseException | None) -> bool:
-    # Python represents command line bytes that are not valid UTF-8 as lone surrogates, which a database cannot store.
-    # PostgreSQL's driver wraps the resulting error in its own exception.
+    # Python represents invalid UTF-8 in command line arguments as lone surrogates, which databases cannot store. The
+    # error can be the cause of the PostgreSQL driver's own exception.
     while error is not None and not isinstance(error, UnicodeEncodeError):
         error = error.__cause__ or error.__context__
     return error is not None
@@ -248,7 +258,7 @@ async def _run_with_database(
 
 
 async def find_organization(session: AsyncSession, name: str) -> Organization:
-    """Return the organization with this id, this slug, or an admin with this e-mail address.
+    """Return the organization with this id or slug, or with an administrator who has this e-mail address.
 
     Raises:
         StartError: No organization matches.
@@ -257,7 +267,7 @@ async def find_organization(session: AsyncSession, name: str) -> Organization:
     by_email = select(User.organization_id).where(
         User.email == name.lower(), User.role == ADMIN, col(User.removed_at).is_(None)
     )
-    # PostgreSQL rejects a comparison of an id with a text that is not a UUID.
+    # PostgreSQL rejects a query that compares an id with text that is not a UUID, so such text is left out.
     ids = [name] if is_id(name) else []
     query = select(Organization).where(
         or_(
@@ -267,16 +277,16 @@ async def find_organization(session: AsyncSession, name: str) -> Organization:
         )
     )
     found = (await session.exec(query)).all()
-    # The slug of one organization may equal the id of another; the id takes precedence. A slug never contains `@`, so
-    # it cannot equal an e-mail address.
+    # The slug of one organization may equal the id of another one; the id takes precedence. E-mail addresses are
+    # unambiguous, because slugs contain no `@`.
     best = min(found, key=lambda organization: organization.id != name, default=None)
     if best is None:
         raise StartError(
-            f"there is no organization {name!r}; name it by its id, its slug, or the e-mail of one of its admins"
+            f"no organization matches {name!r}: give its id, its slug, or the e-mail address of one of its admins"
         )
     return best
 
 
 def display_organization(organization: Organization) -> str:
-    """Return the name, slug and id of an organization for printed lines."""
+    """Return the name, slug and id of an organization as text to print."""
     return f"{organization.name!r} ({organization.slug}, {organization.id})"

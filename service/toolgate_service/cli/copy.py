@@ -1,4 +1,7 @@
-"""`toolgate db copy`: copy the embedded SQLite file to PostgreSQL in one transaction, and compare every row."""
+"""`toolgate db copy`: copy the SQLite database of an embedded gateway to PostgreSQL.
+
+The copy is made in one transaction, and every copied row is compared with the original.
+"""
 
 import hashlib
 import sqlite3
@@ -32,23 +35,23 @@ from toolgate_service.organizations.models import Epoch
 Row: TypeAlias = tuple[Any, ...]
 _Convert: TypeAlias = Callable[[Any], Any]
 
-#: tables that are not copied, since the migrations and triggers of each database fill them
+#: Tables that are not copied, because migrations and triggers fill them in each database.
 _OWN = frozenset({SchemaFloor.__tablename__, Epoch.__tablename__})
-#: tables that are copied, sorted so that a table comes after the tables that its foreign keys refer to
+#: Tables that are copied. A table comes after the tables to which its foreign keys refer.
 COPIED: Sequence[sa.Table] = tuple(table for table in METADATA.sorted_tables if table.name not in _OWN)
-#: number of rows that are read from the database in one step
+#: Number of rows that are read from a database in one step.
 BATCH = 1000
 
 _SQLITE = sqlite.dialect()
-_POSTGRES: sa.Dialect = asyncpg.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
+_POSTGRES: sa.Dialect = asyncpg.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy has no type for it
 
 
 class Columns:
-    """Conversion of a table's rows between the forms of SQLite, PostgreSQL and Python.
+    """Columns of a table, with the conversion of its rows between SQLite, PostgreSQL and Python values.
 
     Attributes:
-        table: Table that the rows belong to.
-        names: Names of the table's columns.
+        table: Table to which the rows belong.
+        names: Names of the columns.
     """
 
     def __init__(self, table: sa.Table) -> None:
@@ -60,34 +63,34 @@ class Columns:
         self._to_server = [_writing(one, _POSTGRES) for one in types]
 
     def from_file(self, row: Row) -> Row:
-        """Convert a row of the SQLite file to Python values."""
+        """Convert a row that was read from the SQLite file to Python values."""
         return _convert_each(self._from_file, row)
 
     def from_server(self, row: Row) -> Row:
-        """Convert a row of the PostgreSQL server to Python values."""
+        """Convert a row that was read from the PostgreSQL server to Python values."""
         return _convert_each(self._from_server, row)
 
     def to_server(self, row: Row) -> Row:
-        """Convert a row of Python values to the values that the PostgreSQL driver accepts."""
+        """Convert a row of Python values to values that the PostgreSQL driver accepts."""
         return _convert_each(self._to_server, row)
 
     def query(self, *, collate: bool) -> str:
-        """Return the SQL query that reads the whole table, ordered by primary key in the same way on both databases.
+        """Return the SQL query that reads all rows of the table in the order of the primary key.
 
         Args:
-            collate: Whether to order texts by their bytes with `COLLATE "C"`. PostgreSQL needs this; SQLite always
-                orders texts by their bytes.
+            collate: True for PostgreSQL, where `COLLATE "C"` must be added to sort text by bytes. SQLite always does
+                so. The order is then identical in both databases.
         """
         order = ", ".join(
             f'"{column.name}" COLLATE "C"' if collate and _is_text(column.type) else f'"{column.name}"'
             for column in self.table.primary_key.columns
         )
         names = ", ".join(f'"{name}"' for name in self.names)
-        return f'SELECT {names} FROM "{self.table.name}" ORDER BY {order}'  # noqa: S608 - names of ours
+        return f'SELECT {names} FROM "{self.table.name}" ORDER BY {order}'  # noqa: S608 - constant names
 
 
 def rows_of(file: sqlite3.Connection, columns: Columns) -> Iterator[Row]:
-    """Yield the rows of a table in the SQLite file, as Python values."""
+    """Yield the rows of a table in the SQLite file as Python values."""
     cursor = file.execute(columns.query(collate=False))
     while batch := cursor.fetchmany(BATCH):
         for row in batch:
@@ -115,12 +118,12 @@ def _is_text(kind: sa.types.TypeEngine[Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Result for a table whose rows are equal in both databases.
+    """Table whose rows were found to be equal in both databases.
 
     Attributes:
         table: Name of the table.
         rows: Number of rows.
-        digest: SHA-256 hash of all rows, ordered by primary key, in hexadecimal.
+        digest: SHA-256 hash of all rows in the order of the primary key, in hexadecimal.
     """
 
     table: str
@@ -129,11 +132,11 @@ class Compared:
 
 
 async def compare_table(file: sqlite3.Connection, connection: Any, table: sa.Table) -> Compared:
-    """Read a table from both databases, ordered by primary key, and compare each row.
+    """Read a table from both databases in the order of the primary key, and compare the rows.
 
     Args:
         file: Connection to the SQLite file.
-        connection: Connection to PostgreSQL, in a transaction.
+        connection: Connection to PostgreSQL with an open transaction.
         table: Table to compare.
 
     Raises:
@@ -145,7 +148,7 @@ async def compare_table(file: sqlite3.Connection, connection: Any, table: sa.Tab
     count = 0
     async for record in connection.cursor(columns.query(collate=True), prefetch=BATCH):
         mine, theirs = next(ours), columns.from_server(tuple(record))
-        # Compare the texts of the values: equal numbers may have different digits, and equal times different time
+        # Compare the values as text, because equal numbers can have different digits and equal times different time
         # zones.
         if repr(mine) != repr(theirs):
             raise _differ(columns, mine or theirs)
@@ -160,18 +163,20 @@ async def compare_table(file: sqlite3.Connection, connection: Any, table: sa.Tab
 def _differ(columns: Columns, row: tuple[Any, ...]) -> StartError:
     named = dict(zip(columns.names, row, strict=True))
     key = {column.name: named[column.name] for column in columns.table.primary_key.columns}
-    return StartError(f"the row {key} of {columns.table.name!r} did not arrive as it was; nothing was copied")
+    return StartError(
+        f"the copy of row {key} of {columns.table.name!r} differs from the original; nothing was copied"
+    )
 
 
 def copy(to: str, url: str | None = None) -> Report:
-    """Copy the embedded database into an empty database on a PostgreSQL server.
+    """Copy the SQLite database of an embedded gateway into an empty PostgreSQL database.
 
-    The file is locked during the copy, so no gateway can use it. Before the commit each copied row is read back and
-    compared. So the server contains either all rows or none.
+    No gateway can use the file during the copy, because it is locked. Every copied row is read back and compared before
+    the commit. After the command, PostgreSQL therefore contains either all rows or none.
 
     Args:
         to: URL of the target database, ``postgresql://…``. If it has no schema, the schema is created.
-        url: URL of the embedded database; by default the URL in the settings.
+        url: URL of the embedded database; by default that of the settings.
 
     Raises:
         StartError: A database cannot be used, the file is in use, or the target is not empty. Nothing was copied.
@@ -179,7 +184,7 @@ def copy(to: str, url: str | None = None) -> Report:
     chosen = settings_for(url).database_url
     source = existing_file(chosen)
     if is_embedded(to):
-        raise StartError("--to names a file; write postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
+        raise StartError("--to must not be a file; expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
 
     async def work() -> list[Compared]:
         with exclusive_lock(source) as file:
@@ -191,7 +196,7 @@ def copy(to: str, url: str | None = None) -> Report:
                 revision = revision_of(file, source)
                 if revision != newest:
                     raise StartError(
-                        f"the schema of {str(source)!r} is {revision}, and that of the other {newest}; bring it up to date "
+                        f"the schema of {str(source)!r} is {revision}, but that of the target is {newest}; upgrade it "
                         "with 'toolgate db upgrade'"
                     )
                 return await _copy(file, target)
@@ -199,20 +204,18 @@ def copy(to: str, url: str | None = None) -> Report:
     found = done(work())
     lines = [f"{one.table:20} {one.rows:>10}  {one.digest}" for one in found]
     total = sum(one.rows for one in found)
-    summary = (
-        f"{total} rows of {len(found)} tables are in {display_url(to)}; each was read back and is the same"
-    )
+    summary = f"copied {total} rows of {len(found)} tables to {display_url(to)}; each was read back and is identical"
     facts: dict[str, Any] = {
         "database": display_url(chosen),
         "to": display_url(to),
         "tables": {one.table: {"rows": one.rows, "sha256": one.digest} for one in found},
     }
-    secret = "serve it with the same TOOLGATE_SECRET: what is sealed opens with no other"  # noqa: S105 - a sentence
+    secret = "start the gateway with the same TOOLGATE_SECRET: no other secret decrypts the stored keys"  # noqa: S105 - text for the operator
     return Report([*lines, summary, secret], facts)
 
 
 async def _prepare_schema(target: Database) -> str | None:
-    """Create the target's schema if it has none, and return the revision of the schema."""
+    """Create the schema in the target database if it has none, and return the schema's revision."""
     async with target.opened() as connection:
         schema = await connection.run_sync(schema_of)
     if schema.current is None:
@@ -224,12 +227,12 @@ async def _prepare_schema(target: Database) -> str | None:
 async def _copy(file: sqlite3.Connection, target: Database) -> list[Compared]:
     async with _transaction(target) as connection:
         names = ", ".join(table.name for table in COPIED)
-        # Lock the tables, so that no other client can write to them after the check below.
+        # Lock the tables, so that no other client can write to them after the check that they are empty.
         await connection.execute(f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE")
         for table in COPIED:
-            if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {table.name})"):  # noqa: S608 - names of ours
+            if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {table.name})"):  # noqa: S608 - constant names
                 raise StartError(
-                    f"the table {table.name!r} of the other database has rows; copy into an empty one: nothing was copied"
+                    f"the table {table.name!r} of the target is not empty; copy into an empty database: nothing was copied"
                 )
         file.execute("BEGIN")
         for table in COPIED:
@@ -249,13 +252,13 @@ async def _fill(file: sqlite3.Connection, connection: Any, table: sa.Table) -> N
             table.name,
             records=_converted_rows(columns, file),
             columns=columns.names,
-            # No timeout, since the duration depends on the size of the table.
+            # No time limit, because the duration depends on the size of the table.
             timeout=None,
         )
     except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TypeError) as error:
-        # Show the driver's message only up to the first single quote, since the rest may contain values of the row.
+        # Show the driver's message only up to the first quote, because the rest may contain data of the row.
         raise StartError(
-            f"a row of {table.name!r} is not taken by PostgreSQL ({type(error).__name__}: "
+            f"PostgreSQL rejected a row of {table.name!r} ({type(error).__name__}: "
             f"{first_line(error).partition(chr(39))[0].strip()}); nothing was copied"
         ) from None
 
@@ -274,32 +277,34 @@ async def _transaction(target: Database) -> AsyncIterator[Any]:
         WRITE_SETTINGS,
     )
 
-    assert isinstance(target, PostgresDatabase)  # noqa: S101 - for the types: a file was refused above
+    assert isinstance(target, PostgresDatabase)  # noqa: S101 - for the type checker; `copy` rejects SQLite targets
     try:
         connection = await target.connect()
         try:
             async with connection.transaction():
                 await connection.execute(f"SELECT {WRITE_SETTINGS}")
-                # Disable the timeouts: between two statements, reading and converting the file's rows may take long.
+                # Disable all timeouts, because reading and converting the rows of the file can take long between two
+                # statements.
                 await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
                 await connection.execute(f"SET LOCAL application_name = '{PATIENT_APPLICATION}'")
                 await connection.execute("SET LOCAL statement_timeout = 0")
                 await connection.execute("SET LOCAL tcp_user_timeout = 0")
                 yield connection
         finally:
-            # If the server is no longer reachable, closing the connection fails too; ignore that error.
+            # Ignore an error while closing the connection, because it only follows from the earlier failure of the
+            # connection.
             with suppress(*DRIVER_FAULTS):
                 await connection.close(timeout=10)
     except DRIVER_FAULTS as error:
-        # If the connection was lost during the commit, the outcome is unknown. A second run detects a committed copy,
-        # since the tables are no longer empty.
+        # If the connection was lost during the commit, the result is unknown. Running the command again detects a
+        # committed copy, because the tables are then not empty.
         raise StartError(
-            f"the PostgreSQL server did not go on ({type(error).__name__}: {first_line(error)}); run this again: a copy that "
-            "was committed nevertheless is refused, as its tables have rows"
+            f"the copy to PostgreSQL failed ({type(error).__name__}: {first_line(error)}); run this command again: if the copy "
+            "was committed, the command reports that the target is not empty"
         ) from None
 
 
 async def _analyze(target: Database) -> None:
-    # Update the planner's statistics now. Until autovacuum does so, the server would plan queries for empty tables.
+    # Without current statistics, PostgreSQL would plan queries for empty tables until its autovacuum has run.
     async with target.opened() as connection:
         await connection.execute(sa.text("ANALYZE"))

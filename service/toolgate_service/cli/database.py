@@ -1,7 +1,7 @@
-"""`toolgate db`: commands for the gateway's whole database. This module contains `current`, `upgrade` and `check`.
+"""`toolgate db`: commands for the whole database of a gateway. This module contains `current`, `upgrade` and `check`.
 
 Each command reads the settings and returns a `Report`. If it fails, it raises `StartError` with a one-line message for
-the operator, and the database is unchanged.
+the operator and leaves the database unchanged.
 """
 
 from collections.abc import Iterator
@@ -32,19 +32,19 @@ from toolgate_service.migrations.metadata import METADATA
 __all__ = ["backup", "check", "copy", "current", "upgrade"]
 
 
-#: first words of SQL statements that only read
+#: First words of SQL statements that do not change data.
 _READING = ("SELECT", "PRAGMA", "SHOW")
 
 
 class _RollBack(Exception):
-    """Raised to roll back the transaction of `upgrade --sql` after its statements were recorded."""
+    """Exception that rolls back the transaction of `upgrade --sql` after its SQL statements were recorded."""
 
 
 def current(url: str | None = None) -> Report:
-    """Report the revision of the schema, the latest revision of this version, and the pending migrations.
+    """Report the revision of the database's schema, the latest revision, and the migrations that have not run yet.
 
     Args:
-        url: URL of the database; by default the URL in the settings.
+        url: URL of the database; by default that of the settings.
 
     Raises:
         StartError: The database cannot be used.
@@ -55,15 +55,15 @@ def current(url: str | None = None) -> Report:
 
 
 def upgrade(url: str | None = None, *, dry_run: bool = False, sql: bool = False) -> Report:
-    """Run all pending migrations. Gateways can use the database at the same time.
+    """Run all migrations that have not run yet. Gateways can use the database at the same time.
 
     Args:
-        url: URL of the database; by default the URL in the settings.
-        dry_run: Only report the migrations that would run.
-        sql: Run the migrations, report their SQL statements, and roll everything back.
+        url: URL of the database; by default that of the settings.
+        dry_run: Only report which migrations would run.
+        sql: Only report the SQL statements of the migrations. They are run and then rolled back.
 
     Raises:
-        StartError: The database cannot be used, or a newer version migrated it. Nothing was changed.
+        StartError: The database cannot be used, or its schema is newer than this version. Nothing was changed.
     """
     chosen = settings_for(url).database_url
     if sql:
@@ -88,8 +88,8 @@ async def _upgrade(url: str) -> Report:
         await database.start()
     after = await _schema(url)
     was = before.current if before else None
-    # Another gateway may have run some of the migrations in the meantime. The report contains the migrations that were
-    # pending before, and the current state of the schema.
+    # A gateway may run some migrations at the same time. The report contains the migrations that had not run before the
+    # command, and the revision after it.
     steps = before.pending if before else after.steps
     lines = [f"ran {step.revision}: {step.summary}" for step in steps]
     facts = {"database": display_url(url), "before": was, "current": after.current, "newest": after.newest}
@@ -135,12 +135,12 @@ def _recording(connection: Connection, statements: list[str]) -> Iterator[None]:
 def _lines(url: str, schema: Schema) -> list[str]:
     lines = [
         f"database       {display_url(url)}",
-        f"its schema     {schema.current or 'none yet'}",
-        f"this version's {schema.newest}",
+        f"schema         {schema.current or 'none yet'}",
+        f"latest schema  {schema.newest}",
     ]
     if not schema.known:
-        usable = "may use it all the same" if schema.usable else "may not use it"
-        lines.append(f"a newer version wrote it; this one {usable}")
+        usable = "can use it" if schema.usable else "cannot use it"
+        lines.append(f"a newer version of Toolgate upgraded the schema; this version {usable}")
     lines += [f"pending        {step.revision}: {step.summary}" for step in schema.pending]
     if not schema.pending and schema.known:
         lines.append("pending        nothing")
@@ -160,15 +160,15 @@ def _facts(url: str, schema: Schema) -> dict[str, Any]:
 
 def _up_to_date(schema: Schema) -> str:
     if schema.known:
-        return f"the schema is at {schema.current}, which is this version's"
-    return f"the schema is at {schema.current}, a newer version's that this one may use"
+        return f"the schema is up to date at {schema.current}"
+    return f"the schema is at {schema.current} of a newer version, which this version can use"
 
 
-#: maximum number of problems of a database file that are reported
+#: Maximum number of problems that are reported for a database file.
 MAX_PROBLEMS = 20
 
-#: Query for invalid indexes and foreign keys that were never validated. They remain after a migration or an operator's
-#: command that was interrupted.
+#: Query for invalid indexes, and for foreign keys that were never validated. An interrupted migration or command of an
+#: operator can leave them behind.
 _UNFINISHED = """
     SELECT 'the index ' || indexrelid::regclass || ' is not valid; rebuild it with REINDEX' FROM pg_index
     JOIN pg_class ON pg_class.oid = indrelid
@@ -180,10 +180,10 @@ _UNFINISHED = """
 
 
 def check(url: str | None = None) -> Report:
-    """Check that a database is intact, that its schema is current, and that its tables match the models.
+    """Check that a database is intact, its schema is current, and its tables have the expected columns and keys.
 
     Args:
-        url: URL of the database; by default the URL in the settings.
+        url: URL of the database; by default that of the settings.
 
     Raises:
         StartError: The database cannot be used.
@@ -197,7 +197,7 @@ def check(url: str | None = None) -> Report:
         "newest": schema.newest,
         "problems": problems,
     }
-    lines = problems or [f"{display_url(chosen)} is whole, and its schema is this version's, {schema.newest}"]
+    lines = problems or [f"{display_url(chosen)} is intact, and its schema is up to date at {schema.newest}"]
     return Report(lines, facts, good=not problems)
 
 
@@ -218,24 +218,24 @@ def _problems(connection: Connection) -> tuple[Schema, list[str]]:
 
 def _revision(schema: Schema) -> list[str]:
     if schema.pending:
-        state = f"is at {schema.current}" if schema.current else "has not been made"
-        return [f"the schema {state}, and this version's is {schema.newest}; run: toolgate db upgrade"]
+        state = f"is at {schema.current}" if schema.current else "has not been created"
+        return [f"the schema {state}, but this version needs {schema.newest}; run: toolgate db upgrade"]
     if not schema.known:
         usable = (
-            "which this one may use"
+            "which this version can use"
             if schema.usable
-            else "which this one may not use: upgrade this installation"
+            else "which this version cannot use: install a newer version of Toolgate"
         )
-        return [f"the schema is at {schema.current}, a newer version's, {usable}"]
+        return [f"the schema is at {schema.current} of a newer version, {usable}"]
     return []
 
 
 def drift(connection: Connection) -> list[str]:
-    """Return the differences between the database and the models: columns, indexes, unique and foreign keys."""
+    """Return how the columns, indexes, unique constraints and foreign keys of the database differ from the models."""
     ours = set(METADATA.tables)
 
     def is_ours(name: str | None, kind: str, _parents: Any) -> bool:
-        # Ignore other tables: they belong to the operator, or are partitions of a table that is compared.
+        # Ignore other tables: they belong to the operator, or are partitions of a table that is already compared.
         return kind != "table" or name in ours
 
     opts = {"compare_type": True, "include_name": is_ours}
@@ -253,8 +253,8 @@ def _describe_difference(difference: Any) -> str:
     if kind.startswith("add_"):
         return f"{named} is missing"
     if kind.startswith("remove_"):
-        return f"{named} is none of this version's"
-    return f"{named} differs from this version's"
+        return f"{named} does not exist in this version"
+    return f"{named} differs from its definition in this version"
 
 
 def _name(one: object) -> str | None:
@@ -274,7 +274,7 @@ def _broken_file(connection: Connection) -> list[str]:
     broken = [f"the file is damaged: {told}" for told in found]
     pointing = connection.execute(text("PRAGMA foreign_key_check")).fetchmany(MAX_PROBLEMS)
     return broken + [
-        f"row {row[1]} of {row[0]} points to a row of {row[2]} that is not there" for row in pointing
+        f"row {row[1]} of {row[0]} refers to a row of {row[2]} that does not exist" for row in pointing
     ]
 
 

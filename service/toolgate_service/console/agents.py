@@ -1,4 +1,4 @@
-"""Console pages of agents, their permissions, and the API keys that are valid for one agent only."""
+"""Pages of the web console that manage agents, their permissions, and API keys that are valid for one agent only."""
 
 from collections.abc import Sequence
 
@@ -35,27 +35,27 @@ PERMISSIONS_PAGE_SIZE = 200
 
 
 def read_new_agent(form: Form) -> NewAgent:
-    """Convert a submitted form to a new agent.
+    """Parse the form that creates an agent.
 
     Raises:
-        ValidationError: The values violate the API's schema.
+        ValidationError: A field is missing or invalid.
     """
     return NewAgent(name=form["name"], description=form.text("description"))
 
 
 def read_new_permission(form: Form) -> NewPermission:
-    """Convert a submitted form to a new permission.
+    """Parse the form that creates a permission.
 
     Raises:
-        FieldErrors: A field that requires a number contains other text.
-        ValidationError: The values violate the API's schema.
+        FieldErrors: A numeric field contains text that is not a number.
+        ValidationError: Another field is missing or invalid.
     """
     return NewPermission.model_validate({"action": form["action"].strip(), **_terms(form)})
 
 
 def _terms(form: Form) -> dict[str, Json]:
     maximum = read_number(form, "max_amount")
-    # Browsers do not submit unchecked checkboxes, so a missing field means that the checkbox is unchecked.
+    # Browsers do not submit unchecked checkboxes, so a missing field means an unchecked checkbox.
     return {
         "requires_approval": "requires_approval" in form,
         "max_amount": maximum,
@@ -94,7 +94,10 @@ async def delete_agent(page: PageContext, _form: Form) -> Response:
 
 
 async def unblock_action(page: PageContext, form: Form) -> Response:
-    """Unblock an action of an agent that the gateway blocked because approvers rejected it repeatedly."""
+    """Remove the block on an agent's action.
+
+    The gateway blocks an action of an agent after approvers have repeatedly rejected it.
+    """
     await agents.clear_denial_block(page.gateway, page.caller, *_agent_path(page), form["action"])
     return _redirect_to_agent(page)
 
@@ -107,7 +110,7 @@ async def create_permission(page: PageContext, form: Form) -> Response:
 
 
 async def change_permission(page: PageContext, form: Form) -> Response:
-    """Change the terms of a permission, such as its largest amount. All its terms are replaced."""
+    """Replace all terms of a permission, such as its maximum amount and its approval requirement."""
     terms = PermissionChange.model_validate(_terms(form))
     await permissions.change_permission(
         page.gateway, page.caller, page.param("permission_id"), terms, agent=_agent_path(page)
@@ -116,7 +119,7 @@ async def change_permission(page: PageContext, form: Form) -> Response:
 
 
 async def delete_permission(page: PageContext, _form: Form) -> Response:
-    """Delete a permission. The gateway denies further checks of its action immediately."""
+    """Delete a permission. From then on, the gateway denies the permission's action to the agent."""
     await permissions.delete_permission(
         page.gateway, page.caller, page.param("permission_id"), agent=_agent_path(page)
     )
@@ -126,7 +129,7 @@ async def delete_permission(page: PageContext, _form: Form) -> Response:
 async def show_agents(
     page: PageContext, status: int = 200, *, message: str | None = None, typed: Form | None = None
 ) -> Response:
-    """Show the list of agents, newest first."""
+    """Show the page that lists all agents, newest first."""
     pagination = read_pagination(page, PAGE_SIZE)
     async with page.gateway.database.reading() as session:
         found = await agents.list_agents(session, page.caller, page.environment, pagination)
@@ -146,7 +149,7 @@ async def show_agents(
 async def show_agent(
     page: PageContext, status: int = 200, *, message: str | None = None, typed: Form | None = None
 ) -> Response:
-    """Show an agent with its permissions."""
+    """Show the page of one agent with its permissions."""
     pagination = read_pagination(page, PERMISSIONS_PAGE_SIZE)
     async with page.gateway.database.reading() as session:
         agent = await agents.get_agent(session, page.caller, page.environment, page.param("agent_id"))
@@ -191,7 +194,10 @@ async def show_agent_keys(
     whole: Sequence[AgentKeyView] = (),
     made: str | None = None,
 ) -> Response:
-    """Show the agent's API keys, in masked form except for those in `whole`."""
+    """Show the page that lists an agent's API keys.
+
+    The page shows the keys in `whole` in full and masks all others.
+    """
     async with page.gateway.database.reading() as session:
         agent = await agents.get_agent(session, page.caller, page.environment, page.param("agent_id"))
         found = await agents.list_masked_keys(session, agent)
@@ -213,13 +219,13 @@ async def show_agent_keys(
 
 
 async def show_full_agent_keys(page: PageContext, _form: Form) -> Response:
-    """Show the agent's API keys in full. The audit log records this."""
+    """Show the page with the agent's API keys in full. The gateway writes an audit event about it."""
     whole = await agents.show_keys(page.gateway, page.caller, *_agent_path(page))
     return await show_agent_keys(page, whole=whole)
 
 
 async def create_agent_key(page: PageContext, form: Form) -> Response:
-    """Create an API key for an agent and show the key in full."""
+    """Create an API key for an agent. The page with the agent's keys then shows the new key in full."""
 
     async def refuse_repetition(session: AsyncSession) -> None:
         agent = await agents.get_agent(session, page.caller, *_agent_path(page))

@@ -42,7 +42,7 @@ from toolgate_service.http.responses import REQUEST_ID
 _UNAUTHENTICATED = 401
 _NOT_ALLOWED = 405
 
-#: routes of pages and files for users who are not signed in, and redirects
+#: Routes of static files, redirects, and the pages for sign-in, sign-out, registration and password reset.
 PUBLIC_ROUTES: Sequence[Route] = (
     Route("/console", auth_pages.redirect_home),
     Route("/console/static/{name}", serve_static),
@@ -74,7 +74,7 @@ ROUTES: Sequence[Route] = (
 
 
 def create_console(gateway: Gateway) -> ASGIApp:
-    """Create the ASGI application of a gateway's console."""
+    """Create the ASGI application that serves the web console of `gateway`."""
     app = Starlette(
         routes=ROUTES,
         middleware=[Middleware(RetryMiddleware)],
@@ -91,7 +91,7 @@ def create_console(gateway: Gateway) -> ASGIApp:
 
 
 class _SecurityMiddleware:
-    """Middleware that rejects requests to unknown host names, and forms that other web sites submit."""
+    """Middleware that rejects requests with an unknown host name, and forms that were submitted by another web site."""
 
     def __init__(self, app: Starlette, gateway: Gateway) -> None:
         self._app = app
@@ -124,19 +124,25 @@ async def _handle_http_error(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(path: str) -> set[str]:
-    # A page and its form are separate routes with the same path. Starlette's Allow header has the methods of only one.
+    # A page (GET) and its form (POST) are two routes with one path, but Starlette's Allow header lists the methods of
+    # only one route.
     found = [route for route in ROUTES if route.path_regex.match(path)]
     return {method for route in found for method in route.methods or ()}
 
 
 async def _handle_failure(request: Request, error: Exception) -> Response:
-    # Not logged here: Starlette sends this response and then raises the error again, so that the outer middleware logs
-    # it.
+    # Do not log the error here: Starlette raises it again after it has sent this response, and the outer middleware
+    # then logs it.
     if isinstance(error, STORAGE_FAULTS):
-        response = _error_page(request, 503, "Nothing may have been changed. Try again in a second.")
+        response = _error_page(
+            request, 503, "If this was a change, it may not have been saved. Try again in a second."
+        )
         response.headers["Retry-After"] = "1"
         return response
-    message = f"The operator finds it under request id {request.scope[REQUEST_ID]}. Whether anything was changed is not known: look before you try again."
+    message = (
+        "If this was a change, it may or may not have been saved: check before you try again. "
+        f"The operator finds the error in the log under request id {request.scope[REQUEST_ID]}."
+    )
     return _error_page(request, 500, message)
 
 

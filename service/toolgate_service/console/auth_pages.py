@@ -1,4 +1,4 @@
-"""Pages for users who are not signed in: sign-in, registration, invitation and password reset."""
+"""Console pages for users who are not signed in: sign-in, registration, invitation and password reset."""
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
@@ -36,18 +36,20 @@ from toolgate_service.team.service import join
 SIGN_IN = f"{PREFIX}/sign-in"
 REGISTER = f"{PREFIX}/register"
 INBOX = f"{PREFIX}/approvals"
-#: page to which the owner of a new organization is redirected
+#: Page that the owner of a new organization sees first.
 START = f"{PREFIX}/start"
 OVERVIEW = f"{PREFIX}/overview"
 
-#: Allowed redirect targets after sign-in: only pages of the console, so that a link cannot redirect to another site.
+#: Pattern of the URLs to which the console may redirect after sign-in. Only pages of the console match, so that an
+#: attacker's link cannot redirect users to another web site.
 _CONSOLE_URL = re.compile(r"/console(?:/[a-z0-9-]+)*(?:\?[A-Za-z0-9=&%+._~*-]*)?")
-#: Maximum length of a redirect target in characters. It is large enough for the log page with all filters.
+#: Maximum length in characters of the URL to which the console redirects after sign-in. The longest URL, that of the
+#: log page with all filters, is shorter.
 _MAX_URL_LENGTH = 4_000
 
 
 def redirect_to_sign_in(request: Request) -> RedirectResponse:
-    """Redirect to the sign-in page. After sign-in, the user is redirected to the requested page."""
+    """Redirect to the sign-in page. After sign-in, the user returns to the page that this request asked for."""
     query = urlencode(request.query_params.multi_items())
     url = f"{request.url.path}?{query}" if query else request.url.path
     leads_back = request.method == "GET" and url != PREFIX and _is_console_url(url)
@@ -57,7 +59,8 @@ def redirect_to_sign_in(request: Request) -> RedirectResponse:
 async def redirect_home(request: Request) -> Response:
     """Redirect to the inbox or to the overview.
 
-    The inbox is chosen if an approval request is pending, or if the environment has not received a tool call yet.
+    The user sees the inbox if an approval request is pending, or if the environment has never received a tool call.
+    Otherwise, the user sees the overview.
     """
     page = await load_page_context(request)
     async with page.gateway.database.reading() as session:
@@ -69,7 +72,8 @@ async def redirect_home(request: Request) -> Response:
 async def show_sign_in(request: Request) -> Response:
     """Show the sign-in form.
 
-    Users who are already signed in are redirected to the console. If no user exists yet, redirect to the registration.
+    A user who is already signed in is redirected to the console. If no user exists yet, the browser is redirected to
+    the registration form.
     """
     try:
         await load_page_context(request)
@@ -81,7 +85,7 @@ async def show_sign_in(request: Request) -> Response:
 
 
 async def sign_in(request: Request) -> Response:
-    """Sign in a user with e-mail address and password."""
+    """Sign in a user by e-mail address and password."""
     form = await read_open_form(request)
     then = _next(form["next"])
 
@@ -93,7 +97,10 @@ async def sign_in(request: Request) -> Response:
 
 
 async def show_register(request: Request) -> Response:
-    """Show the registration form. If registration is closed, show how the operator can create an organization."""
+    """Show the registration form.
+
+    If registration is closed, the page explains how the operator creates an organization.
+    """
     return _form(request, "register.html", is_empty=await _is_empty(request.app.state.gateway))
 
 
@@ -111,12 +118,15 @@ async def register(request: Request) -> Response:
 
 
 async def show_invitation(request: Request) -> Response:
-    """Show the form that accepts an invitation. A script copies the token from the URL fragment into the form."""
+    """Show the form with which an invited user creates an account.
+
+    The invitation link contains the token in its URL fragment, from which a script copies it into the form.
+    """
     return _form(request, "invitation.html")
 
 
 async def accept_invitation(request: Request) -> Response:
-    """Accept an invitation and sign in the new user."""
+    """Create the account of an invited user and sign in the user."""
     form = await read_open_form(request)
 
     async def authenticate(gateway: Gateway, address: str | None) -> str:
@@ -127,7 +137,10 @@ async def accept_invitation(request: Request) -> Response:
 
 
 async def show_reset(request: Request) -> Response:
-    """Show the form for a new password. A script copies the token from the URL fragment into the form."""
+    """Show the form for a new password.
+
+    The link in the e-mail contains the token in its URL fragment, from which a script copies it into the form.
+    """
     return _form(request, "password_reset.html")
 
 
@@ -144,14 +157,15 @@ async def reset_password(request: Request) -> Response:
 
 
 async def show_forgotten(request: Request) -> Response:
-    """Show the form in which users request a password reset link."""
+    """Show the form with which a user who forgot the password requests a reset link."""
     return _form(request, "forgotten.html", told=None)
 
 
 async def request_reset_link(request: Request) -> Response:
     """Send a password reset link by e-mail.
 
-    The response is the same for unknown e-mail addresses, so that it does not reveal which addresses have accounts.
+    The response is identical for known and unknown e-mail addresses, so it does not reveal which addresses have
+    accounts.
     """
     form = await read_open_form(request)
     try:
@@ -223,13 +237,13 @@ def _form(
 
 
 async def _is_empty(gateway: Gateway) -> bool:
-    """Return True if the installation has no users yet."""
+    """Return True if this gateway's database contains no users yet."""
     async with gateway.database.reading() as session:
         return (await session.exec(select(User.id).limit(1))).first() is None
 
 
 def _token(form: Form) -> str:
-    # If scripts are disabled in the browser, users paste either the token or the whole link into the field.
+    # If the browser does not run scripts, users paste the token or the whole link into the field by hand.
     return form["token"].strip().rpartition("#token=")[2]
 
 

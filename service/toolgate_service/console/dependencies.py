@@ -1,4 +1,4 @@
-"""Console requests: submitted forms, the signed-in user, the environment, and the required role."""
+"""Shared parts of all console pages: submitted forms, the signed-in user, the environment, and role checks."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,26 +27,29 @@ from toolgate_service.organizations.models import Organization
 from toolgate_service.rate_limit.auth_failures import AuthFailures
 
 _MEDIA_TYPE = "application/x-www-form-urlencoded"
-#: maximum number of fields of a submitted form; the console's forms have fewer
+#: Maximum number of fields in a submitted form. The largest form of the console has fewer.
 _MAX_FIELDS = 400
 
 _TITLES = {
-    400: "That cannot be done",
+    400: "The request is not valid",
     401: "You are not signed in",
-    403: "You may not do that",
-    404: "There is no such page",
-    405: "That is not how it is done",
-    409: "Somebody was faster",
-    413: "That is too much",
+    403: "You are not allowed to do this",
+    404: "Page not found",
+    405: "The page does not accept this kind of request",
+    409: "The data has changed in the meantime",
+    413: "The request is too large",
     421: "Unknown host name",
     429: "Too many requests",
     500: "The gateway failed",
-    503: "The gateway's database cannot be used just now",
+    503: "The gateway's database is unavailable",
 }
 
 
 class Form:
-    """Fields of a submitted form. `form[name]` is the first value of a field, or an empty string if it is missing."""
+    """Fields of a submitted HTML form.
+
+    `form[name]` is the first value of the named field, or an empty string if the form does not contain the field.
+    """
 
     def __init__(self, fields: Sequence[tuple[str, str]]) -> None:
         self._fields = fields
@@ -58,21 +61,22 @@ class Form:
         return any(key == name for key, _ in self._fields)
 
     def all(self, name: str) -> list[str]:
-        """Return all values of a field, such as those of several checkboxes with the same name."""
+        """Return all values of the named field, such as one value per checked box of a group of checkboxes."""
         return [value for key, value in self._fields if key == name]
 
     def text(self, name: str) -> str | None:
-        """Return a field's text with normalized line breaks (LF); None if the field is missing or blank."""
+        """Return the text of the named field with line breaks as LF; None if the field is missing or blank."""
         return self[name].replace("\r\n", "\n").strip() or None
 
 
 async def read_open_form(request: Request) -> Form:
-    """Parse a form that users submit without a session, such as the sign-in form.
+    """Parse a form that users submit before they are signed in, such as the sign-in form.
 
-    The form has a small size limit. An invalid form counts as a failed authentication of the client's address.
+    The form may contain only a few kilobytes. An invalid form counts as a failed sign-in of the client's IP address.
 
     Raises:
-        ApiError: 429 after too many failures from this address; otherwise as in `read_form`.
+        ApiError: 429 after too many failures of this IP address; 400 if the body is not a valid form; 413 if the body
+            is too large.
     """
     failures: AuthFailures = request.app.state.gateway.auth_failures
     address = request.client.host if request.client else None
@@ -92,7 +96,7 @@ async def read_form(request: Request) -> Form:
         ApiError: 400 if the body is not a valid form, 413 if the body is too large.
     """
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _MEDIA_TYPE:
-        raise ApiError(400, f"A form is sent as {_MEDIA_TYPE}")
+        raise ApiError(400, f"The form must be sent as {_MEDIA_TYPE}")
     body = await request.body()
     parser: BodyParser = request.app.state.gateway.parser
     try:
@@ -100,7 +104,7 @@ async def read_form(request: Request) -> Form:
     except ValueError:
         raise ApiError(400, "The form cannot be read; reload the page and try again") from None
     if any("\0" in name or "\0" in value for name, value in fields):
-        raise ApiError(400, "The form has a NUL character in it")
+        raise ApiError(400, "The form contains a NUL character; remove it and try again")
     return Form(fields)
 
 
@@ -116,10 +120,10 @@ def _fields(body: bytes) -> list[tuple[str, str]]:
 
 
 def read_number(form: Form, name: str) -> Json:
-    """Return the number in a field without rounding; None if the field is blank.
+    """Return the number in the named field without rounding; None if the field is blank.
 
     Raises:
-        FieldErrors: The field's text is not a number.
+        FieldErrors: The field contains text that is not a number.
     """
     text = form.text(name)
     if text is None:
@@ -129,20 +133,21 @@ def read_number(form: Form, name: str) -> Json:
     except strict_json.InvalidJson:
         value = None
     if isinstance(value, bool | str | list | dict) or value is None:
-        raise FieldErrors({name: [f"{text[:40]!r} is no number; write for instance 49.90"]})
+        raise FieldErrors({name: [f"{text[:40]!r} is not a number; enter one such as 49.90"]})
     return value
 
 
 def error_title(status: int) -> str:
     """Return the headline of the error page for a status code."""
-    return _TITLES.get(status, "That did not work")
+    return _TITLES.get(status, "The request failed")
 
 
 def error_status(error: ApiError | ValidationError) -> int:
-    """Return the HTTP status of a page that shows a form again together with its error.
+    """Return the HTTP status of a page that shows a rejected form again with the error message.
 
     Raises:
-        ApiError: `error` itself if its status is 401: the session has ended, so the page must not be shown.
+        ApiError: `error` itself if its status is 401, because the user's session has ended and the page must not be
+            shown.
     """
     if not isinstance(error, ApiError):
         return 400
@@ -152,7 +157,7 @@ def error_status(error: ApiError | ValidationError) -> int:
 
 
 def field_errors(error: ApiError | ValidationError) -> Mapping[str, str]:
-    """Return error messages by field name; an empty mapping if the error does not concern specific fields."""
+    """Return error messages by field name; an empty mapping if the error does not belong to specific fields."""
     if isinstance(error, ValidationError):
         found: dict[str, str] = {}
         for problem in error.errors():
@@ -162,13 +167,13 @@ def field_errors(error: ApiError | ValidationError) -> Mapping[str, str]:
             found.setdefault(name, message)
         return found
     detail = error.detail
-    if error.status_code == 400 and isinstance(detail, Mapping):  # noqa: PLR2004 - of `FieldErrors`
+    if error.status_code == 400 and isinstance(detail, Mapping):  # noqa: PLR2004 - status of `FieldErrors`
         return {name: "; ".join(_messages(message)) for name, message in detail.items()}
     return {}
 
 
 def error_message(error: ApiError | ValidationError) -> str:
-    """Return an error as one line of text for an error page."""
+    """Return the error message for a page, as one line of text."""
     fields = field_errors(error)
     if fields:
         return "; ".join(f"{name}: {message}" for name, message in fields.items())
@@ -182,23 +187,25 @@ def _messages(message: object) -> list[str]:
     return [str(one) for one in message] if isinstance(message, list) else [str(message)]
 
 
-#: value that is recorded as the channel of decisions made in the console
+#: Value that is stored with each decision to mark that it was made in the console. Decisions made in Slack have
+#: ``slack``.
 VIA = "console"
-#: Request header that the console's scripts send if they expect an HTML fragment instead of a whole page.
+#: Request header that the console's scripts send when they need an HTML fragment instead of a whole page.
 PART = "x-toolgate-part"
-#: Value of the header `PART` if the fragment is for the page of a single approval request, which shows all arguments.
+#: Value of the header `PART` with which a script asks for a fragment with all arguments, for the page of one approval
+#: request.
 WHOLE = "whole"
 
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """Request of a signed-in user.
+    """Request of a signed-in user to a console page.
 
     Attributes:
-        caller: The user, in the form that the service functions require.
+        caller: The signed-in user with role and organization. Service functions check permissions against it.
         email: The user's e-mail address.
         organization: Name of the user's organization.
-        environment: Environment that the page shows: ``production`` or ``test``.
+        environment: Environment whose data the page shows: ``production`` or ``test``.
     """
 
     request: Request
@@ -215,36 +222,42 @@ class PageContext:
 
     @property
     def form_token(self) -> str:
-        """CSRF token that every form of this session contains."""
+        """Token that every form on the page contains as protection against cross-site request forgery (CSRF)."""
         return security.form_token(self.gateway, self.caller.session_id)
 
     @property
     def wants_part(self) -> bool:
-        """True if one of the console's scripts sent the request and expects an HTML fragment."""
+        """True if a script of the console sent the request and needs an HTML fragment instead of a whole page."""
         return PART in self.request.headers
 
     @property
     def wants_whole(self) -> bool:
-        """True if the response shows all arguments in full, as the page of a single approval request does."""
+        """True if the response must contain all arguments in full, as on the page of one approval request."""
         return self.request.headers.get(PART, WHOLE) == WHOLE
 
     @property
     def may_decide(self) -> bool:
-        """True if the page shows forms that change data. The service functions check the role again."""
+        """True if the user may decide approval requests, so that pages show forms that change data.
+
+        This only hides forms from other users; the service functions check the role.
+        """
         return self.caller.role != VIEWER and self.caller.organization_is_active
 
     @property
     def may_administer(self) -> bool:
-        """True if the page shows forms for administrators. The service functions check the role again."""
+        """True if the user may change settings, so that pages show the forms for administrators.
+
+        This only hides forms from other users; the service functions check the role.
+        """
         return self.may_decide and self.caller.is_admin
 
     def param(self, name: str) -> str:
-        """Return a parameter of the request's path, such as the id of an agent."""
+        """Return the named parameter of the request's URL path, such as `agent_id`."""
         value: str = self.request.path_params[name]
         return value
 
     def url(self, path: str, **query: object) -> str:
-        """Return the URL of a console page in the same environment."""
+        """Return the URL of a console page, which keeps the environment of this page: production or test."""
         if self.is_test:
             query = {"environment": TEST, **query}
         return f"{path}?{urlencode(query)}" if query else path
@@ -252,13 +265,13 @@ class PageContext:
 
 PageFunction: TypeAlias = Callable[[PageContext], Awaitable[Response]]
 FormFunction: TypeAlias = Callable[[PageContext, Form], Awaitable[Response]]
-#: Function that shows a page again after a rejected form. Its arguments are the page, the status, `message` and, if the
-#: form keeps what the user had entered, `typed`.
+#: Function that shows a page again after the gateway rejected its form. It accepts the page, the HTTP status, `message`
+#: and, if the page keeps the user's input, `typed`.
 ErrorFunction: TypeAlias = Callable[..., Awaitable[Response]]
 
 
 def page_route(path: str, show: PageFunction) -> Route:
-    """Return the route of a page that every signed-in user may view."""
+    """Return the route of a console page that every signed-in user may view."""
 
     async def endpoint(request: Request) -> Response:
         return await show(await load_page_context(request))
@@ -274,15 +287,18 @@ def form_route(
     on_error: ErrorFunction | None = None,
     keeps_input: bool = False,
 ) -> Route:
-    """Return the route of a submitted form. It checks the form's CSRF token.
+    """Return the route to which browsers submit a form.
+
+    The route checks the form's CSRF token before it calls `handle`.
 
     Args:
-        path: URL path to which browsers submit the form.
+        path: URL path of the route.
         handle: Function that processes the form.
         authorize: Function that raises an `ApiError` if the user may not submit the form. By default, users who may not
             decide approval requests are rejected.
-        on_error: Function that shows the form again if `handle` rejects it. By default, an error page is shown.
-        keeps_input: True if the form that `on_error` shows contains what the user had entered.
+        on_error: Function that shows the form again after `handle` has rejected it. By default, an error page is shown.
+        keeps_input: True if the form that `on_error` shows contains the rejected input, so that the user can correct
+            it.
     """
 
     async def endpoint(request: Request) -> Response:
@@ -304,64 +320,67 @@ def form_route(
     return Route(path, endpoint, methods=["POST"])
 
 
-REPEATED = "This form was sent before, or somebody else was faster: nothing was changed now. Look at the page, then decide anew"
+REPEATED = (
+    "This form was submitted before, or another user made a change first; nothing was changed now. Open the page again "
+    "and check whether the change is still needed"
+)
 
 
 def check_not_repeated(form: Form, newest: str | None) -> None:
     """Check that a form that creates an object has not been submitted before.
 
-    A page that shows a new secret is the direct response to the form, because a URL must not contain a secret.
-    Reloading that page submits the form again. The form therefore contains the id of the newest object at the time
-    when the form was rendered. If a newer object exists, the form is outdated.
+    A new secret must not be part of a URL, so the page that shows it is the direct response to the form, and reloading
+    the page submits the form again. Each form therefore contains the id of the newest object at the time when the form
+    was rendered. If a newer object exists now, the form is rejected.
 
     Args:
         form: The submitted form.
-        newest: Id of the newest existing object; None or empty if there is none.
+        newest: Id of the newest object now; None or empty if none exists.
 
     Raises:
-        ApiError: 409 if a newer object exists.
+        ApiError: 409 if a newer object exists than at the time when the form was rendered.
     """
     if form["newest"] != (newest or ""):
         raise ApiError(409, REPEATED)
 
 
 async def allow_user(caller: Caller) -> Caller:
-    """Return the caller without a check: every signed-in user may submit the form."""
+    """Return the caller without a check, for forms that every signed-in user may submit."""
     return caller
 
 
 async def require_editor(caller: Caller) -> Caller:
-    """Return the caller if the caller is a member or administrator of an active organization.
+    """Return the caller if it is a member or an administrator of an active organization.
 
     Raises:
-        ApiError: 403 for other callers.
+        ApiError: 403 if the caller is only a viewer, or the organization is inactive.
     """
     return await changing(caller)
 
 
 async def require_admin(caller: Caller) -> Caller:
-    """Return the caller if the caller is an administrator of an active organization.
+    """Return the caller if it is an administrator of an active organization.
 
     Raises:
-        ApiError: 403 for other callers.
+        ApiError: 403 if the caller has another role, or the organization is inactive.
     """
     return await admin(await full_scope(await changing(caller)))
 
 
 async def require_key_reader(caller: Caller) -> Caller:
-    """Return the caller if the caller may view API keys in full. The organization may be inactive.
+    """Return the caller if it may view API keys in full. The organization may be inactive.
 
     Raises:
-        ApiError: 403 for other callers.
+        ApiError: 403 if the caller may not view API keys.
     """
     return caller if caller.sees_keys else await require_admin(caller)
 
 
 async def load_page_context(request: Request) -> PageContext:
-    """Authenticate a request by its session cookie, and return its `PageContext`.
+    """Authenticate the user by the session cookie, and return the context of the requested page.
 
     Raises:
-        ApiError: 401 if there is no valid session; 400 if the environment in the URL is unknown.
+        ApiError: 401 if the request has no valid session; 400 if the environment in the URL is unknown.
     """
     gateway: Gateway = request.app.state.gateway
     caller = replace(
@@ -369,7 +388,7 @@ async def load_page_context(request: Request) -> PageContext:
     )
     environment = request.query_params.get("environment", PRODUCTION)
     if environment not in ENVIRONMENTS:
-        raise ApiError(400, f"There is no environment {environment[:40]!r}; there are production and test")
+        raise ApiError(400, f"Unknown environment {environment[:40]!r}: expected production or test")
     query = (
         select(User.email, Organization.name)
         .join(Organization, col(Organization.id) == User.organization_id)

@@ -1,8 +1,8 @@
-"""Template filters that format untrusted text, JSON, actions, times, numbers and the arguments of calls.
+"""Template filters that format untrusted text, JSON, actions, times, numbers and the arguments of tool calls.
 
 Text from agents may contain invisible, right-to-left or combining characters that make it look like other text. The
-filters show such a character as its code point, such as U+202E. They show the arguments of a call with amounts and
-recipients first, and mark truncated values.
+filters replace each such character by its code point, such as U+202E. Arguments of a call are sorted so that amounts
+and recipients come first, and truncated values are marked.
 """
 
 import json
@@ -28,9 +28,10 @@ from toolgate_service.core.text_safety import (
 )
 
 _PLAIN = re.compile(r"[\x20-\x7e]+")
-#: matches either a run of printable ASCII characters or a single other character
+#: Regular expression that matches either a run of printable ASCII characters or one other character.
 _RUNS = re.compile(r"[\x20-\x7e]+|.", re.DOTALL)
-#: Maximum number of combining marks on one letter. With more marks, the letter would overlap the lines above and below.
+#: Maximum number of combining marks (such as accents) on one letter. With more, the letter would cover the lines above
+#: and below.
 _MAX_MARKS = 4
 _MARKS = frozenset({"Mn", "Me", "Mc"})
 
@@ -42,7 +43,7 @@ def shown(text: object, *, lines: bool = False) -> Markup:
 
     Args:
         text: Untrusted text.
-        lines: Keep line breaks. If False, a line break is shown as its code point.
+        lines: True to keep line breaks; False to replace each line break by its code point.
     """
     text = str(text)
     if text and text[0] != " " and text[-1] != " " and _PLAIN.fullmatch(text):
@@ -51,18 +52,18 @@ def shown(text: object, *, lines: bool = False) -> Markup:
 
 
 def plain(text: object) -> str:
-    """Return untrusted text with escaped invisible characters, for places that allow no HTML, such as page titles."""
+    """Return untrusted text with invisible characters escaped, for places that allow no HTML, such as page titles."""
     return "".join(_escape(run) if bad else run for run, bad in _runs(str(text)))
 
 
 def format_json(value: object) -> str:
-    """Return a value as indented JSON. Numbers are not rounded, and invisible characters are escaped."""
+    """Return a value as indented JSON without rounding numbers. Invisible characters are escaped."""
     return "".join(_written(value, 0))
 
 
 def _pieces(text: str, *, lines: bool) -> Iterator[Markup]:
     core = text.strip(" ")
-    # Spaces at the beginning and end are shown as code points too, because they would be invisible.
+    # Replace spaces at the beginning and end by their code point too, because browsers do not display them.
     yield from map(_named, text[: len(text) - len(text.lstrip(" "))])
     for run, bad in _runs(core):
         if run == "\n" and lines:
@@ -111,9 +112,9 @@ def _string(text: str) -> str:
 
 
 def _runs(text: str) -> Iterator[tuple[str, bool]]:
-    """Split text into runs of printable ASCII and single other characters.
+    """Split text into runs of printable ASCII characters and single other characters.
 
-    Yield each part together with a flag, which is True if the part must be escaped.
+    Yields pairs of the part and a flag. The flag is True if the part must be escaped.
     """
     marks = _MAX_MARKS
     for found in _RUNS.finditer(text):
@@ -122,8 +123,8 @@ def _runs(text: str) -> Iterator[tuple[str, bool]]:
             marks = 0
             yield run, False
             continue
-        # `marks` counts consecutive combining marks. It starts at the maximum, so that a combining mark at the start of
-        # the text is escaped. Otherwise the mark would combine with the character before the text on the page.
+        # `marks` counts consecutive combining marks. It starts at the maximum, so that a mark at the very beginning is
+        # escaped; a browser would draw that mark on the character before the text.
         marks = marks + 1 if unicodedata.category(run) in _MARKS else 0
         bad = marks > _MAX_MARKS or is_invisible(run)
         marks = _MAX_MARKS if bad else marks
@@ -136,11 +137,11 @@ def _escape(char: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ActionLabel:
-    """Action, split into two readable labels.
+    """Action split into two labels for people.
 
     Attributes:
-        operation: For example "create refund".
-        service: For example "stripe"; empty for an action without a dot.
+        operation: Last part of the action, such as "create refund".
+        service: Other parts of the action, such as "stripe"; empty for an action without a dot.
     """
 
     operation: str
@@ -156,7 +157,7 @@ def describe_action(action: str) -> ActionLabel:
 
 
 def count(number: int, thing: str, things: str | None = None) -> str:
-    """Return a number with its noun in singular or plural: "1 agent", "2 agents", "1,000 agents"."""
+    """Return a number with its noun, in singular or plural: "1 agent", "2 agents", "1,000 agents"."""
     return f"{number:,} {thing if number == 1 else things or f'{thing}s'}"
 
 
@@ -171,7 +172,7 @@ def utc_exact(moment: datetime) -> str:
 
 
 def machine(moment: datetime) -> str:
-    """Format a time for the ``datetime`` attribute of a ``<time>`` element."""
+    """Format a time in UTC for the ``datetime`` attribute of an HTML ``<time>`` element."""
     return f"{moment.astimezone(UTC).isoformat(timespec='milliseconds')[:-6]}Z"
 
 
@@ -179,18 +180,18 @@ def _spaced(text: str) -> str:
     return _SEPARATORS.sub(" ", text).strip()
 
 
-#: Maximum length of a call's arguments on a card in a list, in characters of JSON. Longer arguments are truncated.
+#: Maximum length of a call's arguments on a card in the inbox, in characters of JSON. Longer arguments are truncated.
 MAX_CARD_LENGTH = 4_000
-#: Maximum number of values that are displayed individually. Further values are displayed together as JSON.
+#: Maximum number of argument values that a page displays individually. Further values are displayed together as JSON.
 MAX_VALUES = 150
-#: limits of truncated arguments: number of fields, and number of characters of a value
+#: How much remains of truncated arguments: the number of fields, and the number of characters of each value.
 _FIRST_FIELDS = 8
 _FIRST_CHARACTERS = 200
-#: number of characters at the beginning of an argument's name that determine the argument's kind
+#: Number of characters of an argument's name that are examined to find out whether it is an amount or a recipient.
 _MAX_NAME = 100
-#: Text with more characters than this is displayed as a block.
+#: Texts with more characters than this are displayed as separate blocks.
 _BLOCK_LENGTH = 160
-#: limits of a list that is displayed on one line: number of items, and number of characters of an item
+#: Limits for displaying a list on one line: number of items, and number of characters of each item.
 _MAX_LIST_ITEMS = 12
 _MAX_ITEM_LENGTH = 60
 
@@ -199,14 +200,15 @@ _DIGEST = re.compile(r"[a-z0-9-]{1,20}:[0-9a-f]{8,128}")
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """Argument of a call, prepared for display.
+    """One argument of a tool call, prepared for display.
 
     Attributes:
-        name: Name, as escaped HTML.
-        kind: ``amount``, ``recipient`` or ``other``; it determines the order and the highlighting.
-        shape: Form of display: ``text``, ``block``, ``word``, ``number``, ``hidden``, ``json``, ``list`` or ``group``.
-        value: Value, as escaped HTML; empty for a group or list.
-        inner: Members of a group or items of a list.
+        name: Name of the argument, as escaped HTML.
+        kind: ``amount``, ``recipient`` or ``other``; determines the argument's position and highlighting.
+        shape: How the template displays the value: ``text``, ``block``, ``word``, ``number``, ``hidden``, ``json``,
+            ``list`` or ``group``.
+        value: Value as escaped HTML; empty for a group or list.
+        inner: Members of a group, or items of a list.
         size: Number of characters of a text, block or JSON value.
     """
 
@@ -220,13 +222,13 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Arguments of a call, prepared for display.
+    """All arguments of a tool call, prepared for display.
 
     Attributes:
         shown: Arguments in the order of display.
-        is_complete: True if the arguments are complete, False if they are truncated.
+        is_complete: False if the arguments are truncated.
         raw: All arguments as JSON; empty if they are truncated.
-        hidden: True if the agent's process has redacted some values; False if the arguments are truncated.
+        hidden: True if the agent's process has redacted some values. Always False for truncated arguments.
     """
 
     shown: tuple[Argument, ...]
@@ -236,12 +238,12 @@ class Arguments:
 
 
 def lay_out(context: Mapping[str, Any], size: int, *, at_most: int | None) -> Arguments:
-    """Prepare the arguments of a call for display.
+    """Prepare the arguments of a tool call for display.
 
     Args:
-        context: The arguments.
+        context: Values by argument name.
         size: Length of the arguments as canonical JSON, in characters.
-        at_most: Maximum `size`; longer arguments are truncated. None for no limit.
+        at_most: Arguments whose `size` is larger are truncated. None never truncates.
     """
     is_complete = at_most is None or size <= at_most
     fields = in_reading_order(context)
@@ -262,7 +264,7 @@ def lay_out(context: Mapping[str, Any], size: int, *, at_most: int | None) -> Ar
 
 
 class _Budget:
-    """Number of further values that can be displayed individually."""
+    """Counter of the values that a page may still display individually; shared by nested arguments."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -326,7 +328,7 @@ def _hidden(value: Mapping[str, Any], words: str = "hidden by the agent") -> Mar
     text_html = Markup("{}").format(words)
     if isinstance(size, int) and not isinstance(size, bool):
         text_html += Markup(", {:,} bytes").format(size)
-    # The digest's first characters let the approver see whether two requests hide the same value. Malformed digests
+    # The digest's first characters let the approver see whether two requests hide an identical value. Malformed digests
     # are not displayed.
     if _DIGEST.fullmatch(digest):
         text_html += Markup(" <code>{}…</code>").format(digest[: digest.index(":") + 9])

@@ -1,4 +1,4 @@
-"""Console pages of approval requests and temporary approvals (`grants` in the API)."""
+"""Console pages that list and decide approval requests, and that list temporary approvals (`grants` in the API)."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -49,13 +49,14 @@ DECIDED = ("approved", "consumed", "denied", "expired", "cancelled", "replaced")
 
 
 def read_decision(form: Form) -> ApprovalDecision:
-    """Convert the submitted form of an approval request to an approval.
+    """Parse the form that approves an approval request.
 
-    The approval may contain edited arguments, or the terms of a temporary approval.
+    In this form, the approver can edit the arguments, or give a temporary approval that covers further matching calls.
 
     Raises:
-        ApiError: 400 if the edited arguments are not a JSON object, or the terms are not numbers.
-        ValidationError: The approval violates the API's schema.
+        ApiError: 400 if the edited arguments are not a JSON object, or a limit of the temporary approval is not a
+            number.
+        ValidationError: A value is outside the range that the API allows.
     """
     context = read_object(form["context"].encode()) if "context" in form else None
     grant = None
@@ -76,12 +77,12 @@ def _number(form: Form, name: str) -> int:
 
 
 class PendingState(NamedTuple):
-    """State of an environment's pending approval requests. Open pages receive it in events.
+    """State of an environment's pending approval requests, which the gateway sends to open console pages.
 
     Attributes:
         ids: Ids of the pending requests, newest first.
-        votes: Number of votes by request id.
-        with_call: Ids of requests for whose decision an agent is currently waiting.
+        votes: Number of approvals so far, by request id. A request may need approvals from several people.
+        with_call: Ids of the requests for which an agent is connected and waits for the decision.
     """
 
     ids: Sequence[str]
@@ -90,13 +91,13 @@ class PendingState(NamedTuple):
 
 
 async def poll_pending(session: AsyncSession, organization_id: str, environment: str) -> PendingState:
-    """Read the state of the pending approval requests from the database."""
+    """Read the pending approval requests of one environment from the database."""
     ids = await list_pending_ids(session, organization_id, environment)
     return PendingState(ids, await count_votes(session, ids), await list_with_waiting_call(session, ids))
 
 
 async def make_pending_event(state: PendingState) -> bytes:
-    """Return the server-sent event that updates open pages with the state of the pending approval requests."""
+    """Return the server-sent event with which open console pages update their list of pending approval requests."""
     more = len(state.ids) > COUNT_LIMIT
     data = {
         "count": min(len(state.ids), COUNT_LIMIT),
@@ -109,7 +110,7 @@ async def make_pending_event(state: PendingState) -> bytes:
 
 
 async def show_inbox(page: PageContext) -> Response:
-    """Show the inbox, which lists the pending approval requests."""
+    """Show the inbox: the page that lists the pending approval requests."""
     offset = read_offset(page)
     async with page.gateway.database.reading() as session:
         found = await list_pending(session, page, offset=offset)
@@ -128,9 +129,9 @@ async def show_inbox(page: PageContext) -> Response:
 
 
 async def show_cards(page: PageContext) -> Response:
-    """Return the HTML cards of the approval requests in the query parameter ``ids``.
+    """Return an HTML fragment with the cards of the approval requests in the query parameter ``ids``.
 
-    The page's script inserts the cards, or replaces outdated cards by them.
+    The script of the inbox inserts the cards into the page, and replaces outdated cards.
     """
     ids = [one for one in page.request.query_params.get("ids", "").split(",") if is_id(one)][:PAGE_SIZE]
     query = select(Approval).where(
@@ -145,10 +146,10 @@ async def show_cards(page: PageContext) -> Response:
 
 
 async def show_decided(page: PageContext) -> Response:
-    """Show the approval requests that are no longer pending, newest first."""
+    """Show the page that lists approval requests that are no longer pending, newest first."""
     status = page.request.query_params.get("status") or None
     if status is not None and status not in DECIDED:
-        raise ApiError(400, f"There is no state {status[:40]!r}; there are {', '.join(DECIDED)}")
+        raise ApiError(400, f"Unknown state {status[:40]!r}: expected one of {', '.join(DECIDED)}")
     async with page.gateway.database.reading() as session:
         pagination = read_pagination(page, 50)
         found = await list_approvals(
@@ -174,7 +175,7 @@ async def show_request(page: PageContext) -> Response:
 
 
 async def approve(page: PageContext, form: Form) -> Response:
-    """Approve an approval request: unchanged, with edited arguments, or with a temporary approval."""
+    """Approve an approval request. The form may contain edited arguments or the limits of a temporary approval."""
     approval_id = page.param("approval_id")
     try:
         decision = read_decision(form)
@@ -187,7 +188,7 @@ async def approve(page: PageContext, form: Form) -> Response:
 
 
 async def deny(page: PageContext, form: Form) -> Response:
-    """Reject an approval request, optionally with a note."""
+    """Reject an approval request. The form may contain a note for the agent."""
     approval_id = page.param("approval_id")
     try:
         note = DecisionNote(note=form.text("note")).note
@@ -200,7 +201,7 @@ async def deny(page: PageContext, form: Form) -> Response:
 
 
 async def stream_events(request: Request) -> Response:
-    """Send changes of the pending approval requests to an open page as an event stream."""
+    """Send changes of the pending approval requests to an open page, as a stream of server-sent events."""
     page = await load_page_context(request)
     live: EventStreams = request.app.state.live
     events = live.subscribe(page.caller, page.environment, poll_pending, make_pending_event, announced=True)
@@ -219,7 +220,7 @@ async def _render_decided(page: PageContext) -> Response:
 
 
 async def _render_refused(page: PageContext, form: Form, error: ApiError | ValidationError) -> Response:
-    """Show the current state of the approval request, and the error because of which the decision was rejected."""
+    """Show the approval request in its current state, with the reason why the user's decision was not accepted."""
     status = error.status_code if isinstance(error, ApiError) else 400
     message = error_message(error)
     try:
@@ -266,7 +267,7 @@ GRANTS_PAGE_SIZE = 20
 
 
 async def show_grants(page: PageContext) -> Response:
-    """Show the list of temporary approvals, newest first."""
+    """Show the page that lists temporary approvals, newest first."""
     pagination = read_pagination(page, GRANTS_PAGE_SIZE)
     async with page.gateway.database.reading() as session:
         found = await repository.list_grants(
@@ -291,7 +292,10 @@ async def show_grants(page: PageContext) -> Response:
 
 
 async def revoke_grant(page: PageContext, form: Form) -> Response:
-    """Revoke a temporary approval, and redirect to the page that contained the form: the list or the agent's page."""
+    """Revoke a temporary approval.
+
+    The browser is redirected to the page that contained the form: the list of temporary approvals or the agent's page.
+    """
     grant_id = page.param("grant_id")
     ended = await service.revoke(page.gateway, page.caller, page.environment, grant_id)
     then = f"/console/agents/{ended.agent_id}" if "then" in form else GRANTS

@@ -1,4 +1,4 @@
-"""View models of approval requests: arguments, reasons for the approval, and outcomes of similar requests."""
+"""Cards of approval requests in the console: arguments, reasons for the approval, and outcomes of similar requests."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ from toolgate_service.core.text_safety import hidden_names
 from toolgate_service.db.database import now
 from toolgate_service.permissions.models import Permission
 
-#: number of approval requests, the newest ones of an agent, that are searched for similar requests
+#: Maximum number of an agent's approval requests, newest first, among which similar requests are searched.
 HISTORY_LIMIT = 200
 SHOWN_PAST_REQUESTS = 3
 
-#: Columns that are loaded to find similar requests. The context is not loaded, because it may be long.
+#: Columns that are loaded to find similar requests. The arguments are not loaded, because they may be long.
 _COLUMNS = tuple(
     getattr(Approval, name)
     for name in (
@@ -45,15 +45,15 @@ _COLUMNS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class PastRequest:
-    """Other approval request of the same agent for the same action, which is no longer pending.
+    """Earlier approval request of an agent, listed on the card of a newer request for the same action.
 
     Attributes:
-        outcome: State of the request.
-        same: True if its arguments were identical.
-        when: Time of the decision; time of the request if it was not decided.
-        by: E-mail address of the user who decided; None if no user decided this request.
+        outcome: State of the earlier request, such as ``approved`` or ``expired``; never ``pending``.
+        same: True if both requests have identical arguments.
+        when: Time of the decision; time at which the request was created if nobody decided it.
+        by: E-mail address of the user who decided; None if no user decided it.
         note: Note of the user who decided.
-        granted: True if a temporary approval covered the request.
+        granted: True if a temporary approval covered the request, so that no user had to decide.
     """
 
     id: str
@@ -67,13 +67,13 @@ class PastRequest:
 
 @dataclass(frozen=True, slots=True)
 class SimilarRequests:
-    """Outcomes of similar requests: those of the same agent for the same action.
+    """Outcomes of an agent's earlier approval requests for the same action.
 
     Attributes:
         approved: Number of approved requests.
         denied: Number of rejected requests.
         expired: Number of expired requests.
-        same: Number of requests with identical arguments.
+        same: Number of requests whose arguments are identical to those of the displayed request.
         latest: The newest `SHOWN_PAST_REQUESTS` requests, newest first.
     """
 
@@ -85,7 +85,10 @@ class SimilarRequests:
 
 
 async def find_similar(session: AsyncSession, approvals: Sequence[Approval]) -> Mapping[str, SimilarRequests]:
-    """Return the outcomes of similar requests, by the id of the given request. Runs one database query per agent."""
+    """Return the outcomes of similar earlier requests, by the id of each given approval request.
+
+    The function runs one database query per agent.
+    """
     before = {
         agent: await _of_agent(session, next(one for one in approvals if one.agent_id == agent))
         for agent in {approval.agent_id for approval in approvals}
@@ -144,20 +147,19 @@ def _summarize(
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """View model for one approval request in the inbox of the signed-in user.
+    """Approval request as the inbox displays it to the signed-in user.
 
     Attributes:
         reasons: Sentences that explain why the call needs an approval; empty if the request is not pending.
-        people: E-mail addresses by user id, for the users who voted and the user who decided.
-        voted: E-mail addresses of the users who have already approved.
-        has_voted: True if the signed-in user has already approved.
-        is_pending: True if the request is still pending.
+        people: E-mail addresses, by user id, of the users who voted and of the user who decided.
+        voted: E-mail addresses of the users who have approved the request.
+        has_voted: True if the signed-in user has approved the request.
         may_deny: True if the card has a reject button.
         may_approve: True if the card has an approve button.
-        refusal: Reason why the user may reject but not approve the request; None in all other cases.
-        editable: Arguments as JSON for editing; empty if `may_approve` is False.
-        open_fields: Names of the arguments that may differ in the calls that a temporary approval covers.
-        moment: Database time at which the card was created.
+        refusal: Reason why the signed-in user may not approve the request, only reject it; None if there is none.
+        editable: Arguments as JSON that the user can edit; empty if `may_approve` is False.
+        open_fields: Names of arguments that may differ in the further calls that a temporary approval covers.
+        moment: Time at which the card was created, by the clock of the database.
     """
 
     approval: ApprovalView
@@ -180,9 +182,9 @@ class Card:
 async def load_cards(
     session: AsyncSession, page: PageContext, approvals: Sequence[Approval], *, whole: bool = False
 ) -> list[Card]:
-    """Return the cards of approval requests of one environment.
+    """Return the cards of approval requests that belong to one environment.
 
-    Long arguments are truncated, unless `whole` is True.
+    Long arguments are truncated unless `whole` is True.
     """
     if not approvals:
         return []
@@ -191,7 +193,7 @@ async def load_cards(
     permissions = await _permissions(session, approvals)
     people = await load_emails(session, {user for view in shown for user in _people(view)})
     at_most = None if whole else MAX_CARD_LENGTH
-    # Format the arguments in a thread, because large arguments would block the event loop.
+    # Formatting large arguments takes long enough to block the event loop, so it runs in a thread.
     arguments = await asyncio.to_thread(
         lambda: [
             lay_out(view.context, len(approval.context), at_most=at_most)
@@ -225,7 +227,7 @@ async def _card(
 ) -> Card:
     is_pending = view.status == PENDING
     voted = [vote.user_id for vote in view.votes if vote.decision == "approved"]
-    # A card with truncated arguments has no buttons: the approver must open the page of the request, which shows all
+    # A card with truncated arguments has no buttons, so the approver must open the page of the request, which shows all
     # arguments.
     decides = is_pending and page.may_decide and arguments.is_complete
     refusal = None
@@ -239,7 +241,7 @@ async def _card(
         reasons=list(_reasons(view, permission)) if is_pending else [],
         similar=similar,
         people=people,
-        voted=[people.get(user, "somebody who left") for user in voted],
+        voted=[people.get(user, "a former member") for user in voted],
         has_voted=page.caller.user_id in voted,
         is_pending=is_pending,
         may_deny=decides,
@@ -253,15 +255,15 @@ async def _card(
 
 def _reasons(view: ApprovalView, permission: Permission | None) -> list[str]:
     if permission is None:
-        return ["Its permission is gone: approving lets nothing happen."]
-    reasons = ["Its permission says that a person must approve every call"]
+        return ["The permission was deleted: the call cannot run even if you approve it."]
+    reasons = ["The permission requires that a person approves every call"]
     if permission.max_amount is not None:
-        reasons[0] += f", up to an amount of {plain_number(permission.max_amount)}"
+        reasons[0] += f", and allows amounts up to {plain_number(permission.max_amount)}"
     reasons[0] += "."
     required = max(view.required_approvals, permission.required_approvals)
     if required > 1:
         voted = sum(vote.decision == "approved" for vote in view.votes)
-        reasons.append(f"{required} people must approve it; {voted} of them did so far.")
+        reasons.append(f"{required} people must approve it; {voted} have approved so far.")
     if _is_separated(view, permission):
         reasons.append(
             "Users who created the agent, or created or loosened the permission, may not approve it."

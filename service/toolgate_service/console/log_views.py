@@ -1,4 +1,4 @@
-"""Filters of the log page (query parameters of its URL), rows of the log table, and the details of one entry."""
+"""Data for the activity log pages: the filters in the URL, the rows of the log table, and the details of one entry."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -30,7 +30,7 @@ from toolgate_service.organizations.models import ApiKey
 from toolgate_service.organizations.repository import masked_key
 from toolgate_service.permissions.models import Permission
 
-#: Time ranges that end now, by their value in the URL: label and duration.
+#: Time ranges that end now, by their name in the URL. Each value is the label and the duration.
 SPANS: Mapping[str, tuple[str, timedelta]] = MappingProxyType(
     {
         "15m": ("Last 15 minutes", timedelta(minutes=15)),
@@ -40,9 +40,9 @@ SPANS: Mapping[str, tuple[str, timedelta]] = MappingProxyType(
         "30d": ("Last 30 days", timedelta(days=30)),
     }
 )
-#: time range of a text search if the URL contains none
+#: Time range that a text search covers if the URL does not contain one.
 DEFAULT_SPAN = "24h"
-#: maximum length of the text to search for, in characters
+#: Maximum length of a search text in characters.
 MAX_TEXT_LENGTH = 200
 
 AGENT, ACTION, STATUS, SPAN, FROM, TO, TEXT = NAMES = (
@@ -52,12 +52,12 @@ AGENT, ACTION, STATUS, SPAN, FROM, TO, TEXT = NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class LogQuery:
-    """Filters of a log page.
+    """Filters of the log page, parsed from the query parameters of its URL.
 
     Attributes:
-        typed: Query parameters as strings; a missing parameter is an empty string.
-        filters: Parsed parameters, except the text to search for.
-        matcher: Matcher for the text to search for; None if there is no text.
+        typed: Query parameters as strings; an absent parameter is an empty string.
+        filters: Parsed parameters without the search text.
+        matcher: Matcher for the search text; None if there is no search text.
     """
 
     typed: Mapping[str, str]
@@ -66,30 +66,32 @@ class LogQuery:
 
     @property
     def params(self) -> Mapping[str, str]:
-        """Query parameters of the page's URL, without empty ones."""
+        """Query parameters for the URL of the log page. Empty parameters are omitted."""
         return {name: value for name, value in self.typed.items() if value}
 
     def without(self, *names: str) -> Mapping[str, str]:
-        """Return the query parameters of the page's URL without the named filters."""
+        """Return the query parameters for the URL of the log page without the named filters."""
         return {name: value for name, value in self.params.items() if name not in names}
 
     @property
     def is_open_ended(self) -> bool:
-        """True if the time range has no end, so that new log entries can match."""
+        """True if the time range has no end, so that future log entries can match the filters."""
         return self.filters.ends is None
 
 
 def read_params(params: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the filter parameters of a URL without surrounding spaces. Spaces in the text to search for are kept."""
+    """Return the filter parameters of a URL, without leading and trailing spaces except in the search text."""
     given = {name: params.get(name, "") for name in NAMES}
     return {name: value if name == TEXT and value.strip() else value.strip() for name, value in given.items()}
 
 
 def parse_query(typed: Mapping[str, str], moment: datetime) -> LogQuery:
-    """Parse filter parameters. A time range that ends now, such as the last hour, ends at `moment`.
+    """Parse the filter parameters of a URL.
+
+    `moment` is the current time, at which ranges such as "last hour" end.
 
     Raises:
-        FieldErrors: A parameter is invalid; the error contains all messages by parameter.
+        FieldErrors: At least one parameter is invalid. The error contains the messages of all invalid parameters.
     """
     wrong: dict[str, list[str]] = {}
     if typed[TEXT] and not (typed[SPAN] or typed[FROM] or typed[TO]):
@@ -98,7 +100,7 @@ def parse_query(typed: Mapping[str, str], moment: datetime) -> LogQuery:
         wrong.setdefault(name, []).append(message)
     begins, ends = (_parse_moment(typed[name], name, wrong) for name in (FROM, TO))
     if begins is not None and ends is not None and ends <= begins:
-        wrong.setdefault(TO, []).append("must be later than from")
+        wrong.setdefault(TO, []).append("must be later than 'from'")
     if wrong:
         raise FieldErrors(wrong)
     if typed[SPAN]:
@@ -110,23 +112,25 @@ def parse_query(typed: Mapping[str, str], moment: datetime) -> LogQuery:
 
 
 def _find_errors(typed: Mapping[str, str]) -> Sequence[tuple[str, str]]:
-    """Return the errors of invalid parameters as pairs of parameter name and message."""
+    """Return a pair of parameter name and error message for each invalid parameter."""
     agent, action, status, span = (typed[name] for name in (AGENT, ACTION, STATUS, SPAN))
     found = []
     if agent and not is_id(agent):
-        found.append((AGENT, f"{agent[:40]!r} is no agent's id; choose an agent from the list"))
+        found.append((AGENT, f"{agent[:40]!r} is not the id of an agent; choose an agent from the list"))
     if action and not is_action(action):
-        found.append((ACTION, f"{action[:40]!r} is no action: it {ACTION_RULE}"))
+        found.append((ACTION, f"{action[:40]!r} is not an action: it {ACTION_RULE}"))
     if status and status not in STATUSES:
-        found.append((STATUS, f"there is no status {status[:40]!r}; there are {', '.join(STATUSES)}"))
+        found.append((STATUS, f"unknown status {status[:40]!r}: expected one of {', '.join(STATUSES)}"))
     if span and span not in SPANS:
-        found.append((SPAN, f"there is no span {span[:40]!r}; there are {', '.join(SPANS)}"))
+        found.append((SPAN, f"unknown time range {span[:40]!r}: expected one of {', '.join(SPANS)}"))
     if span and (typed[FROM] or typed[TO]):
-        found.append((SPAN, f"{span[:40]!r} does not go with from and to; leave out the one or the others"))
+        found.append(
+            (SPAN, f"{span[:40]!r} cannot be combined with 'from' and 'to'; leave out one or the other")
+        )
     if len(typed[TEXT]) > MAX_TEXT_LENGTH:
-        found.append((TEXT, f"has {len(typed[TEXT]):,} characters; look for at most {MAX_TEXT_LENGTH}"))
+        found.append((TEXT, f"has {len(typed[TEXT]):,} characters; the maximum is {MAX_TEXT_LENGTH}"))
     if typed[TEXT] and typed[TO] and not typed[FROM]:
-        found.append((FROM, "must be given: a text is looked for only within a time range"))
+        found.append((FROM, "is required, because a text search needs a time range"))
     return found
 
 
@@ -136,35 +140,36 @@ def _parse_moment(text: str, name: str, wrong: dict[str, list[str]]) -> datetime
     try:
         return moment_of(text)
     except ValueError:
-        wrong.setdefault(name, []).append(f"{text[:40]!r} is no moment: it {MOMENT_RULE}")
+        wrong.setdefault(name, []).append(f"{text[:40]!r} is not a time: it {MOMENT_RULE}")
         return None
 
 
 def format_for_input(moment: datetime | None) -> str:
-    """Return a time as the value of an HTML ``datetime-local`` input, in UTC; an empty string for None."""
+    """Return a time in UTC as the value of an HTML ``datetime-local`` input; an empty string for None."""
     if moment is None:
         return ""
     exact = "milliseconds" if moment.microsecond else "seconds"
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=exact)
 
 
-#: Limits of a table row: number of arguments, characters of a value, and characters of arguments that are too long to
-#: be parsed.
+#: Limits of a row in the log table: number of arguments, characters of each value, and characters of arguments that are
+#: too long to be parsed as JSON.
 _FIELDS = 4
 _CHARACTERS = 60
 _RAW = 160
-#: number of previous entries, and number of next entries, that the page of a log entry lists
+#: Number of earlier entries, and of later entries, that the page of a log entry lists.
 AROUND = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Log entry as a row of the log table.
+    """Row of the log table: a log entry with its first arguments.
 
     Attributes:
-        fields: The first arguments, each as kind, name and value; name and value are escaped HTML.
-        more: Number of arguments that the row omits.
-        raw: Beginning of the arguments as escaped HTML, if they are too long to be parsed; otherwise empty.
+        fields: The first arguments as triples of kind, name and value. Name and value are escaped HTML.
+        more: Number of arguments that the row does not show.
+        raw: First characters of the arguments as escaped HTML, for arguments that are too long to be parsed; else
+            empty.
     """
 
     line: LogLine
@@ -208,14 +213,16 @@ def _clipped(text: str) -> Markup:
 
 @dataclass(frozen=True, slots=True)
 class LinkedApproval:
-    """Approval request that a log entry names. The agent's process supplies its id, so the link is not verified.
+    """Approval request whose id is part of a log entry.
+
+    The agent's process sends the id, so the request may belong to another call than the log entry.
 
     Attributes:
-        people: E-mail addresses of the voters and of the user who decided, by user id.
+        people: E-mail addresses, by user id, of the users who voted and of the user who decided.
         permission: The permission that required the approval; None if the permission was deleted.
-        decision_id: Id of the check that consumed the approval; None if no check has consumed it.
-        of_another: True if the request has a different agent or a different action than the log entry.
-        differing: Names of approved arguments that are missing or have a different value in the log entry.
+        decision_id: Id of the check that consumed the approval; None if the approval was not consumed.
+        of_another: True if the agent or the action of the request differs from the log entry.
+        differing: Names of approved arguments that are missing in the log entry or have another value there.
     """
 
     approval: ApprovalView
@@ -228,13 +235,14 @@ class LinkedApproval:
 
 @dataclass(frozen=True, slots=True)
 class EntryDetail:
-    """Log entry with related data.
+    """Log entry with the related data that its page shows.
 
     Attributes:
-        agent_is_deleted: True if the agent was deleted, so that it has no page.
+        agent_is_deleted: True if the agent was deleted, so that the page cannot link to it.
         milliseconds: Duration of the call as text, such as "12 ms"; empty if the agent's process did not send it.
         key: Masked API key with which the entry was sent; empty if the key was deleted.
-        linked_approval: The approval request that the entry names; None if it names none or the request does not exist.
+        linked_approval: Approval request whose id the entry contains; None if the entry has no id or no request has
+            this id.
         after: Later entries of the same agent, newest first.
         before: Earlier entries of the same agent, newest first.
     """
@@ -252,10 +260,10 @@ class EntryDetail:
 
 
 async def load_entry_detail(page: PageContext, entry_id: str) -> EntryDetail:
-    """Return the log entry with this id, together with related data.
+    """Return the log entry with this id and the data that its page shows.
 
     Raises:
-        ApiError: 404 if the environment has no entry with this id.
+        ApiError: 404 if the page's environment has no log entry with this id.
     """
     async with page.gateway.database.reading() as session:
         entry = await get_entry(session, page.caller.organization_id, page.environment, entry_id)
@@ -265,7 +273,7 @@ async def load_entry_detail(page: PageContext, entry_id: str) -> EntryDetail:
         key = (await session.exec(select(ApiKey).where(ApiKey.id == entry.key_id))).first()
         context: Any = strict_json.loads_own(entry.context or "{}")
         linked_approval = await _load_approval(session, page, entry, context)
-    # Prepared in a thread, because large arguments would block the event loop.
+    # Formatting large arguments takes long enough to block the event loop, so it runs in a thread.
     arguments = await asyncio.to_thread(lay_out, context, len(entry.context or ""), at_most=None)
     return EntryDetail(
         entry,
@@ -304,8 +312,7 @@ async def _load_approval(
         (await session.exec(of_permission)).first(),
         approval.decision_id,
         (approval.agent_id, approval.action) != (entry.agent_id, entry.action),
-        # Arguments that only the log entry has are ignored, because the agent's process adds the call's result to the
-        # entry.
+        # The log entry may contain further arguments, because the agent's process adds the result of the call to them.
         [name for name, value in shown.context.items() if name not in context or context[name] != value],
     )
 

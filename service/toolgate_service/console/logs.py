@@ -1,4 +1,4 @@
-"""Console pages of the activity log, the event stream with new log entries, and the export."""
+"""Console pages of the activity log, the event stream with new log entries, and the export of log entries."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -42,28 +42,28 @@ from toolgate_service.logs.service import export_entries, search
 
 LOGS = "/console/logs"
 PAGE_SIZE = 50
-#: maximum number of agents in the filter's list; the newest agents are listed
+#: Maximum number of agents in the list from which the user selects a filter. The newest agents are listed.
 MAX_AGENTS = 100
 
 
-#: maximum number of log entries in one event
+#: Maximum number of log entries in one server-sent event.
 EVENT_SIZE = 50
-#: Maximum number of text searches per event. Each search scans a limited number of log entries.
+#: Maximum number of text searches that fill one event with log entries. Each search scans a limited number of entries.
 _MAX_SEARCHES = 10
-#: Each read starts this long before the newest sent entry. With several gateways, an entry may be committed after a
-#: newer entry was sent.
+#: Time by which each read overlaps the previous one: if several gateways write to the database, an entry may be
+#: committed after an entry with a later timestamp was already sent.
 _OVERLAP = timedelta(seconds=10)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 class LogTail:
-    """Reader of new log entries that match the filters of one open page.
+    """Reader of new log entries that match the filters of one open console page.
 
     Args:
-        page: The request of the open page.
-        query: The page's filters.
-        since: Time from which entries count as new.
+        page: Request with which the page opened its event stream.
+        query: Filters of the page.
+        since: Only entries from this time on are new.
     """
 
     def __init__(self, page: PageContext, query: LogQuery, since: datetime) -> None:
@@ -73,17 +73,19 @@ class LogTail:
         self._sent: dict[str, datetime] = {}
 
     async def make_event(self, _state: object) -> bytes | None:
-        """Return an event with the matching log entries since the previous event; None if there are none."""
+        """Return an event with the matching log entries that are new since the previous event; None if none are."""
         try:
             async with self._page.gateway.database.reading() as session:
                 found = await self._read(session)
         except STORAGE_FAULTS:
-            # The database is unavailable. The next event after the outage contains the entries.
+            # The database is unavailable: send nothing now, because the first event after the outage contains the
+            # missed entries.
             return None
         fresh = [line for line in found.lines if line.id not in self._sent]
         if not fresh:
             return None
-        # More entries match than fit into the event. If all entries in it are new, further new entries may be missing.
+        # True if more entries match than fit into one event and all entries in it are new, so that the page may lack
+        # some new entries.
         missed = found.last is not None and len(fresh) == len(found.lines)
         self._remember(fresh)
         html = render(
@@ -114,15 +116,15 @@ class LogTail:
 
 
 def encode_moment(moment: datetime) -> int:
-    """Return the ``since`` parameter of an event stream that starts shortly before `moment`.
+    """Return the value of the ``since`` parameter for an event stream that starts 10 seconds before `moment`.
 
-    The result is in microseconds since the Unix epoch. The stream starts early because entries may be committed late.
+    The value is in microseconds since the Unix epoch. The early start includes log entries that are committed late.
     """
     return (moment - _OVERLAP - _EPOCH) // _MICROSECOND
 
 
 def decode_moment(since: str) -> datetime | None:
-    """Return the time that a ``since`` parameter contains; None if the parameter is invalid."""
+    """Return the time in a ``since`` parameter, which `encode_moment` has created; None if the parameter is invalid."""
     if not (since.isascii() and since.isdecimal()):
         return None
     try:
@@ -132,7 +134,7 @@ def decode_moment(since: str) -> datetime | None:
 
 
 async def show_log(page: PageContext) -> Response:
-    """Show a page of the activity log, or the first matches of a text search."""
+    """Show the activity log: one page of the entries that match the filters, or the first matches of a text search."""
     typed = read_params(page.request.query_params)
     async with page.gateway.database.reading() as session:
         moment = now(session)
@@ -162,17 +164,17 @@ async def show_log(page: PageContext) -> Response:
 
 
 async def show_entry(page: PageContext) -> Response:
-    """Show one log entry in full."""
+    """Show the page of one log entry with all its arguments."""
     found = await load_entry_detail(page, page.param("entry_id"))
     return await render_page(page, "entry.html", one=found)
 
 
 async def stream_events(request: Request) -> Response:
-    """Send new log entries to an open page as an event stream."""
+    """Send new log entries to an open log page as server-sent events."""
     page = await load_page_context(request)
     since = decode_moment(request.query_params.get("since", ""))
     if since is None:
-        raise FieldErrors({"since": ["must be microseconds since 1970, as the page has them"]})
+        raise FieldErrors({"since": ["must be microseconds since 1970; reload the page"]})
     async with page.gateway.database.reading() as session:
         query = parse_query(read_params(request.query_params), now(session))
     live: EventStreams = request.app.state.live
@@ -183,17 +185,17 @@ async def stream_events(request: Request) -> Response:
 
 
 async def export_log(page: PageContext) -> Response:
-    """Return the log entries that match the filters as a file download."""
+    """Return a file for download with the log entries that match the filters."""
     named = page.request.query_params.get("format", "jsonl")
     form = next((one for one in FORMATS if one == named), None)
     if form is None:
-        raise FieldErrors({"format": [f"there is no {named[:40]!r}; there are {', '.join(FORMATS)}"]})
+        raise FieldErrors(
+            {"format": [f"unknown format {named[:40]!r}: expected one of {', '.join(FORMATS)}"]}
+        )
     async with page.gateway.database.reading() as session:
         query = parse_query(read_params(page.request.query_params), now(session))
     if query.matcher is not None:
-        raise FieldErrors(
-            {TEXT: ["is for looking, a slice at a time: a file has all that the other filters say"]}
-        )
+        raise FieldErrors({TEXT: ["cannot be used for an export; remove the text and use the other filters"]})
     parts = export_entries(page.gateway, page.caller.organization_id, page.environment, query.filters, form)
     return Stream(
         parts, FORMATS[form].media_type, {**HEADERS, **NO_STORE, **download_headers(page.environment, form)}
@@ -210,7 +212,7 @@ async def _load_page(session: AsyncSession, page: PageContext, query: LogQuery, 
 async def _render_refused(
     page: PageContext, typed: Mapping[str, str], agents: Mapping[str, str], error: ApiError
 ) -> Response:
-    """Show the log page with the invalid filters and their errors."""
+    """Show the log page with the filters that the user entered and an error message for each invalid filter."""
     return await render_page(
         page,
         "logs.html",
@@ -253,9 +255,9 @@ def _read_cursor(page: PageContext, query: LogQuery) -> Page:
 
 
 async def _list_agents(session: AsyncSession, page: PageContext, chosen: str) -> Mapping[str, str]:
-    """Return the agents in the filter's list: a mapping of agent ids to names.
+    """Return names by agent id for the list from which the user selects an agent as a filter.
 
-    The list contains the newest agents and the chosen agent, even if the chosen agent is older or deleted.
+    The list contains the newest agents, and the selected agent even if it is older or deleted.
     """
     agents = select(Agent.id, Agent.name).where(
         Agent.organization_id == page.caller.organization_id, Agent.environment == page.environment

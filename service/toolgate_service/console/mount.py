@@ -1,6 +1,6 @@
-"""Mount of the console at ``/console``.
+"""Integration of the web console into the gateway at the URL path ``/console``.
 
-The console is imported when the first request for it arrives, so that a gateway that serves only agents uses less
+The console is imported only when the first request for it arrives, so that a gateway that serves only agents uses less
 memory.
 """
 
@@ -13,14 +13,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from toolgate_service.gateway import Gateway
 
 PREFIX = "/console"
-#: Response to a browser that requests ``/``. ``Vary`` prevents caches from sending this redirect to an API client.
+#: Response to a browser that requests ``/``. The header ``Vary`` prevents caches from sending it to API clients.
 REDIRECT_TO_CONSOLE = RedirectResponse(PREFIX, 303, {"Vary": "Accept"})
 
 _QUALITY = re.compile(r"[01](\.[0-9]{0,3})?")
 
 
 class LazyConsole:
-    """ASGI application that imports and builds the console when the first request arrives."""
+    """ASGI application that imports and creates the console when the first request for it arrives."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -28,19 +28,19 @@ class LazyConsole:
         self._lock = asyncio.Lock()
 
     def app_for(self, scope: Scope) -> ASGIApp | None:
-        """Return the ASGI application for a request; None if the request is not for the console.
+        """Return the ASGI application that serves a request; None if the request is for the API.
 
-        The console handles its own paths, and redirects browsers that request ``/``.
+        The console serves its own paths. Browsers that request ``/`` are redirected to the console.
         """
         if is_console_path(scope):
             return self
         return REDIRECT_TO_CONSOLE if is_browser_at_root(scope) else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
+        """Serve one request, and create the console first if necessary."""
         async with self._lock:
             if self._console is None:
-                # The imports run in a thread, so that they do not block the event loop, which serves the checks.
+                # The imports take long, so they run in a thread and the event loop can continue to serve the API.
                 self._console = await asyncio.to_thread(_create, self._gateway)
         await self._console(scope, receive, send)
 
@@ -52,7 +52,7 @@ def _create(gateway: Gateway) -> ASGIApp:
 
 
 def is_console_path(scope: Scope) -> bool:
-    """Return True for an HTTP request to ``/console`` or a path below it."""
+    """Return True for an HTTP request to ``/console`` or to a path below it."""
     if scope["type"] != "http":
         return False
     path: str = scope["path"]
@@ -60,9 +60,9 @@ def is_console_path(scope: Scope) -> bool:
 
 
 def is_browser_at_root(scope: Scope) -> bool:
-    """Return True for a GET request to ``/`` whose Accept header prefers HTML to JSON.
+    """Return True if a browser requests ``/``: a GET request whose Accept header prefers HTML to JSON.
 
-    A client without a preference is treated as an API client: curl and httpx send ``*/*``.
+    Clients without a preference count as API clients: curl and httpx send ``*/*``.
     """
     if scope["type"] != "http" or scope["path"] != "/" or scope["method"] != "GET":
         return False
@@ -72,7 +72,7 @@ def is_browser_at_root(scope: Scope) -> bool:
 
 
 def _quality(accepted: str, media_type: str) -> float:
-    """Return the quality value of a media type in an Accept header; 0 if the header does not name the media type."""
+    """Return the quality value (``q=``) of a media type in an Accept header; 0 if the media type is not listed."""
     for entry in accepted.lower().split(","):
         name, *parameters = (part.strip() for part in entry.split(";"))
         if name == media_type:

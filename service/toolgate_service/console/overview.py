@@ -1,4 +1,4 @@
-"""Overview page: charts of tool calls, the most active agents and actions, waiting times of approvals, and usage."""
+"""Overview page: tool calls over time, most active agents and actions, waiting times for approvals, and plan usage."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,24 +28,24 @@ from toolgate_service.logs.service import TEST_DAYS, retention_days
 from toolgate_service.organizations.models import Organization
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Maximum number of bars in a chart. If a range has more days than this, each bar covers several days.
+#: Maximum number of bars in a chart. If the time range has more days than this, each bar covers several days.
 MAX_BARS = 100
 
-#: Width and height of the chart's SVG view box in SVG units. The page scales the chart to the available space.
+#: Size of the chart in the units of its SVG view box. The page scales the chart to the available space.
 WIDTH = 1_000
 HEIGHT = 200
-#: Minimum height of a bar segment in SVG units, so that a single call stays visible next to a bar of a thousand calls.
+#: Minimum height of a bar's segment in SVG units. It keeps a single call visible next to a bar of a thousand calls.
 MIN_HEIGHT = 3
-#: Width of a bar as a fraction of the space for it; the rest is the gap to the next bar.
+#: Width of a bar as a fraction of the space that each bar has. The rest is the gap between bars.
 BAR_WIDTH = 0.82
 
-#: Segments of a bar, from bottom to top: allowed calls, calls that wait for an approval, denied calls.
+#: Segments of a bar from bottom to top: calls that were allowed, that wait for an approval, and that were denied.
 KINDS = ("allowed", "held", "blocked")
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Time range of a chart; it ends now.
+    """Time range that a chart can show. It ends at the current time.
 
     Attributes:
         name: Value of the query parameter that selects the range.
@@ -79,9 +79,9 @@ class Range:
         return self.width == MINUTE
 
     def since(self, moment: datetime) -> int:
-        """Return the start of the range that ends at `moment`, in minutes since the Unix epoch.
+        """Return the start of the range in minutes since the Unix epoch, if the range ends at `moment`.
 
-        The start is the beginning of a minute, an hour or a UTC day, depending on the range.
+        The start is rounded to the beginning of a minute, an hour or a UTC day, depending on the range.
         """
         step = min(self.width, DAY) if self.days <= 1 else DAY
         minute = minute_of(moment)
@@ -100,12 +100,12 @@ DEFAULT_RANGE = "day"
 
 
 def list_ranges(kept_days: int) -> Sequence[Range]:
-    """Return the time ranges that the retention period of log entries covers.
+    """Return the time ranges that a chart can show if log entries are stored for a limited number of days.
 
-    If the retention period lies between two standard ranges, the result ends with a range of that length.
+    If this number lies between two standard ranges, the last range of the result has exactly this length.
 
     Args:
-        kept_days: Retention period in days; -1 for unlimited.
+        kept_days: Number of days for which log entries are stored; -1 for unlimited.
     """
     if kept_days == UNLIMITED:
         return STANDARD
@@ -117,13 +117,13 @@ def list_ranges(kept_days: int) -> Sequence[Range]:
 
 
 def moment_of(minute: int) -> datetime:
-    """Convert a number of minutes since the Unix epoch to a UTC time."""
+    """Convert minutes since the Unix epoch to a time in UTC."""
     return _EPOCH + timedelta(minutes=minute)
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Segment of a stacked bar; position and height are in SVG units."""
+    """Segment of a vertical bar. Its position and height are in SVG units."""
 
     kind: str
     y: float
@@ -132,7 +132,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Bar of a stacked bar chart; positions and widths are in SVG units."""
+    """Vertical bar that consists of stacked segments. Its position and width are in SVG units."""
 
     since: datetime
     counts: Counts
@@ -142,7 +142,7 @@ class Bar:
 
     @property
     def inner_x(self) -> float:
-        """X coordinate of the bar's left edge, after half of the gap."""
+        """X coordinate of the bar's left edge. Half of the gap between two bars is to the left of it."""
         return round(self.x + self.slot * (1 - BAR_WIDTH) / 2, 2)
 
     @property
@@ -153,11 +153,11 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Bar chart of a time range.
+    """Bar chart of the tool calls in a time range.
 
     Attributes:
-        bars: Bars, oldest first.
-        top: Number of calls at the top of the vertical axis.
+        bars: Bars from the oldest to the newest.
+        top: Number of calls that the top of the vertical axis represents.
         total: Number of calls in all bars together, by decision.
     """
 
@@ -167,12 +167,12 @@ class Chart:
 
 
 def build_chart(time_range: Range, since: int, counted: Sequence[Counts]) -> Chart:
-    """Return the chart of a time range.
+    """Return the bar chart for a time range.
 
     Args:
         time_range: Time range of the chart.
         since: Start of the time range in minutes since the Unix epoch.
-        counted: Number of calls by decision, for each bar; oldest first.
+        counted: Number of calls by decision, for each bar from the oldest to the newest.
     """
     top = round_up(max(one.total for one in counted))
     slot = WIDTH / len(counted)
@@ -186,10 +186,10 @@ def build_chart(time_range: Range, since: int, counted: Sequence[Counts]) -> Cha
 
 
 def round_up(number: int) -> int:
-    """Round a number up to the next of 1, 2, 4, 6, 8, 10, 20, 40 and so on.
+    """Round a number up to the next number in the series 1, 2, 4, 6, 8, 10, 20, 40, 60 and so on.
 
-    The result is the top value of an axis. It is even, except for 1, so that the label at half height is an integer
-    too.
+    The result is the top value of an axis. All values except 1 are even, so that the label at half height is an
+    integer.
     """
     power = 1
     while True:
@@ -203,7 +203,8 @@ def _pieces(counts: Counts, top: int) -> Sequence[Piece]:
     heights = {
         kind: max(MIN_HEIGHT, number / top * HEIGHT) for kind in KINDS if (number := getattr(counts, kind))
     }
-    # The minimum height may make a bar higher than the chart. In this case, all its segments are scaled down.
+    # Enlarging small segments to the minimum height can make a bar higher than the chart, so all its segments are
+    # scaled down.
     scale = min(1, HEIGHT / sum(heights.values())) if heights else 1
     found, at = [], float(HEIGHT)
     for kind, height in heights.items():
@@ -216,7 +217,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 class Share(NamedTuple):
-    """Segment of a horizontal bar; position and width are percentages of the available width."""
+    """Segment of a horizontal bar. Its position and width are percentages of the available width."""
 
     kind: str
     x: float
@@ -224,7 +225,7 @@ class Share(NamedTuple):
 
 
 def format_duration(length: timedelta) -> str:
-    """Return a duration as text in at most two units, such as "4 min 10 s" or "2 h"."""
+    """Return a duration as text with at most two units, such as "4 min 10 s" or "2 h"."""
     left = max(0, round(length.total_seconds()))
     words = []
     for seconds, unit in _UNITS:
@@ -237,7 +238,7 @@ def format_duration(length: timedelta) -> str:
 
 
 def build_shares(counts: Counts, whole: int) -> Sequence[Share]:
-    """Return the segments of a horizontal bar; `whole` is the number of calls that corresponds to the full width."""
+    """Return the segments of a horizontal bar. A bar of `whole` calls has the full width."""
     found, at = [], 0.0
     for kind in KINDS:
         width = 100 * getattr(counts, kind) / whole
@@ -247,7 +248,8 @@ def build_shares(counts: Counts, whole: int) -> Sequence[Share]:
     return found
 
 
-#: Ranges of the waiting time until an approval request was decided: label and exclusive upper bound.
+#: Ranges of the time that passed until an approval request was decided. Each range has a label and an exclusive upper
+#: bound.
 _WAIT_RANGES = (
     ("Under a minute", timedelta(minutes=1)),
     ("1 to 5 minutes", timedelta(minutes=5)),
@@ -255,18 +257,18 @@ _WAIT_RANGES = (
     ("15 minutes to an hour", timedelta(hours=1)),
     ("1 to 4 hours", timedelta(hours=4)),
     ("4 to 24 hours", timedelta(days=1)),
-    ("A day and more", timedelta.max),
+    ("A day or more", timedelta.max),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Row in the list of the agents, or of the actions, with the most calls.
+    """Row in the table of the agents, or of the actions, with the most tool calls.
 
     Attributes:
-        agent_id: Id of the agent; None for an action or a deleted agent.
+        agent_id: Id of the agent; None if the row is for an action or a deleted agent.
         counts: Number of calls by decision.
-        shares: Segments of the row's bar. Its length is relative to the first row's bar, which is the longest.
+        shares: Segments of the row's bar. The bar of the first row is the longest and has the full width.
     """
 
     name: str
@@ -355,7 +357,7 @@ def _chosen_range(page: PageContext, ranges: Sequence[Range]) -> Range:
         if one.name == given:
             return one
     names = ", ".join(one.name for one in ranges)
-    raise ApiError(400, f"There is no range {given[:40]!r} here; choose one of {names}")
+    raise ApiError(400, f"Unknown time range {given[:40]!r}: expected one of {names}")
 
 
 async def _agent_names(
@@ -388,7 +390,7 @@ def _build_meters(usage: UsageView) -> Sequence[Meter]:
 
 
 def _count_waits(found: WaitStats) -> Sequence[tuple[str, int]]:
-    """Return the number of decided approval requests for each range of waiting times, as pairs of label and number."""
+    """Return pairs of label and number: how many approval requests were decided within each range of waiting times."""
     bounds = [timedelta(0), *(until for _, until in _WAIT_RANGES)]
     return [
         (name, sum(low <= one < high for one in found.decided))

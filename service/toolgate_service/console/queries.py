@@ -1,4 +1,4 @@
-"""Queries for pending approval requests that several pages use."""
+"""Database queries for pending approval requests that several console pages use."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +16,11 @@ from toolgate_service.db.database import now
 
 Selected = TypeVar("Selected")
 
-#: Pending approval requests that expire within this time from now are listed first.
+#: Pending approval requests that expire within this time are urgent and come first in the inbox.
 URGENT_WITHIN = timedelta(minutes=15)
 MAX_URGENT = 10
 PAGE_SIZE = 20
-#: maximum number of pending approval requests that are counted, and whose ids are sent to open pages
+#: Maximum number of pending approval requests that the console counts, and whose ids it sends to open pages.
 COUNT_LIMIT = 200
 
 
@@ -29,9 +29,9 @@ class PendingRequests:
     """One page of pending approval requests.
 
     Attributes:
-        urgent: Requests that expire soon, in order of expiry; empty except on the first page.
+        urgent: Requests that expire soon, in order of expiry. Only the first page contains them.
         newest: Other requests, newest first.
-        ids: Ids of all pending requests, newest first; at most `COUNT_LIMIT` + 1.
+        ids: Ids of all pending requests of the environment, newest first; at most `COUNT_LIMIT` + 1.
     """
 
     urgent: Sequence[Approval]
@@ -40,20 +40,21 @@ class PendingRequests:
 
     @property
     def count(self) -> str:
-        """Number of pending approval requests as text; "200+" for more than `COUNT_LIMIT`."""
+        """Number of pending approval requests as text, such as "3"; "200+" if there are more than `COUNT_LIMIT`."""
         return f"{COUNT_LIMIT}+" if len(self.ids) > COUNT_LIMIT else str(len(self.ids))
 
 
 async def list_pending(session: AsyncSession, page: PageContext, *, offset: int = 0) -> PendingRequests:
     """Return one page of an environment's pending approval requests.
 
-    `offset` is the number of requests to skip in the list that is sorted newest first.
+    `offset` is the number of requests that earlier pages have shown, not counting urgent ones.
     """
     moment = now(session)
     mine = _pending(select(Approval), session, page.caller.organization_id, page.environment)
     soon = mine.where(col(Approval.expires_at) <= moment + URGENT_WITHIN)
     urgent = (await session.exec(soon.order_by(col(Approval.expires_at)).limit(MAX_URGENT))).all()
-    # Exclude only the listed urgent requests: if there are more than `MAX_URGENT`, the others appear in this list.
+    # Exclude only the urgent requests that are displayed: if more than `MAX_URGENT` are urgent, the others belong to
+    # this list.
     rest = mine.where(col(Approval.id).not_in([one.id for one in urgent])) if urgent else mine
     newest = (await session.exec(_newest(rest).offset(offset).limit(PAGE_SIZE))).all()
     ids = await list_pending_ids(session, page.caller.organization_id, page.environment)
@@ -61,13 +62,13 @@ async def list_pending(session: AsyncSession, page: PageContext, *, offset: int 
 
 
 async def list_pending_ids(session: AsyncSession, organization_id: str, environment: str) -> Sequence[str]:
-    """Return the ids of pending approval requests, newest first; at most `COUNT_LIMIT` + 1."""
+    """Return the ids of an environment's pending approval requests, newest first; at most `COUNT_LIMIT` + 1."""
     query = _pending(select(Approval.id), session, organization_id, environment)
     return (await session.exec(_newest(query).limit(COUNT_LIMIT + 1))).all()
 
 
 async def count_votes(session: AsyncSession, ids: Sequence[str]) -> Mapping[str, int]:
-    """Return the number of votes by approval request id. The result omits requests without votes."""
+    """Return the number of votes by approval request id. Requests without votes are omitted."""
     if not ids:
         return {}
     query = (
@@ -79,7 +80,7 @@ async def count_votes(session: AsyncSession, ids: Sequence[str]) -> Mapping[str,
 
 
 async def list_with_waiting_call(session: AsyncSession, ids: Sequence[str]) -> Sequence[str]:
-    """Return the ids of the given approval requests for whose decision an agent is currently waiting."""
+    """Return the ids of those approval requests for which an agent is connected and waits for the decision."""
     if not ids:
         return ()
     query = select(Approval.id).where(col(Approval.id).in_(ids), col(Approval.waiting_until) > now(session))
@@ -87,7 +88,7 @@ async def list_with_waiting_call(session: AsyncSession, ids: Sequence[str]) -> S
 
 
 async def load_emails(session: AsyncSession, user_ids: Collection[str]) -> Mapping[str, str]:
-    """Return the e-mail addresses of users, by user id."""
+    """Return the e-mail addresses of the users with these ids, by user id."""
     if not user_ids:
         return {}
     query = select(User.id, User.email).where(col(User.id).in_(user_ids))
@@ -95,7 +96,7 @@ async def load_emails(session: AsyncSession, user_ids: Collection[str]) -> Mappi
 
 
 async def count_pending(session: AsyncSession, organization_id: str, environment: str) -> int:
-    """Return the number of pending approval requests; at most `COUNT_LIMIT` + 1."""
+    """Return the number of an environment's pending approval requests; at most `COUNT_LIMIT` + 1."""
     return len(await list_pending_ids(session, organization_id, environment))
 
 

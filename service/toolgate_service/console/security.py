@@ -1,6 +1,7 @@
 """Protection of the console against attacks by other web sites, such as cross-site request forgery (CSRF).
 
-The module checks host names, origins and form tokens, and sets cookies and response headers.
+The functions check host names, origins and form tokens, and set the session cookie. `HEADERS` restricts what pages can
+load and who can embed them.
 """
 
 import hmac
@@ -16,7 +17,7 @@ from toolgate_service.core.addresses import host_name, is_allowed_host
 from toolgate_service.core.errors import ApiError
 from toolgate_service.gateway import Gateway
 
-#: Headers of every page of the console. Referrer-Policy is `same-origin`, because under `no-referrer` browsers submit
+#: HTTP headers of every console page. The referrer policy is `same-origin`, because with `no-referrer` browsers submit
 #: forms with "Origin: null", which `check_origin` rejects.
 HEADERS: Mapping[str, str] = {
     "Content-Security-Policy": (
@@ -30,24 +31,25 @@ HEADERS: Mapping[str, str] = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
 
-#: Name of the session cookie under https. The prefix `__Host-` prevents other hosts of the same domain from setting it.
+#: Name of the session cookie over https. Because of the prefix `__Host-`, other hosts of the same domain cannot set it.
 _SECURE_COOKIE = "__Host-toolgate"
 _PLAIN_COOKIE = "toolgate-console"
 
 
 def check_host(request: Request, gateway: Gateway) -> None:
-    """Check that the Host header names this gateway, as protection against DNS rebinding.
+    """Check that the Host header contains a host name of this gateway, as protection against DNS rebinding.
 
     Raises:
-        ApiError: 421 if the Host header is missing, repeated, or names another host.
+        ApiError: 421 if the Host header is missing, repeated, or contains another host name.
     """
     named = request.headers.getlist("host")
-    # Reject two Host headers: the proxy in front may have routed the request by a different one than the gateway reads.
+    # Reject a request with two Host headers, because a proxy may have routed it by the header that the gateway does not
+    # read.
     name = host_name(named[0]) if len(named) == 1 else None
     if name is None or not is_allowed_host(name, _own_hosts(gateway)):
         raise ApiError(
             421,
-            "The console does not answer to this host name; its operator names it in TOOLGATE_PUBLIC_URL or "
+            "The console does not accept this host name; the operator can add it to TOOLGATE_PUBLIC_URL or "
             "TOOLGATE_CONSOLE_HOSTS",
         )
 
@@ -55,10 +57,10 @@ def check_host(request: Request, gateway: Gateway) -> None:
 def check_origin(request: Request, gateway: Gateway) -> None:
     """Check that a page of this console sent the request.
 
-    Browsers add the Origin header to every submitted form and every `fetch` that is not a GET.
+    Browsers add the Origin header to every submitted form and to every `fetch` request except GET requests.
 
     Raises:
-        ApiError: 403 if the Origin header is missing or names another site.
+        ApiError: 403 if the Origin header is missing or contains another site.
     """
     origin = request.headers.get("origin", "")
     if origin.lower() not in _own_origins(request, gateway):
@@ -68,39 +70,40 @@ def check_origin(request: Request, gateway: Gateway) -> None:
 
 
 def form_token(gateway: Gateway, session_id: str) -> str:
-    """Return the CSRF token of a session. Every form contains the token, and other web sites cannot read it."""
+    """Return the CSRF token of a session. Every form of the console contains it, and other web sites cannot read it."""
     return _form_token(gateway.vault.form_keys[0], session_id)
 
 
 def check_form_token(gateway: Gateway, session_id: str, sent: str) -> None:
-    """Check that a submitted form contains the CSRF token of its session.
+    """Check that a submitted form contains the CSRF token of the user's session.
 
     Raises:
-        ApiError: 403 if the token `sent` is missing or wrong.
+        ApiError: 403 if `sent`, the token in the form, is empty or wrong.
     """
-    # During a rotation of the gateway's secret, open pages still contain tokens made with the previous secret.
+    # While the operator replaces the gateway's secret, open pages still contain tokens that were made with the previous
+    # secret.
     tokens = [_form_token(key, session_id) for key in gateway.vault.form_keys]
     if not any(hmac.compare_digest(token.encode(), sent.encode()) for token in tokens):
         raise ApiError(403, "This form is out of date; go back, reload the page and try again")
 
 
 def is_secure(request: Request, gateway: Gateway) -> bool:
-    """Return True if browsers access the console over https."""
+    """Return True if browsers use https to access the console."""
     return request.url.scheme == "https" or (gateway.settings.public_url or "").startswith("https:")
 
 
 def read_session_cookie(request: Request, gateway: Gateway) -> str:
-    """Return the session token from the request's cookie; an empty string if the cookie is missing."""
+    """Return the session token in the request's cookie; an empty string if the cookie is missing."""
     return request.cookies.get(_SECURE_COOKIE if is_secure(request, gateway) else _PLAIN_COOKIE, "")
 
 
 def set_session_cookie(response: Response, request: Request, gateway: Gateway, token: str) -> None:
-    """Set the session cookie in the browser. Only the console reads this cookie; the API ignores it."""
+    """Add the session cookie to the response. Only the console reads this cookie; the API ignores it."""
     _set_cookie(response, request, gateway, token, int(SESSION_LIFETIME.total_seconds()))
 
 
 def clear_session_cookie(response: Response, request: Request, gateway: Gateway) -> None:
-    """Delete the session cookie from the browser."""
+    """Add a header to the response that makes the browser delete the session cookie."""
     _set_cookie(response, request, gateway, "", 0)
 
 
@@ -113,7 +116,7 @@ def _set_cookie(response: Response, request: Request, gateway: Gateway, token: s
         path="/" if secure else PREFIX,
         secure=secure,
         httponly=True,
-        # `lax`, so that links in e-mails open the console with the session. Such a link is a GET, which changes no
+        # With `lax`, links in e-mails open the console with the user's session. They are GET requests, which change no
         # data.
         samesite="lax",
     )
@@ -129,7 +132,8 @@ def _own_hosts(gateway: Gateway) -> frozenset[str]:
 
 
 def _own_origins(request: Request, gateway: Gateway) -> frozenset[str]:
-    # Accept http and https: behind a proxy that terminates TLS, the gateway cannot see which scheme the browser used.
+    # Accept http and https, because behind a proxy that terminates TLS the gateway does not know which scheme the
+    # browser used.
     host = request.headers.get("host", "").lower()
     public = urlsplit(gateway.settings.public_url or "")
     own = {f"http://{host}", f"https://{host}"}

@@ -1,4 +1,4 @@
-"""Settings pages of the organization, its plan and its team, and of the user's own account."""
+"""Console pages for the settings of the organization, its API key, its plan, its team, and the user's own account."""
 
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
@@ -58,7 +58,7 @@ async def rename_organization(page: PageContext, form: Form) -> Response:
 
 
 async def allow_networks(page: PageContext, form: Form) -> Response:
-    """Set the networks from which the organization's API keys may be used. The form contains one network per line."""
+    """Set the IP networks from which clients may use the API keys of the organization. The form has one per line."""
     change = AllowedNetworksChange(networks=form["networks"].split())
     await organizations.set_allowed_networks(page.gateway, page.caller, change)
     return RedirectResponse(page.url(SETTINGS), 303)
@@ -67,7 +67,7 @@ async def allow_networks(page: PageContext, form: Form) -> Response:
 async def show_organization(
     page: PageContext, status: int = 200, *, message: str | None = None, typed: Form | None = None
 ) -> Response:
-    """Show the organization's name and allowed networks."""
+    """Show the settings page with the organization's name and allowed IP networks."""
     async with page.gateway.database.reading() as session:
         found = await organizations.get_organization(session, page.caller)
     return await render_page(
@@ -85,13 +85,13 @@ async def show_organization(
 
 
 async def show_key(page: PageContext, _form: Form) -> Response:
-    """Show the organization's API key in full. The audit log records this."""
+    """Show the organization's API key in full. The gateway writes an audit event about it."""
     found = await organizations.show_key(page.gateway, page.caller, page.environment)
     return await show_masked_key(page, whole=found.api_key)
 
 
 async def regenerate_key(page: PageContext, form: Form) -> Response:
-    """Replace the organization's API key and show the new key. The old key stops working immediately."""
+    """Replace the organization's API key and show the new key in full. The old key stops working immediately."""
 
     async def refuse_repetition(session: AsyncSession) -> None:
         old = await repository.organization_key(session, page.caller.organization_id, page.environment)
@@ -111,7 +111,10 @@ async def show_masked_key(
     whole: str | None = None,
     replaced: bool = False,
 ) -> Response:
-    """Show the organization's API key for the current environment in masked form."""
+    """Show the page with the organization's API key for one environment.
+
+    The key is masked, unless `whole` contains it in full.
+    """
     async with page.gateway.database.reading() as session:
         found = await repository.organization_key(session, page.caller.organization_id, page.environment)
     masked = repository.masked_key(found)
@@ -122,7 +125,8 @@ async def show_masked_key(
         newest=found.id,
         masked=masked,
         made_at=found.created_at,
-        # The key stays masked if the secret that encrypts it is lost. It then cannot be shown in full.
+        # A key whose encryption secret is lost cannot be decrypted: it stays masked even if the user asked for it in
+        # full.
         whole=None if whole == masked else whole,
         unreadable=whole == masked,
         replaced=replaced,
@@ -132,11 +136,11 @@ async def show_masked_key(
 
 ACCOUNT = "/console/settings/account"
 PASSWORD = f"{ACCOUNT}/password"
-PASSWORDS_DIFFER = "The new password was not typed the same way twice; nothing was changed"
+PASSWORDS_DIFFER = "The two new passwords differ; nothing was changed"
 
 
 async def change_password(page: PageContext, form: Form) -> Response:
-    """Change the user's password. All sessions of the user end, and this browser receives a new session."""
+    """Change the user's password. All sessions of the user end, and only this browser receives a new session."""
     if form["new_password"] != form["repeated"]:
         return await show_account(page, 400, message=PASSWORDS_DIFFER)
     change = PasswordChange(current_password=form["current_password"], new_password=form["new_password"])
@@ -147,7 +151,7 @@ async def change_password(page: PageContext, form: Form) -> Response:
 
 
 async def show_account(page: PageContext, status: int = 200, *, message: str | None = None) -> Response:
-    """Show the user's account."""
+    """Show the settings page of the user's own account."""
     async with page.gateway.database.reading() as session:
         user = await load_current_user(session, page.caller)
     return await render_page(
@@ -165,7 +169,10 @@ PAGE_SIZE = 50
 
 
 async def invite_user(page: PageContext, form: Form) -> Response:
-    """Invite a user. If the gateway cannot send e-mail, the page shows the invitation link, only this once."""
+    """Invite a user to the organization.
+
+    If the gateway cannot send e-mail, the response shows the invitation link, which is never shown again.
+    """
 
     async def refuse_repetition(session: AsyncSession) -> None:
         check_not_repeated(form, _newest(await _list_invitations(session, page)))
@@ -177,14 +184,14 @@ async def invite_user(page: PageContext, form: Form) -> Response:
 
 
 async def revoke_invitation(page: PageContext, _form: Form) -> Response:
-    """Revoke an invitation. The invitation's link stops working immediately."""
+    """Revoke an invitation. Its link stops working immediately."""
     invitation_id = page.param("invitation_id")
     await team.revoke_invitation(page.gateway, page.caller, invitation_id)
     return RedirectResponse(page.url(TEAM), 303)
 
 
 async def change_role(page: PageContext, form: Form) -> Response:
-    """Change a member's role and end the member's sessions."""
+    """Change the role of a team member and end the member's sessions."""
     change = RoleChange.model_validate({"role": form["role"]})
     user_id = page.param("user_id")
     await team.change_role(page.gateway, page.caller, user_id, change.role)
@@ -192,7 +199,7 @@ async def change_role(page: PageContext, form: Form) -> Response:
 
 
 async def remove_member(page: PageContext, _form: Form) -> Response:
-    """Remove a member from the organization and end the member's sessions."""
+    """Remove a team member from the organization and end the member's sessions."""
     await team.remove(page.gateway, page.caller, page.param("user_id"))
     return RedirectResponse(page.url(TEAM), 303)
 
@@ -210,7 +217,7 @@ async def show_team(
     typed: Form | None = None,
     made: NewInvitationView | None = None,
 ) -> Response:
-    """Show the team's members. Administrators also see the open invitations."""
+    """Show the team page with all members. Administrators also see the invitations that are still open."""
     offset = read_offset(page)
     async with page.gateway.database.reading() as session:
         found = await team.list_users(
@@ -236,7 +243,7 @@ def _newest(waiting: Sequence[InvitationView]) -> str:
     return waiting[0].id if waiting else ""
 
 
-#: Decimal places of the currencies that do not have two, according to the payment provider's documentation.
+#: Number of decimal places by currency, as documented by the payment provider. Currencies that are not listed have two.
 _DIGITS = {
     **dict.fromkeys(("bif", "clp", "djf", "gnf", "jpy", "kmf", "krw", "mga", "pyg", "rwf", "vnd", "vuv"), 0),
     **dict.fromkeys(("xaf", "xof", "xpf"), 0),
@@ -245,26 +252,26 @@ _DIGITS = {
 
 
 def format_money(amount: int, currency: str) -> str:
-    """Format an amount in minor units, such as cents: ``2900`` and ``eur`` become ``29.00 EUR``."""
+    """Format an amount in the currency's smallest unit, such as cents: ``2900`` and ``eur`` become ``29.00 EUR``."""
     digits = _DIGITS.get(currency.lower(), 2)
     return f"{Decimal(amount).scaleb(-digits):,.{digits}f} {currency.upper()}"
 
 
 PLAN = "/console/settings/plan"
-#: path of the upgrade URL that the API's error responses contain
+#: Path of the upgrade link in error responses of the API.
 UPGRADE = "/console/plan"
-#: maximum number of invoices on the page; monthly invoices of five years
+#: Maximum number of invoices on the page: five years of monthly invoices.
 MAX_INVOICES = 60
 _NOT_FOUND = 404
 
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """Bar that shows how much of a plan limit is used.
+    """Bar that shows which share of a plan limit is used.
 
     Attributes:
-        name: Label of the limit.
-        used: Current usage and the limit.
+        name: Label of the bar, such as "Agents".
+        used: Current usage together with the limit.
         per: Period of the limit, such as "this month"; empty if the limit has no period.
     """
 
@@ -274,24 +281,24 @@ class Meter:
 
     @property
     def percent(self) -> str:
-        """Used share of the limit in percent, as text without the percent sign."""
+        """Used share of the limit in percent, as a number without the percent sign."""
         return f"{self.used.percentage:g}"
 
     @property
     def filled(self) -> str:
-        """Filled share of the bar in percent, as text: at most 100, and at least 1 if anything is used."""
+        """Width of the bar in percent, as text: at most 100, and at least 1 if anything is used."""
         return f"{min(FULL, max(self.used.percentage, 1 if self.used.current else 0)):g}"
 
     @property
     def standing(self) -> str:
-        """CSS class: ``full`` if the limit is reached, ``near`` from `WARN_AT` percent, otherwise empty."""
+        """CSS class: ``full`` if the limit is reached, ``near`` from `WARN_AT` percent on, otherwise empty."""
         if self.used.percentage >= FULL:
             return "full"
         return "near" if self.used.percentage >= WARN_AT else ""
 
 
 async def show_plan(page: PageContext) -> Response:
-    """Show the organization's plan, its usage and its invoices."""
+    """Show the page with the organization's plan, usage and invoices."""
     organization_id, plans = page.caller.organization_id, page.gateway.plans
     async with page.gateway.database.reading() as session:
         current = await billing.get_current_plan(session, plans, organization_id)
@@ -303,7 +310,7 @@ async def show_plan(page: PageContext) -> Response:
     return await render_page(
         page,
         "settings/plan.html",
-        # The page shows prices only if a payment provider is configured.
+        # Prices are shown only if a payment provider is configured.
         is_sold=page.gateway.provider_signature is not None,
         plan=current.plan_details,
         all_plans=current.all_plans,
@@ -321,7 +328,7 @@ async def show_plan(page: PageContext) -> Response:
 
 
 async def redirect_to_plan(page: PageContext) -> Response:
-    """Redirect the upgrade URL, which the API's error responses contain, to the plan page."""
+    """Redirect the upgrade link in error responses of the API to the plan page."""
     return RedirectResponse(page.url(PLAN), 303)
 
 

@@ -1,4 +1,7 @@
-"""Settings pages of webhooks and of Slack. Slack receives events through webhooks of the kind `slack`."""
+"""Console pages for the settings of webhooks and Slack.
+
+A Slack channel receives events through a webhook of its own.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -41,26 +44,26 @@ from toolgate_service.webhooks.schemas import (
 
 WEBHOOKS = "/console/settings/webhooks"
 PAGE_SIZE = 25
-#: Maximum offset in the list of deliveries, because the database reads every skipped row. The API, which uses cursors,
-#: can list further deliveries.
+#: Maximum number of deliveries that a user can page through, because the database reads every skipped row. The API
+#: lists further deliveries with cursors.
 MAX_OFFSET = 5_000
 _STATUSES: dict[str, DeliveryStatus] = {PENDING: "pending", DELIVERED: "delivered", FAILED: "failed"}
 
 
 def read_new_webhook(form: Form) -> NewWebhook:
-    """Convert a submitted form to a new webhook.
+    """Parse the form that creates a webhook.
 
     Raises:
-        ValidationError: The values violate the API's schema.
+        ValidationError: A field is missing or invalid.
     """
     return NewWebhook.model_validate({"kind": STANDARD, "url": form["url"].strip(), **_terms(form)})
 
 
 def read_new_channel(form: Form) -> NewWebhook:
-    """Convert a submitted form to a new webhook for a Slack channel.
+    """Parse the form that connects a Slack channel, into the webhook that sends events to the channel.
 
     Raises:
-        ValidationError: The values violate the API's schema.
+        ValidationError: A field is missing or invalid.
     """
     return NewWebhook.model_validate(
         {
@@ -74,7 +77,7 @@ def read_new_channel(form: Form) -> NewWebhook:
 
 
 def _terms(form: Form) -> dict[str, object]:
-    # Browsers do not submit unchecked checkboxes, so a missing field means that the checkbox is unchecked.
+    # Browsers do not submit unchecked checkboxes, so a missing field means an unchecked checkbox.
     return {
         "description": form.text("description"),
         "events": form.all("events") if form["which"] == "some" else None,
@@ -83,7 +86,7 @@ def _terms(form: Form) -> dict[str, object]:
 
 
 async def create_webhook(page: PageContext, form: Form) -> Response:
-    """Create a webhook and show its secret. The secret is shown only this once."""
+    """Create a webhook and show its signing secret, which is never shown again."""
 
     async def refuse_repetition(session: AsyncSession) -> None:
         check_not_repeated(form, _newest_id(await _list_webhooks(session, page)))
@@ -112,7 +115,7 @@ async def show_webhooks(
     typed: Form | None = None,
     made: NewWebhookView | None = None,
 ) -> Response:
-    """Show the list of webhooks, newest first."""
+    """Show the page that lists all webhooks, newest first."""
     async with page.gateway.database.reading() as session:
         found = await _list_webhooks(session, page)
     return await render_page(
@@ -131,8 +134,8 @@ async def show_webhooks(
 
 
 async def change_webhook(page: PageContext, form: Form) -> Response:
-    """Change the settings of a webhook, such as its URL and events."""
-    # An empty field leaves the URL or the secret unchanged: the page never shows those of a Slack channel.
+    """Change the settings of a webhook, such as its URL and the events that it receives."""
+    # An empty field keeps the current URL or secret, because the form does not contain those of a Slack channel.
     typed = {name: text for name in ("url", "signing_secret") if (text := form.text(name)) is not None}
     return await _change(page, WebhookChange.model_validate({**typed, **_terms(form)}))
 
@@ -150,7 +153,7 @@ async def delete_webhook(page: PageContext, _form: Form) -> Response:
 
 
 async def rotate_secret(page: PageContext, form: Form) -> Response:
-    """Replace a webhook's secret and show the new secret. The secret is shown only this once."""
+    """Replace the signing secret of a webhook and show the new secret, which is never shown again."""
 
     async def refuse_repetition(session: AsyncSession) -> None:
         found = await repository.get_webhook(session, page.caller, page.environment, page.param("webhook_id"))
@@ -164,13 +167,13 @@ async def rotate_secret(page: PageContext, form: Form) -> Response:
 
 
 async def send_test_event(page: PageContext, _form: Form) -> Response:
-    """Send a test event to a webhook and redirect to the list of deliveries, which shows the result."""
+    """Send a test event to a webhook and redirect to the webhook's deliveries, which show the result."""
     await service.send_test_event(page.gateway, page.caller, page.environment, page.param("webhook_id"))
     return _redirect_to_webhook(page, "deliveries")
 
 
 async def retry_delivery(page: PageContext, _form: Form) -> Response:
-    """Retry the delivery of an event and redirect to the list of deliveries."""
+    """Deliver an event to a webhook again and redirect to the webhook's deliveries."""
     delivery = page.param("delivery_id")
     await service.retry_delivery(
         page.gateway, page.caller, page.environment, page.param("webhook_id"), delivery
@@ -193,7 +196,7 @@ async def show_webhook(
     typed: Form | None = None,
     made: RotatedSecretView | None = None,
 ) -> Response:
-    """Show a webhook with its deliveries."""
+    """Show the page of one webhook with its deliveries."""
     pagination = read_pagination(page, PAGE_SIZE)
     pagination = replace(pagination, offset=min(pagination.offset, MAX_OFFSET))
     chosen = _STATUSES.get(page.request.query_params.get("status", ""))
@@ -228,7 +231,7 @@ async def show_webhook(
 
 
 def request_url(page: PageContext, webhook_id: str) -> str:
-    """Return the request URL that an administrator enters in the Slack app, so that Slack sends interactions to it."""
+    """Return the URL to which Slack sends button clicks. Administrators enter it in the settings of the Slack app."""
     public = page.gateway.settings.public_url or str(page.request.base_url)
     return f"{public.rstrip('/')}/integrations/slack/{webhook_id}"
 
@@ -246,19 +249,22 @@ MAX_LINKS = 200
 
 
 async def connect_channel(page: PageContext, form: Form) -> Response:
-    """Connect a Slack channel. The console never shows the channel's URL and secret again."""
+    """Connect a Slack channel by its webhook URL and signing secret. The console never shows either of them again."""
     made = await service.create_webhook(page.gateway, page.caller, page.environment, read_new_channel(form))
     return RedirectResponse(page.url(f"{WEBHOOKS}/{made.id}"), 303)
 
 
 async def create_link_code(page: PageContext, form: Form) -> Response:
-    """Create a code with which the user links a Slack account, and show the code. It is shown only this once."""
+    """Create a code with which the user links a Slack account, and show it. The code is never shown again."""
     made = await slack.create_link_code(page.gateway, page.caller, form["webhook"] or None)
     return await show_slack(page, made=made)
 
 
 async def remove_link(page: PageContext, _form: Form) -> Response:
-    """Remove the link of a Slack user, who can then no longer decide approval requests in Slack."""
+    """Remove the link between a Slack account and a user.
+
+    The Slack account can then no longer decide approval requests.
+    """
     await slack.delete_link(page.gateway, page.caller, page.param("link_id"))
     return RedirectResponse(page.url(CHANNELS), 303)
 
@@ -271,7 +277,7 @@ async def show_slack(
     typed: Form | None = None,
     made: LinkCodeView | None = None,
 ) -> Response:
-    """Show the Slack channels and the links between Slack users and members."""
+    """Show the page with the connected Slack channels, and the links between Slack accounts and users."""
     linked = (await slack.list_links(page.gateway, page.caller))[:MAX_LINKS]
     webhooks = await service.list_webhooks(page.gateway, page.caller, page.environment)
     async with page.gateway.database.reading() as session:

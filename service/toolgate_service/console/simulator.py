@@ -1,6 +1,6 @@
-"""Simulator page. It shows, step by step, the decision that a check would receive now.
+"""Simulator page: a user enters a tool call and sees, step by step, which decision the gateway would make now.
 
-A simulation changes no data and is not recorded in any log.
+A simulation changes no data and adds no entry to the activity log or the audit log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,43 +33,43 @@ from toolgate_service.permissions import service as permissions
 SIMULATOR = "/console/agents/{agent_id}/try"
 MAX_SUGGESTED_ACTIONS = 100
 
-#: Question that the page shows for each step of a check. Checks go through the steps up to `APPROVAL` in this order;
-#: the steps after it depend on the case.
+#: Questions that the page shows for the steps of a check. Every check runs the steps up to `APPROVAL` in this order;
+#: which of the later steps it runs depends on the call.
 QUESTIONS: Mapping[Step, str] = {
-    Step.KEY: "Does the API key work?",
+    Step.KEY: "Is the API key valid?",
     Step.ORGANIZATION: "Is the organization active?",
-    Step.RATE: "Is it within the rate of its plan?",
-    Step.AGENT: "Is the agent known?",
-    Step.AGENT_ENABLED: "Is it switched on?",
-    Step.PERMISSION: "Has it a permission for the action?",
-    Step.AMOUNT_PRESENT: "Is the amount named?",
+    Step.RATE: "Is the request within the plan's rate limit?",
+    Step.AGENT: "Does the agent exist?",
+    Step.AGENT_ENABLED: "Is the agent enabled?",
+    Step.PERMISSION: "Does the agent have a permission for the action?",
+    Step.AMOUNT_PRESENT: "Does the call contain an amount?",
     Step.AMOUNT_VALID: "Is the amount a number?",
-    Step.AMOUNT_WITHIN: "Is the amount within the largest?",
-    Step.APPROVAL: "Must a person approve?",
-    Step.APPROVAL_ID: "Is the approval it names its own?",
-    Step.CALL_ID: "Is it the first time for this call?",
-    Step.APPROVED: "Is there an approval to use?",
-    Step.EDITED: "Did a person change the call?",
-    Step.OPEN: "Is the approval it names still open?",
-    Step.DENIED: "Was the same denied of late?",
-    Step.DENIAL_BLOCK: "Is the action blocked by denials?",
-    Step.GRANT: "Is it allowed for a while?",
-    Step.PENDING: "Does the same call wait already?",
-    Step.PENDING_LIMIT: "Is there room for one more request?",
-    Step.NEW_REQUEST: "Who is asked?",
+    Step.AMOUNT_WITHIN: "Is the amount within the permission's maximum?",
+    Step.APPROVAL: "Does the permission require an approval?",
+    Step.APPROVAL_ID: "Does the named approval belong to this call?",
+    Step.CALL_ID: "Is this the first check with this call id?",
+    Step.APPROVED: "Is there an approval for this call?",
+    Step.EDITED: "Did an approver edit the call?",
+    Step.OPEN: "Is the named approval request still pending?",
+    Step.DENIED: "Was an identical call rejected recently?",
+    Step.DENIAL_BLOCK: "Is the action blocked after repeated rejections?",
+    Step.GRANT: "Does a temporary approval cover the call?",
+    Step.PENDING: "Is an identical call already waiting for approval?",
+    Step.PENDING_LIMIT: "Can the agent have another pending request?",
+    Step.NEW_REQUEST: "Who must approve?",
 }
 _COMMON_STEPS = tuple(QUESTIONS)[: tuple(QUESTIONS).index(Step.APPROVAL) + 1]
 
 
 async def show_simulator(page: PageContext) -> Response:
-    """Show the empty form, in which the user enters the check to simulate."""
+    """Show the form in which the user enters the call to simulate."""
     return await _render(page, Form([("action", page.request.query_params.get("action", "")[:255])]))
 
 
 async def simulate(page: PageContext, form: Form) -> Response:
-    """Show the decision that the submitted check would receive."""
+    """Show the decision that the gateway would make for the call in the form."""
     agent_id = page.param("agent_id")
-    # Raises 404 if the agent belongs to another organization or environment, as on other pages.
+    # The lookup raises 404 if the agent belongs to another organization or environment.
     async with page.gateway.database.reading() as session:
         await agents.get_agent(session, page.caller, page.environment, agent_id)
     try:
@@ -83,11 +83,11 @@ async def simulate(page: PageContext, form: Form) -> Response:
 
 
 def _read_check(form: Form, agent_id: str) -> Mapping[str, Json]:
-    """Convert the submitted form to the request body of a check.
+    """Convert the submitted form to the request body of a check (`POST /sdk/check`).
 
     Raises:
-        FieldErrors: The arguments are not a JSON object, the amount is not a number, or the arguments contain an amount
-            and the field for it is filled in too.
+        FieldErrors: The arguments are not a JSON object, the amount is not a number, or both the amount field and the
+            arguments contain an amount.
     """
     context: Json = {}
     text = form["arguments"].strip()
@@ -97,11 +97,11 @@ def _read_check(form: Form, agent_id: str) -> Mapping[str, Json]:
         except strict_json.InvalidJson as error:
             raise FieldErrors({"arguments": [str(error).removeprefix("The body ")]}) from None
     if not isinstance(context, dict):
-        raise FieldErrors({"arguments": ['must be a JSON object, for instance {"to": "anna"}']})
+        raise FieldErrors({"arguments": ['must be a JSON object such as {"to": "anna"}']})
     amount = read_number(form, "amount")
     if amount is not None:
         if "amount" in context:
-            raise FieldErrors({"amount": ["is named in the arguments as well; name it in one place"]})
+            raise FieldErrors({"amount": ["is also part of the arguments; enter it only once"]})
         context = {"amount": amount, **context}
     references = {name: form.text(name) for name in ("run_id", "call_id", "approval_id")}
     return {"agent_id": agent_id, "action": form["action"].strip(), "context": context, **references}
@@ -135,29 +135,29 @@ async def _render(
 
 
 async def _list_actions(session: AsyncSession, page: PageContext, agent: Agent) -> Sequence[str]:
-    """Return the actions that the form suggests: those of the agent's permissions, sorted by name."""
+    """Return the actions that the form suggests: those of the agent's permissions, in alphabetical order."""
     found = await permissions.list_permissions(session, agent, first_page(page, MAX_SUGGESTED_ACTIONS))
     return sorted(one.action for one in found.rows)
 
 
 def _skipped_questions(explanation: Explanation) -> Sequence[str]:
-    """Return the questions of the common steps that this check did not reach, because it ended earlier."""
+    """Return the questions of the common steps that the check did not reach because an earlier step decided it."""
     if explanation.at not in _COMMON_STEPS:
         return ()
     return [QUESTIONS[step] for step in _COMMON_STEPS[_COMMON_STEPS.index(explanation.at) + 1 :]]
 
 
 def _headline(explanation: Explanation) -> tuple[str, str]:
-    """Return the CSS class and the text of the headline that shows the check's result."""
+    """Return the headline for the result of a simulated check, as CSS class and text."""
     match explanation.decision:
         case ApiError(status_code=status):
-            return "bad", f"Refused with {status}"
+            return "bad", f"Rejected with status {status}"
         case Denied():
             return "bad", "Blocked"
         case PendingApproval():
-            return "waits", "Held for a person"
+            return "waits", "Waits for an approval"
         case Consumed():
-            return "good", "Allowed, this once"
+            return "good", "Allowed once"
         case Allowed():
             return "good", "Allowed"
 

@@ -1,4 +1,4 @@
-"""Getting-started page, which leads from an empty organization to the first guarded call."""
+"""Getting-started page, which guides the user from an empty organization to the first guarded tool call."""
 
 import keyword
 import re
@@ -45,12 +45,12 @@ SUGGESTED_VALUES = Form(
         ("amount_required", "on"),
     ]
 )
-#: Amount of the first call; reduced to the permission's largest amount if that is smaller.
+#: Amount of the call in the example program. If the permission allows less, the program uses the permission's maximum.
 _FIRST_AMOUNT = Decimal(5)
-#: Delimiter of the program in the shell command. The program cannot contain it as a line, because actions have no line
-#: breaks.
+#: Line that ends the program in the shell command. The program cannot contain this line, because actions contain no
+#: line breaks.
 _HEREDOC_END = "END"
-#: Names that the program in the snippet already uses, so its function must have a different name.
+#: Names that the example program uses itself and that its function must therefore not have.
 _RESERVED_NAMES = frozenset({"flush", "guarded", "print"})
 
 
@@ -59,8 +59,9 @@ class NewestCall:
     """Newest tool call in an environment.
 
     Attributes:
+        action: Action of the call, such as ``stripe.refund``.
         status: Status of the call's log entry; ``pending`` for a call that waits for an approval.
-        agent: Name of the agent.
+        agent: Name of the agent that made the call.
     """
 
     action: str
@@ -70,12 +71,12 @@ class NewestCall:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Completed steps of getting started; an attribute is None if its step is not completed.
+    """Steps of getting started that the user has completed. An attribute is None if its step is not completed.
 
     Attributes:
-        agent: The agent that the URL names, otherwise the newest agent.
-        permission: The agent's newest permission.
-        arrival: The newest call of any agent in the environment.
+        agent: Agent that the URL selects, or the newest agent.
+        permission: Newest permission of the agent.
+        arrival: Newest tool call of any agent in the environment.
     """
 
     agent: Agent | None
@@ -84,7 +85,7 @@ class Progress:
 
 
 async def load_progress(session: AsyncSession, page: PageContext) -> Progress:
-    """Return the completed steps of getting started in the page's environment."""
+    """Return the getting-started steps that are completed in the environment of the page."""
     agent = await _agent(session, page)
     newest = (
         None if agent is None else await permissions.list_permissions(session, agent, first_page(page, 1))
@@ -94,14 +95,14 @@ async def load_progress(session: AsyncSession, page: PageContext) -> Progress:
 
 
 async def has_begun(session: AsyncSession, page: PageContext) -> bool:
-    """Return True if the page's environment has received a tool call."""
+    """Return True if the gateway has received at least one tool call in the environment of the page."""
     return await find_newest_call(session, page) is not None
 
 
 async def find_newest_call(session: AsyncSession, page: PageContext) -> NewestCall | None:
-    """Return the newest call that has a log entry.
+    """Return the newest tool call of the environment; None if there was no call.
 
-    If no call has a log entry, return the newest call that has an approval request; None if there is no call.
+    If no log entry exists yet, the result is the newest call that waits, or waited, for an approval.
     """
     where = (page.caller.organization_id, page.environment)
     entries = select(LogEntry.action, LogEntry.status, LogEntry.agent_id).where(
@@ -129,7 +130,7 @@ async def _agent(session: AsyncSession, page: PageContext) -> Agent | None:
         try:
             return await agents.get_agent(session, page.caller, page.environment, wanted)
         except ApiError:
-            # The agent in the URL does not exist, for example because it was deleted. Use the newest agent.
+            # The agent in the URL does not exist, for example because it was deleted: use the newest agent instead.
             pass
     found = await agents.list_agents(session, page.caller, page.environment, first_page(page, 1))
     return found.rows[0] if found.rows else None
@@ -137,13 +138,13 @@ async def _agent(session: AsyncSession, page: PageContext) -> Agent | None:
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """Shell commands that make a first guarded call.
+    """Shell commands with which the user makes a first guarded tool call.
 
     Attributes:
         url: URL of the gateway.
         api_key: API key, in full or masked.
         max_amount: Largest amount that the permission allows; None if the permission has no limit.
-        requires_approval: True if the permission requires an approval, so that the call waits for it.
+        requires_approval: True if the permission requires an approval, so that the call must wait for it.
     """
 
     url: str
@@ -155,13 +156,13 @@ class Snippet:
 
     @property
     def is_readable(self) -> bool:
-        """True if calls are not encrypted on the network: the URL is plain http to another machine."""
+        """True if other machines on the network can read the calls: the URL is plain http to another machine."""
         parts = urlsplit(self.url)
         return parts.scheme != "https" and not is_loopback(parts.hostname or "")
 
     @property
     def text(self) -> str:
-        """The shell commands as text."""
+        """Shell commands as text: they set environment variables and run an example program."""
         given = {
             "TOOLGATE_URL": self.url,
             "TOOLGATE_API_KEY": self.api_key,
@@ -191,7 +192,7 @@ class Snippet:
 
 
 def function_name(action: str) -> str:
-    """Return a Python function name that is derived from the last part of an action."""
+    """Return a Python function name for the last part of an action: "refund" for ``stripe.refund``."""
     name = re.sub(r"\W+", "_", action.rpartition(".")[2], flags=re.ASCII).strip("_").lower()
     return (
         name
@@ -201,7 +202,7 @@ def function_name(action: str) -> str:
 
 
 async def create_first_agent(page: PageContext, form: Form) -> Response:
-    """Create an agent and its permission in one transaction."""
+    """Create the first agent and its permission in one transaction."""
     new_agent, new_permission = read_new_agent(form), read_new_permission(form)
     agent_id = await permissions.create_agent_with_permission(
         page.gateway, page.caller, page.environment, new_agent, new_permission
@@ -210,7 +211,7 @@ async def create_first_agent(page: PageContext, form: Form) -> Response:
 
 
 async def show_key(page: PageContext, _form: Form) -> Response:
-    """Show the shell commands with the full API key. The audit log records this."""
+    """Show the shell commands with the full API key. The gateway writes an audit event about it."""
     async with page.gateway.database.reading() as session:
         found = await load_progress(session, page)
     if found.permission is None:
@@ -222,7 +223,7 @@ async def show_key(page: PageContext, _form: Form) -> Response:
 
 
 async def show_first_call(page: PageContext) -> Response:
-    """Return the HTML fragment that shows the first call. A script on the page polls this fragment."""
+    """Return an HTML fragment with the first tool call. A script on the getting-started page polls it."""
     async with page.gateway.database.reading() as session:
         found = await find_newest_call(session, page)
     return render_partial("part_first_call.html", page=page, arrival=found)
@@ -236,7 +237,7 @@ async def show_start(
     typed: Form = SUGGESTED_VALUES,
     api_key: str | None = None,
 ) -> Response:
-    """Show the completed steps and the next step."""
+    """Show the getting-started page with the completed steps and the next step."""
     async with page.gateway.database.reading() as session:
         found = await load_progress(session, page)
         key = await repository.organization_key(session, page.caller.organization_id, page.environment)
@@ -249,7 +250,8 @@ async def show_start(
         permission=found.permission,
         arrival=found.arrival,
         snippet=_snippet(page, found, api_key or masked),
-        # The key stays masked if the secret that encrypts it is lost. The page then does not offer the commands.
+        # A key whose encryption secret is lost cannot be decrypted. It stays masked, and the page does not offer the
+        # commands.
         key_is_shown=api_key not in {None, masked},
         key_is_unreadable=api_key == masked,
         message=message,
@@ -273,7 +275,7 @@ def _snippet(page: PageContext, found: Progress, api_key: str) -> Snippet | None
 ROUTES: Sequence[Route] = (
     page_route(START, show_start),
     form_route(START, create_first_agent, authorize=require_admin, on_error=show_start, keeps_input=True),
-    # The response to the POST has this URL too. The GET route handles a user who opens the URL again.
+    # The browser's address bar contains this URL after the POST, so a GET request to it shows the page again.
     page_route(f"{START}/key", show_start),
     form_route(f"{START}/key", show_key, authorize=require_admin),
     page_route(f"{START}/arrived", show_first_call),

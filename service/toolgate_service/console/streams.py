@@ -1,8 +1,8 @@
-"""Server-sent events that update open pages.
+"""Server-sent events with which the gateway updates open console pages.
 
-The gateway polls the database, so that it also finds changes made by other gateways. All pages that show the same data
-share one poll. If gateways announce changes of this data to each other, each announcement triggers a poll, and the
-gateway polls less often in between.
+The gateway polls the database, so that it also finds changes by other gateways. Pages that show the same data share one
+poll. For data whose changes gateways announce to each other, each announcement triggers a poll and the regular polls
+are less frequent.
 """
 
 import asyncio
@@ -23,34 +23,35 @@ from toolgate_service.gateway import Gateway
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: Seconds between two polls of data whose changes are not announced.
+#: Seconds between two polls of data whose changes the gateways do not announce to each other.
 POLL_INTERVAL = 0.4
-#: Maximum seconds between two polls of data whose changes are announced, in case an announcement is lost.
+#: Maximum seconds between two polls of data whose changes are announced. These polls find changes whose announcement
+#: was lost.
 FALLBACK_POLL_INTERVAL = 2.0
-#: Seconds between an announcement and the poll, so that one poll finds several changes that occur together.
+#: Seconds between an announcement and its poll. The delay lets one poll find several changes that occur together.
 DEBOUNCE = 0.05
-#: seconds between two checks of whether the page's session is still valid
+#: Seconds between two checks that the session of the page's user is still valid.
 SESSION_CHECK_INTERVAL = 3.0
-#: Seconds without an event after which the gateway sends a comment, in order to detect a closed connection.
+#: Seconds without an event after which the gateway sends a comment line, which reveals closed connections.
 HEARTBEAT_INTERVAL = 10.0
-#: maximum number of open streams per user at this gateway
+#: Maximum number of event streams that one user can have open at this gateway process.
 MAX_STREAMS_PER_USER = 30
 
 EVENT_STREAM = "text/event-stream"
-#: Headers of an event stream. `X-Accel-Buffering` prevents proxies such as nginx from buffering the events.
+#: Response headers of an event stream. `X-Accel-Buffering` prevents proxies such as nginx from holding back events.
 STREAM_HEADERS: Mapping[str, str] = MappingProxyType({"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
 
-#: Function that reads the current state from the database; its arguments are session, organization id and environment.
-#: When the state has changed since the previous poll, the open pages receive an event.
+#: Function that reads the current state from the database. Its arguments are the session, the organization id and the
+#: environment. Open pages receive an event when the state differs from the previous poll.
 Poll: TypeAlias = Callable[[AsyncSession, str, str], Awaitable[object]]
-#: Function that creates the event for one page from the polled state. It returns None if the page needs no event.
+#: Function that creates the event for one page from the polled state, or returns None if the page needs no event.
 MakeEvent: TypeAlias = Callable[[Any], Awaitable[bytes | None]]
-#: Key of a shared poll: the poll function, the organization id and the environment.
+#: Key under which pages share polls: the poll function, the organization id and the environment.
 Topic: TypeAlias = tuple[Poll, str, str]
 
 
 class _Subscription:
-    """Latest polled state of a topic. The topic is polled while at least one page is connected."""
+    """Latest polled state of a topic. The gateway polls the topic as long as at least one page is subscribed."""
 
     def __init__(self) -> None:
         self.state: object | None = None
@@ -60,7 +61,7 @@ class _Subscription:
 
 
 class EventStreams:
-    """Event streams from this gateway to all open pages."""
+    """Event streams from this gateway process to all open console pages."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -80,18 +81,20 @@ class EventStreams:
 
         Args:
             caller: The user who has opened the page.
-            environment: The environment that the page shows.
-            poll: Function that reads the state. Pages that pass the same function share its polls.
-            make_event: Function that creates an event for this page from the state.
-            announced: True if gateways announce changes of the polled state to each other, as for approval requests.
+            environment: Environment that the page shows: ``production`` or ``test``.
+            poll: Function that reads the state. All pages that pass the same function share its polls.
+            make_event: Function that creates this page's event from the state.
+            announced: True if gateways announce changes of the state to each other, as they do for approval requests.
 
         Raises:
-            ApiError: 429, before the first event, if the user has too many open streams.
+            ApiError: 429 before the first event if the user has too many open streams.
         """
         loop = asyncio.get_running_loop()
         open_streams = self._open_streams.get(caller.user_id, 0)
         if open_streams >= MAX_STREAMS_PER_USER:
-            raise ApiError(429, "Too many pages of yours listen already; close some", {"Retry-After": "5"})
+            raise ApiError(
+                429, "You have too many console pages open; close some of them", {"Retry-After": "5"}
+            )
         self._open_streams[caller.user_id] = open_streams + 1
         try:
             topic = (poll, caller.organization_id, environment)
@@ -141,7 +144,7 @@ class EventStreams:
         notifier = self._gateway.notifier
         with notifier.watch_organization(organization_id) as announcement:
             while not notifier.closed:
-                # Clear the announcement before the poll, so that a change during the poll triggers another poll.
+                # Clear the announcement before the poll, so that a change during the poll causes another poll.
                 announcement.clear()
                 await self._poll(topic, subscription)
                 if not announced:
@@ -151,7 +154,7 @@ class EventStreams:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(announcement.wait(), interval)
                     await asyncio.sleep(DEBOUNCE)
-        # The gateway is stopping: wake up the streams so that they end and the browsers reconnect to another gateway.
+        # The gateway is stopping: wake up all streams, so that they end and the browsers reconnect to another gateway.
         async with subscription.changed:
             subscription.changed.notify_all()
 
@@ -161,8 +164,11 @@ class EventStreams:
             async with self._gateway.database.reading() as session:
                 state = await poll(session, organization_id, environment)
         except STORAGE_FAULTS as error:
-            # During an outage of the database, pages receive no events and show the last state.
-            logger.warning("what open pages show could not be looked at: %s", type(error).__name__)
+            # During a database outage, pages receive no events and keep the last state.
+            logger.warning(
+                "cannot update open console pages, because the database is unavailable: %s",
+                type(error).__name__,
+            )
         else:
             if state != subscription.state:
                 async with subscription.changed:
@@ -176,14 +182,14 @@ class EventStreams:
         except ApiError:
             return False
         except STORAGE_FAULTS:
-            # The database is unavailable, so the session cannot be checked. Keep the stream open: it sends no data
-            # during the outage, and the session is checked again later.
+            # The database is unavailable: keep the stream open, because it sends no data during the outage and the
+            # session is checked again later.
             return True
         return True
 
 
 def format_event(kind: str, data: object) -> bytes:
-    """Return a server-sent event of type `kind` whose data is JSON."""
+    """Return a server-sent event as bytes. `kind` is its type, and `data` is sent as JSON."""
     return f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
 
 

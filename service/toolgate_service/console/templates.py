@@ -1,4 +1,4 @@
-"""Rendering of pages from Jinja templates, serving of static files, and pagination of lists."""
+"""Rendering of console pages from Jinja templates, static files, and pagination of lists."""
 
 import hashlib
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ _TYPES = {
 }
 
 
-#: Durations of a temporary approval from which an approver can choose: seconds and label.
+#: Durations that approvers can choose for a temporary approval, as pairs of seconds and label.
 SPANS = (
     (900, "15 minutes"),
     (3_600, "1 hour"),
@@ -73,24 +73,24 @@ def _read(name: str) -> _Static:
 
 
 def static_url(name: str) -> str:
-    """Return the URL of a static file. The URL contains a digest of the file, so that browsers can cache it forever."""
+    """Return the URL of a static file. It contains a digest of the content, so that browsers can cache it forever."""
     return f"{PREFIX}/static/{name}?v={_read(name).digest}"
 
 
 async def serve_static(request: Request) -> Response:
-    """Return a static file."""
+    """Return a static file, such as a style sheet or script of the console."""
     name = request.path_params["name"]
     if name not in _TYPES:
         raise not_found("File")
     found = _read(name)
-    # A URL without the current digest may later have other content, so browsers must revalidate it.
+    # A URL without the current digest can return other content later, so browsers must revalidate it on each use.
     immutable = request.query_params.get("v") == found.digest
     headers = {"Cache-Control": "public, max-age=31536000, immutable" if immutable else "no-cache"}
     return Response(found.content, media_type=_TYPES[name], headers=headers)
 
 
 def _time(moment: datetime, *, kind: str = "past") -> Markup:
-    """Return a time as a ``<time>`` element in UTC. The console's script converts it to the user's time zone."""
+    """Return a time in UTC as an HTML ``<time>`` element. A script converts it to the browser's time zone."""
     text = utc_exact(moment) if kind == "exact" else utc(moment)
     text = f"until {text}" if kind == "left" else text
     return Markup('<time datetime="{}" title="{}" data-kind="{}">{}</time>').format(
@@ -103,7 +103,7 @@ _ENVIRONMENT.globals.update(static=static_url, counted=count, spans=SPANS)
 
 
 def render(template: str, **values: object) -> str:
-    """Render a template with the given values to a string."""
+    """Render a template with the given values, and return the HTML."""
     return _ENVIRONMENT.get_template(template).render(values)
 
 
@@ -113,7 +113,7 @@ def render_public_page(template: str, status: int = 200, **values: object) -> HT
 
 
 async def render_page(page: PageContext, template: str, status: int = 200, **values: object) -> HTMLResponse:
-    """Render a page with the console's navigation, which shows the number of pending approval requests."""
+    """Render a page for a signed-in user, with the console's navigation and the number of pending approval requests."""
     async with page.gateway.database.reading() as session:
         pending = await count_pending(session, page.caller.organization_id, page.environment)
     frame: Mapping[str, object] = {
@@ -127,7 +127,7 @@ async def render_page(page: PageContext, template: str, status: int = 200, **val
 
 
 def render_partial(template: str, status: int = 200, **values: object) -> HTMLResponse:
-    """Render an HTML fragment that one of the console's scripts requested."""
+    """Render an HTML fragment that a script of the console requested."""
     return HTMLResponse(render(template, **values), status, HEADERS)
 
 
@@ -137,7 +137,7 @@ def read_pagination(page: PageContext, limit: int) -> Page:
 
 
 def first_page(page: PageContext, limit: int) -> Page:
-    """Return the pagination for the first `limit` items of a list. The ``offset`` in the URL is ignored."""
+    """Return the pagination for the first `limit` items of a list, regardless of the ``offset`` in the URL."""
     return _pagination(page, limit, 0)
 
 
@@ -154,6 +154,6 @@ def _pagination(page: PageContext, limit: int, offset: int) -> Page:
 
 
 def read_offset(page: PageContext) -> int:
-    """Return the query parameter ``offset``; 0 if it is missing or invalid."""
+    """Return the query parameter ``offset`` as a number; 0 if the parameter is missing or invalid."""
     given = page.request.query_params.get("offset", "0")
     return int(given) if given.isascii() and given.isdigit() and len(given) < len("1000000") else 0

@@ -1,1 +1,1 @@
-"""Shared utilities without permission rules: errors, ids, clock, JSON, cryptography, settings and logging."""
+"""Shared utilities of the gateway: errors, ids, clock, JSON, cryptography, settings and logging."""

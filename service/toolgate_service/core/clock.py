@@ -1,4 +1,7 @@
-"""Current time, calendar months, and the API's timestamp format (ISO 8601 in UTC with microseconds and ``Z``)."""
+"""Current time, calendar months, and the timestamp format of the API.
+
+The format is ISO 8601 in UTC with microseconds and ``Z``.
+"""
 
 from datetime import MINYEAR, UTC, datetime
 
@@ -9,23 +12,24 @@ def utcnow() -> datetime:
 
 
 def wire(moment: datetime) -> str:
-    """Format a timestamp for the API, for instance ``2026-11-20T22:36:29.123456Z``.
+    """Format a timestamp for the API, for example ``2026-11-20T22:36:29.123456Z``.
 
-    The alphabetical order of the texts is the order of the timestamps, so SQLite can compare them as text.
+    The texts sort in the order of time, so SQLite can store and compare timestamps as texts.
     """
-    # `strftime` is not used, since it writes the year 999 with three digits.
+    # Do not use `strftime`, because it writes the year 999 with three digits.
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def from_wire(text: str) -> datetime:
-    """Parse a timestamp in the format of `wire`."""
+    """Parse a timestamp that the function `wire` formatted."""
     return datetime.fromisoformat(text)
 
 
 def month_start(moment: datetime, later: int = 0) -> datetime:
-    """Return the start of a timestamp's month in UTC, shifted by `later` months (negative: into the past).
+    """Return the start of the month (UTC) that is `later` months after the month of `moment`.
 
-    A result before the year 1 becomes January of the year 1, since API queries may contain such early dates.
+    `later` may be negative. A result before the year 1 becomes January of the year 1, because API queries may contain
+    such early dates.
     """
     moment = moment.astimezone(UTC)
     years, month = divmod(moment.month - 1 + later, 12)

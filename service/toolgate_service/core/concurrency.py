@@ -1,4 +1,4 @@
-"""Concurrency in one event loop: limits, a thread for large bodies, notifications, and queues that send in batches."""
+"""Concurrency in one event loop: limits, a thread for large request bodies, notifications, and batching queues."""
 
 import asyncio
 import math
@@ -15,9 +15,9 @@ RETRY_AFTER = 10
 
 
 class ConcurrencyLimiter:
-    """Limits concurrent operations in total and per organization, so that one organization cannot block the others.
+    """Limit of concurrent operations, in total and per organization, so that one organization cannot block the others.
 
-    `what` is the plural name of the operation, for error messages.
+    `what` is the plural name of the operation, which error messages contain.
     """
 
     def __init__(self, what: str, total: int, per_organization: int) -> None:
@@ -28,10 +28,10 @@ class ConcurrencyLimiter:
 
     @contextmanager
     def acquire(self, organization_id: str) -> Iterator[None]:
-        """Count one running operation of the organization while the `with` block runs.
+        """Count one running operation of the organization until the `with` block ends.
 
         Raises:
-            ApiError: 429, one of the limits is reached.
+            ApiError: 429, the total limit or the limit of the organization is reached.
         """
         if self._running.total() >= self._total or self._running[organization_id] >= self._per_organization:
             raise ApiError(
@@ -44,31 +44,34 @@ class ConcurrencyLimiter:
             yield
         finally:
             self._running[organization_id] -= 1
-            # Unary plus removes the organizations whose count is 0.
+            # Unary plus removes the organizations with the count 0 from the counter.
             self._running = +self._running
 
 
 T = TypeVar("T")
 
-#: Maximum size in bytes of a body that is parsed on the event loop. Parsing it takes 0.1 ms usually and less than 10 ms
-#: in the worst case measured.
+#: maximum size in bytes of a request body that is parsed on the event loop, which usually takes 0.1 ms, and less than
+#: 10 ms in the worst case that was measured
 MAX_ON_LOOP = 16 * 1024
 
 
 class BodyParser:
-    """Parses large bodies in a single thread. More threads would only compete with the event loop for Python's GIL."""
+    """Parser of large request bodies in one separate thread.
+
+    More threads would be useless, because parsing needs Python's global interpreter lock (GIL).
+    """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="parse")
 
     async def run(self, size: int, parse: Callable[[], T]) -> T:
-        """Call `parse` and return its result; if `size` exceeds `MAX_ON_LOOP` bytes, call it in the thread."""
+        """Call `parse` and return its result. The thread calls it if `size` is more than `MAX_ON_LOOP` bytes."""
         if size <= MAX_ON_LOOP:
             return parse()
         return await asyncio.get_running_loop().run_in_executor(self._thread, parse)
 
     def close(self) -> None:
-        """Stop the thread without waiting for it."""
+        """Stop the parser thread without waiting for it."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 
@@ -76,12 +79,14 @@ _Watchers: TypeAlias = dict[str, set[asyncio.Event]]
 
 
 class Notifier:
-    """Sets asyncio events when an approval changes, to wake waiting requests and the organization's console pages.
+    """Sender of notifications about changed approval requests, to waiting requests and console pages of this process.
+
+    A notification sets an asyncio event.
 
     Attributes:
-        calls: Deadlines of the tool calls of this process that wait for an approval, by approval id.
-        closed: Whether the gateway is shutting down, so that no request should wait any longer.
-        receives_remote: Whether notifications of other gateways arrive, so that their changes wake requests here.
+        calls: Deadlines of the tool calls of this process that wait for a decision, by approval id.
+        closed: True while the gateway shuts down. Requests must then stop waiting.
+        receives_remote: True if notifications about changes in other gateway processes arrive.
     """
 
     def __init__(self) -> None:
@@ -93,40 +98,41 @@ class Notifier:
 
     @contextmanager
     def watch_approval(self, approval_id: str) -> Iterator[asyncio.Event]:
-        """Yield an event that is set at every change of the approval.
+        """Yield an event that is set whenever the approval request changes.
 
-        Enter this context before the first read of the approval. Otherwise a change between the two is missed.
+        Enter this context before the first read of the request. Otherwise a change between the read and the
+        registration is missed.
         """
         with _registered(self._waiting, approval_id) as changed:
             yield changed
 
     @contextmanager
     def watch_organization(self, organization_id: str) -> Iterator[asyncio.Event]:
-        """Yield an event that is set when any approval of the organization changes."""
+        """Yield an event that is set whenever an approval request of the organization changes."""
         with _registered(self._pages, organization_id) as changed:
             yield changed
 
     @property
     def watched(self) -> int:
-        """Number of requests in this process that wait for an approval."""
+        """Number of HTTP requests in this process that wait for a decision."""
         return sum(map(len, self._waiting.values()))
 
     def notify(self, approval_id: str) -> None:
-        """Wake the requests that wait for an approval."""
+        """Wake the HTTP requests that wait for the decision about an approval request."""
         _wake(self._waiting, approval_id)
 
     def notify_organization(self, organization_id: str, approval_id: str) -> None:
-        """Wake the requests that wait for an approval, and the console pages of its organization."""
+        """Wake the HTTP requests that wait for an approval request, and the open console pages of its organization."""
         _wake(self._waiting, approval_id)
         _wake(self._pages, organization_id)
 
     def close(self) -> None:
-        """Wake all requests and pages, and mark the notifier as closed, so that no request waits any longer."""
+        """Wake all waiting requests and console pages, and let no further request wait."""
         self.closed = True
         self.notify_all()
 
     def notify_all(self) -> None:
-        """Wake all requests and pages. Called when notifications may have been lost."""
+        """Wake all waiting requests and console pages, because notifications may have been lost."""
         for watchers in (self._waiting, self._pages):
             for id_ in watchers:
                 _wake(watchers, id_)
@@ -153,21 +159,21 @@ def _wake(watchers: _Watchers, id_: str) -> None:
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-#: Maximum time in seconds that an agent's request waits for the database. The SDK's own timeout is 5 seconds. The
-#: gateway must respond earlier, so that the SDK receives the error message.
+#: maximum time in seconds for which a request of an agent waits for the database; shorter than the SDK's timeout of 5
+#: seconds, so that the SDK receives an error message
 DEADLINE = 4.0
-#: seconds between two sweeps that remove expired items; one sweep replaces a timer for each item, which costs 2 µs
+#: seconds between two sweeps that remove expired items; a sweep is cheaper than a timer for each item, which costs 2 µs
 SWEEP_INTERVAL = 0.5
 
 
 class QueuedItem(NamedTuple, Generic[Item, Result]):
-    """An item in the queue.
+    """Item in a `DeadlineQueue`.
 
     Attributes:
-        item: The value that the caller added.
-        future: Future that receives the item's result.
+        item: Value that was added to the queue.
+        future: Future that receives the result for this item.
         weight: Memory of the item in bytes.
-        until: Deadline of the item, as event loop time.
+        until: Deadline of the item, in the time of the event loop.
     """
 
     item: Item
@@ -179,11 +185,12 @@ class QueuedItem(NamedTuple, Generic[Item, Result]):
 class DeadlineQueue(Generic[Item, Result]):
     """First-in first-out queue whose items expire, for use in one event loop.
 
-    If the database does not respond, items expire. So the queue does not fill the memory and requests do not hang.
+    Items expire if the database does not respond in time. The queue therefore does not fill the memory, and requests do
+    not wait forever.
 
     Args:
-        expired: Creates the exception that an expired item's future raises.
-        deadline: Seconds until an item expires.
+        expired: Function that creates the exception for the future of an expired item.
+        deadline: Time in seconds after which an item expires.
     """
 
     def __init__(self, expired: Callable[[], Exception], deadline: float = DEADLINE) -> None:
@@ -191,14 +198,14 @@ class DeadlineQueue(Generic[Item, Result]):
         self._deadline = deadline
         self._items: deque[QueuedItem[Item, Result]] = deque()
         self._is_sweeping = False
-        #: total weight of the queued items, in bytes
+        #: total weight of all queued items, in bytes
         self.weight = 0
 
     def __len__(self) -> int:
         return len(self._items)
 
     def add(self, item: Item, weight: int = 0) -> "asyncio.Future[Result]":
-        """Append an item and return the future that will receive its result."""
+        """Append an item, and return the future that will receive its result."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Result] = loop.create_future()
         self._items.append(QueuedItem(item, future, weight, loop.time() + self._deadline))
@@ -207,11 +214,10 @@ class DeadlineQueue(Generic[Item, Result]):
         return future
 
     def take(self, count: int, max_weight: float = math.inf) -> list[QueuedItem[Item, Result]]:
-        """Remove and return the first items. They may include items whose clients have disconnected.
+        """Remove and return at most `count` items from the front of the queue.
 
-        Args:
-            count: Maximum number of items.
-            max_weight: Maximum total weight in bytes. The first item is returned even if it is heavier.
+        The total weight of the items is at most `max_weight` bytes, except that the first item is returned in any case.
+        The result may contain items whose clients have disconnected.
         """
         taken: list[QueuedItem[Item, Result]] = []
         weight = 0
@@ -225,7 +231,7 @@ class DeadlineQueue(Generic[Item, Result]):
         return taken
 
     def extract(self, is_wanted: Callable[[Item], bool]) -> "list[QueuedItem[Item, Result]]":
-        """Remove and return all items for which `is_wanted` returns true, in queue order."""
+        """Remove the items for which `is_wanted` returns True, and return them in queue order."""
         wanted = [one for one in self._items if is_wanted(one.item)]
         if wanted:
             self._items = deque(one for one in self._items if not is_wanted(one.item))
@@ -233,7 +239,7 @@ class DeadlineQueue(Generic[Item, Result]):
         return wanted
 
     def restore(self, items: "Iterable[QueuedItem[Item, Result]]") -> None:
-        """Append items that were taken from another queue, with their original deadlines."""
+        """Append items that were taken from another queue. They keep their original deadlines."""
         for one in items:
             self._items.append(one)
             self.weight += one.weight
@@ -256,13 +262,13 @@ class DeadlineQueue(Generic[Item, Result]):
 
 
 class Batcher(Generic[Item, Result]):
-    """Sends queued items in batches, for use in one event loop.
+    """Queue that sends items in batches, for use in one event loop.
 
-    A round trip to the database costs about the same for one item and for thirty. A batch contains only items that were
-    added before it is sent. So a batched result is as current as the result of a separate call.
+    A round trip to the database takes about as long for thirty items as for one. Every item of a batch was added before
+    the batch is sent, so its result is as current as the result of a separate call.
 
     Args:
-        send: Sends a batch of items and returns their results in the same order.
+        send: Function that sends a batch of items and returns their results in the same order.
         concurrency: Maximum number of batches that are sent at the same time.
         size: Maximum number of items in a batch.
     """
@@ -274,16 +280,16 @@ class Batcher(Generic[Item, Result]):
         self._concurrency = concurrency
         self._size = size
         self._queue: DeadlineQueue[Item, Result] = DeadlineQueue(
-            lambda: StorageFault("the database did not answer in time")
+            lambda: StorageFault("the database did not respond in time")
         )
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_scheduled = False
         self._is_alone = False
 
     async def run(self, item: Item) -> Result:
-        """Send an item and return its result. If no other item is queued or being sent, send it without queueing.
+        """Send an item and return its result. If no other item is queued or being sent, bypass the queue.
 
-        For a single item, the task and the future of the queue would add a third to the time of the round trip.
+        The task and the future of the queue would make the round trip of a single item a third slower.
 
         Raises:
             StorageFault: The item expired in the queue.
@@ -298,7 +304,7 @@ class Batcher(Generic[Item, Result]):
         return result
 
     def submit(self, item: Item) -> "asyncio.Future[Result]":
-        """Add an item to the queue and return the future that will receive its result.
+        """Add an item to the queue, and return the future that will receive its result.
 
         The future raises the exception that `send` raised for the batch, or `StorageFault` if the item expired in the
         queue.
@@ -310,7 +316,7 @@ class Batcher(Generic[Item, Result]):
     def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
         if not self._is_scheduled and len(self._tasks) < self._concurrency:
             self._is_scheduled = True
-            # Start in the next iteration of the event loop, so that the batch contains every item of this iteration.
+            # Start in the next iteration of the event loop, so that the batch contains all items of this iteration.
             loop.call_soon(self._start)
 
     def _start(self) -> None:
@@ -334,7 +340,7 @@ class Batcher(Generic[Item, Result]):
             for one in batch:
                 one.future.cancel()
             raise
-        except Exception as error:  # noqa: BLE001 - every future raises it
+        except Exception as error:  # noqa: BLE001 - the futures of all items raise the error
             for one in batch:
                 if not one.future.done():
                     one.future.set_exception(error)

@@ -1,8 +1,8 @@
-"""Password hashes, keys derived from the gateway's secret, encryption at rest, and the file of the secret.
+"""Password hashes, keys derived from the gateway's secret, encryption at rest, and the file that contains the secret.
 
-An embedded gateway stores its secret in the user's configuration folder, separate from the database. During a rotation a
-second file next to it contains the former secret. So after a crash at any moment all encrypted values can still be
-decrypted.
+An embedded gateway stores its secret in the user's configuration folder, separate from the database. While the secret
+is replaced (rotated), a second file contains the former secret. Even after a crash during a rotation, all encrypted
+values can therefore be decrypted.
 """
 
 import asyncio
@@ -31,23 +31,23 @@ _VERSION = b"\x01"
 _NONCE = 12
 
 
-#: signing keys of one purpose: new signatures use the first key, and signatures of all keys are accepted
+#: signing keys for one purpose; new signatures use the first key, and signatures of every key are accepted
 Keys: TypeAlias = tuple[bytes, ...]
 
 
 class Vault:
-    """Encrypts stored secrets, and derives one key per purpose from the gateway's secret with HKDF.
+    """Encryption of stored secrets, and the keys that are derived from the gateway's secret with HKDF.
 
     Args:
-        secret: Current secret, used to sign and to encrypt.
+        secret: Current secret of the gateway, used to sign and to encrypt.
         others: Former and next secrets, used only to decrypt.
-        believed: Further secrets whose signatures are accepted.
+        believed: Additional secrets whose signatures are accepted.
 
     Attributes:
-        token_keys: Keys that sign access tokens.
+        token_keys: Keys that sign session tokens.
         cursor_keys: Keys that sign pagination cursors.
-        form_keys: Keys that sign the console's forms.
-        login_key: Key that hashes the names under which failed logins are counted.
+        form_keys: Keys that sign the forms of the console.
+        login_key: Key that hashes the IP addresses and e-mail addresses of failed logins.
     """
 
     def __init__(self, secret: bytes, *others: bytes, believed: Iterable[bytes] = ()) -> None:
@@ -64,31 +64,34 @@ class Vault:
         """Create a vault from the secrets in the settings.
 
         Raises:
-            StorageError: A secret cannot be read, or a required secret is not set.
+            StorageError: The file of a secret cannot be read, or a required secret is not set.
         """
         former, following = settings.former_secrets(), settings.following_secrets()
         believed = following if settings.secret_previous_leaked else (*following, *former)
         return cls(settings.secret_bytes(), *former, *following, believed=believed)
 
     def seal(self, plain: str, *, table: str, row: str, organization: str) -> bytes:
-        """Encrypt a text with AES-256-GCM, so that it can only be decrypted for the same table, row and organization.
+        """Encrypt a text with AES-256-GCM. It can be decrypted only for the same table, row and organization.
 
-        The result starts with a byte that contains the format version.
+        The first byte of the result is the version of the format.
         """
         nonce = os.urandom(_NONCE)
         sealed = self._aead.encrypt(nonce, plain.encode(), _place(table, row, organization))
         return _VERSION + nonce + sealed
 
     def open(self, sealed: bytes, *, table: str, row: str, organization: str) -> str | None:
-        """Decrypt a result of `seal`; None if the secret is unknown, or the value belongs to another row."""
+        """Decrypt a value that `seal` encrypted.
+
+        The result is None if the value was encrypted with an unknown secret or for another row.
+        """
         place = _place(table, row, organization)
         opened = (_opened(aead, sealed, place) for aead in (self._aead, *self._others))
         return next((plain for plain in opened if plain is not None), None)
 
     def resealed(self, sealed: bytes, *, table: str, row: str, organization: str) -> bytes | None:
-        """Return a value encrypted with the current secret, re-encrypted if necessary.
+        """Return a value that is encrypted with the current secret. Re-encrypt the given value if necessary.
 
-        Return None if no known secret decrypts the value.
+        The result is None if no known secret decrypts the value.
         """
         if _opened(self._aead, sealed, _place(table, row, organization)) is not None:
             return sealed
@@ -118,14 +121,15 @@ def _derive(secret: bytes, label: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=label).derive(secret)
 
 
-#: minimum number of characters in a secret; a shorter secret could be guessed
+#: minimum number of characters of a secret; a shorter secret could be guessed
 MIN_SECRET = 16
 
 
 def secret_path() -> Path:
     """Return the path of the file that contains the secret of an embedded gateway."""
     folder = user_config_path("toolgate", appauthor=False)
-    # On macOS and Windows both folders are the same. A backup of the data folder must not contain the secret.
+    # Use another folder where the configuration folder is also the data folder (macOS and Windows), because a backup of
+    # the data must not contain the secret.
     if folder == user_data_path("toolgate", appauthor=False):
         folder = Path.home() / ".config" / "toolgate"
     return folder / "secret"
@@ -140,7 +144,8 @@ def stored_secret(path: Path) -> bytes:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
-            # Write a draft file, then link it: if two gateways start for the first time, both use the same secret.
+            # Write a temporary file and link it to the final name. If two gateways start for the first time at once,
+            # only one of the links succeeds, and both use the same secret.
             draft = _draft(path, new_secret())
             try:
                 path.hardlink_to(draft)
@@ -153,7 +158,7 @@ def stored_secret(path: Path) -> bytes:
         raise _secret_file_error(path, error) from error
     if len(secret) < MIN_SECRET:
         raise StorageError(
-            f"the secret in {str(path)!r} is too short; remove the file to have a new one made"
+            f"the secret in {str(path)!r} is too short; delete the file, and the gateway creates a new secret"
         )
     return secret
 
@@ -173,19 +178,22 @@ def former_secret(path: Path) -> bytes | None:
 
 
 def begin_rotation(path: Path) -> bool:
-    """Store the current secret as the former one, replace it with a new secret, and return True.
+    """Save the current secret as the former secret, and replace it with a new one. Return True if this was done.
 
-    If an earlier rotation is still in progress, its former secret is still needed: change nothing and return False.
+    If an earlier rotation is still in progress, its former secret is still needed. The function then changes nothing
+    and returns False.
 
     Raises:
         StorageError: The files cannot be written; the secret is unchanged.
     """
     present = stored_secret(path)
     try:
-        # If both secrets are equal, an earlier rotation stopped between the two writes below and can be repeated.
+        # If both secrets are equal, an earlier rotation stopped between the two writes below. The writes can then be
+        # repeated.
         if former_secret(path) not in {None, present}:
             return False
-        # Save the former secret before the new secret replaces it, so that a crash cannot lose the former secret.
+        # Save the former secret before the new secret replaces it, because a crash between the two writes must not lose
+        # it.
         _replace(_former(path), present)
         _replace(path, new_secret())
     except OSError as error:
@@ -194,7 +202,7 @@ def begin_rotation(path: Path) -> bool:
 
 
 def finish_rotation(path: Path) -> None:
-    """Delete the file of the former secret.
+    """Delete the file that contains the former secret.
 
     Raises:
         StorageError: The file cannot be deleted.
@@ -207,7 +215,7 @@ def finish_rotation(path: Path) -> None:
 
 
 def new_secret() -> bytes:
-    """Return a new secret: 384 random bits in URL-safe base64."""
+    """Return a new random secret: 384 bits in URL-safe base64."""
     return secrets.token_urlsafe(48).encode()
 
 
@@ -220,8 +228,8 @@ def _draft(path: Path, secret: bytes) -> Path:
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secret)
         file.flush()
-        # Sync the secret to disk before its first use: if a power failure lost it, no value encrypted with it could be
-        # decrypted.
+        # Write the secret to disk before its first use, because a value encrypted with a secret that a power failure
+        # lost could not be decrypted.
         os.fsync(file.fileno())
     return draft
 
@@ -232,7 +240,8 @@ def _replace(path: Path, secret: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    # A new file name is durable only after its folder is synced. Windows cannot open folders and does not need this.
+    # A new file name survives a power failure only after its folder was synced. Windows cannot open folders, and does
+    # not need this.
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -243,19 +252,19 @@ def _sync_folder(folder: Path) -> None:
 
 def _secret_file_error(path: Path, error: OSError) -> StorageError:
     return StorageError(
-        f"cannot keep the gateway's secret in {str(path)!r}: {error.strerror}; set TOOLGATE_SECRET to at least "
+        f"cannot store the gateway's secret in {str(path)!r}: {error.strerror}; set TOOLGATE_SECRET to at least "
         f"{MIN_SECRET} random characters"
     )
 
 
 T = TypeVar("T")
 
-#: seconds until the client should retry after a 429, sent in `Retry-After`
+#: seconds after which the client should retry after a 429 response, sent in the header `Retry-After`
 RETRY_AFTER = 2
 
 
 class Passwords:
-    """Thread pool for password hashing. One hash takes about 0.1 seconds and 64 MiB of memory."""
+    """Thread pool that hashes and verifies passwords. One hash takes about 0.1 seconds and 64 MiB of memory."""
 
     def __init__(self, threads: int, queue: int) -> None:
         self._hasher = PasswordHash((Argon2Hasher(),))
@@ -267,17 +276,18 @@ class Passwords:
         """Return the Argon2id hash of a password.
 
         Raises:
-            ApiError: 429, the queue is full.
+            ApiError: 429, too many other requests are waiting for a password to be hashed.
         """
         return await self._run(lambda: self._hasher.hash(password))
 
     async def verify(self, password: str, stored: str | None) -> bool:
         """Return whether a password matches a stored hash.
 
-        If `stored` is None, return False after the same time. So the duration does not reveal whether a user exists.
+        Without a stored hash, the result is False, and the call takes the same time. The duration therefore does not
+        reveal whether a user exists.
 
         Raises:
-            ApiError: 429, the queue is full.
+            ApiError: 429, too many other requests are waiting for a password to be hashed.
         """
         if self._decoy is None:
             self._decoy = await self.hash("nobody's password")
@@ -286,14 +296,14 @@ class Passwords:
         return fits and stored is not None
 
     def close(self) -> None:
-        """Cancel queued work and stop the threads without waiting for them."""
+        """Cancel waiting hash operations, and stop the threads without waiting for them."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def _run(self, work: Callable[[], T]) -> T:
         if self._places <= 0:
             raise ApiError(
                 429,
-                f"Too many logins at once; retry after {RETRY_AFTER} seconds",
+                f"Too many logins at the same time; retry after {RETRY_AFTER} seconds",
                 {"Retry-After": str(RETRY_AFTER)},
             )
         self._places -= 1

@@ -1,22 +1,22 @@
-"""Identifiers: UUIDv7 strings, which sort by creation time."""
+"""Identifiers of database rows: UUIDs of version 7, which sort by creation time."""
 
 import os
 import re
 import time
 
-#: maps a random hexadecimal digit to the digit of the UUID variant, whose upper two bits are 10
+#: maps a random hexadecimal digit to a valid digit of the UUID variant, in which the upper two bits must be 10
 _VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
-#: number of random hexadecimal digits in an identifier
+#: number of random hexadecimal digits in each identifier
 _DIGITS = 20
-#: Number of identifiers for which one system call fetches the random digits. A separate system call for each identifier
-#: would take 10 % of the time of a check.
+#: number of identifiers whose random digits are fetched with one system call; one call per identifier would take 10 %
+#: of the time of a check
 _STOCK = 128
 _stock: list[str] = []
 
 
 def new_id() -> str:
-    """Return a new UUIDv7 (RFC 9562 §5.7): 48 bits of Unix time in milliseconds and 74 random bits from the system."""
-    # Every check needs two identifiers. `uuid.UUID` takes five times as long as this formatting.
+    """Return a new UUID of version 7 (RFC 9562): the Unix time in milliseconds (48 bits) and 74 random bits."""
+    # Format the digits directly, because every check needs two identifiers and `uuid.UUID` takes five times as long.
     time_part = f"{time.time_ns() // 1_000_000:012x}"
     digits = _random_digits()
     variant = _VARIANT[digits[3]]
@@ -26,7 +26,7 @@ def new_id() -> str:
 def _random_digits() -> str:
     while True:
         try:
-            # `list.pop` is atomic, so two threads never receive the same digits.
+            # `list.pop` is atomic, so two threads never receive the same random digits.
             return _stock.pop()
         except IndexError:
             text = os.urandom(_STOCK * _DIGITS // 2).hex()
@@ -34,12 +34,13 @@ def _random_digits() -> str:
 
 
 if hasattr(os, "register_at_fork"):
-    # Parent and child process must not use the same prefetched digits.
+    # Clear the prefetched digits after a fork, because parent and child process would otherwise create the same
+    # identifiers.
     os.register_at_fork(after_in_child=_stock.clear)
 
 
 def is_id(text: str) -> bool:
-    """Return whether a text has the form of an identifier: a UUID in lower case with dashes."""
+    """Return whether a text has the form of an identifier: a lower-case UUID with dashes."""
     return _WRITTEN(text) is not None
 
 

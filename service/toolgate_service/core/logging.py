@@ -1,4 +1,4 @@
-"""Log lines on standard error, with the id of the request, as text or as one JSON object per line."""
+"""Log lines on standard error that contain the id of the request, as text or as one JSON object per line."""
 
 import json
 import logging
@@ -10,39 +10,45 @@ from typing import Any
 from toolgate_service.core.clock import wire
 from toolgate_service.core.settings import Settings
 
-#: id of the current request; None in background jobs
+#: id of the current HTTP request; None in background jobs
 REQUEST: ContextVar[str | None] = ContextVar("toolgate.request", default=None)
 
-#: key of the ASGI scope under which authentication stores the organization's id
+#: key in the ASGI scope under which the authentication stores the id of the organization
 ORGANIZATION = "toolgate.organization"
 
-#: attribute of a log record that contains additional fields
+#: attribute of a `LogRecord` that contains additional fields for JSON log lines
 FIELDS = "toolgate_fields"
 
-#: translation table that escapes characters that start a new line or control a terminal
+#: translation table that escapes the characters that start a new line or control a terminal
 _ESCAPED = {one: repr(chr(one))[1:-1] for one in (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)}
 _ESCAPED_IN_LINES = {one: escaped for one, escaped in _ESCAPED.items() if chr(one) not in "\n\t"}
 
 
 class TextFormat(logging.Formatter):
-    """Log formatter for text: time, level, message, and the request's id unless the message already contains it."""
+    """Formatter for log lines as text: time, level and message.
+
+    The id of the request is appended unless the message already contains it.
+    """
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(message)s")
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
-        """Format the line and escape control characters, so that a logged value cannot forge a second line."""
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name is defined by the standard library
+        """Format the log line and escape control characters, so that a logged value cannot forge a second line."""
         line = super().formatMessage(record).translate(_ESCAPED)
         request = REQUEST.get()
         return line if request is None or request in line else f"{line} (request {request})"
 
-    def formatException(self, ei: Any) -> str:  # noqa: N802 - the standard library's name
-        """Format a traceback and escape control characters other than newline and tab."""
+    def formatException(self, ei: Any) -> str:  # noqa: N802 - the name is defined by the standard library
+        """Format a traceback and escape all control characters except newline and tab."""
         return super().formatException(ei).translate(_ESCAPED_IN_LINES)
 
 
 class JsonFormat(logging.Formatter):
-    """Log formatter for JSON: one object per line with ``time``, ``level``, ``logger``, ``message`` and more fields."""
+    """Formatter for log lines as JSON.
+
+    Each line is an object with ``time``, ``level``, ``logger``, ``message`` and optional further fields.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a log record as one line of JSON."""
@@ -62,13 +68,14 @@ class JsonFormat(logging.Formatter):
             fields["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             fields["stack"] = self.formatStack(record.stack_info)
-        # `json.dumps` writes only ASCII by default, so every encoding of the terminal or log collector works.
+        # By default, `json.dumps` writes only ASCII, so the encoding of the terminal or log collector does not matter.
         return json.dumps(fields, default=str)
 
 
 def _trace() -> dict[str, str]:
-    """Return the ids of OpenTelemetry's current trace and span; empty without a current span."""
-    # Do not import OpenTelemetry here: it is an optional dependency, imported only if traces are enabled.
+    """Return the ids of the current OpenTelemetry trace and span; an empty dictionary if there is no current span."""
+    # Do not import OpenTelemetry here, because it is an optional dependency that is imported only if traces are
+    # enabled.
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return {}
@@ -79,10 +86,10 @@ def _trace() -> dict[str, str]:
 
 
 def configure_logging(settings: Settings) -> None:
-    """Configure logging to standard error with the format and level of the settings. Repeated calls are allowed.
+    """Configure logging to standard error, with the format and level of the settings. Repeated calls are allowed.
 
-    The level applies to the gateway's own loggers. For libraries the level is always WARNING, since some libraries log
-    request headers at lower levels.
+    The level in the settings applies only to the loggers of the gateway. The level for libraries is always WARNING,
+    because some libraries log request headers at lower levels.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormat() if settings.log_format == "json" else TextFormat())
@@ -91,12 +98,12 @@ def configure_logging(settings: Settings) -> None:
     root.setLevel(logging.WARNING)
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     logging.getLogger("toolgate").setLevel(level)
-    # All loggers propagate to the root logger's handler, so that all lines have the same format.
+    # Let all loggers propagate to the handler of the root logger, so that all lines have the same format.
     for name in ("toolgate", "toolgate.gateway", "uvicorn", "uvicorn.error", "uvicorn.access"):
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
     logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
     logging.getLogger("toolgate.access").setLevel(logging.INFO)
-    # Python prints a warning as several lines. In JSON format each warning must be one object on one line.
+    # Python prints a warning as several lines, but in the JSON format each warning must be one object on one line.
     logging.captureWarnings(settings.log_format == "json")

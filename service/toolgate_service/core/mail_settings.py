@@ -1,4 +1,4 @@
-"""Settings of the mail server, validated when the gateway starts."""
+"""Settings of the mail server and their validation when the gateway starts."""
 
 from dataclasses import dataclass
 from email.utils import parseaddr
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, SecretStr
 from toolgate_service.core.addresses import is_loopback
 from toolgate_service.core.schemas import is_email
 
-#: example values that appear in error messages
+#: example values for error messages
 SENDER = "Toolgate <toolgate@example.com>"
 PUBLIC_URL = "https://toolgate.example.com"
 
@@ -20,13 +20,14 @@ SCHEMES = {"smtp": 587, "smtps": 465}
 
 @dataclass(frozen=True, slots=True)
 class SmtpServer:
-    """Address and login of an SMTP server, from its URL.
+    """Address and login of an SMTP server, parsed from the URL in the settings.
 
     Attributes:
-        host: Server name. The server's certificate must be valid for this name.
-        implicit_tls: Whether the connection starts with TLS (``smtps``), without STARTTLS.
-        require_tls: Whether a server without TLS is rejected. False for a server on this machine and with ``?tls=off``.
-        user: Login name, or None if the server needs no login.
+        host: Name of the server. The server's certificate must be valid for this name.
+        implicit_tls: True if the connection starts with TLS (``smtps``), so that STARTTLS is not used.
+        require_tls: True if the gateway rejects a server without TLS. False for a server on the same machine, and if
+            the URL contains ``?tls=off``.
+        user: Login name; None if the server needs no login.
     """
 
     host: str
@@ -37,15 +38,15 @@ class SmtpServer:
     password: str | None = None
 
     def __repr__(self) -> str:
-        """Return the host and port without the login, so that logs contain no password."""
+        """Return the host and the port without the login, so that logs never contain the password."""
         return f"SmtpServer({self.host!r}, {self.port})"
 
     @classmethod
     def from_url(cls, url: str) -> "SmtpServer":
-        """Parse ``smtp://USER:PASSWORD@HOST:PORT`` or ``smtps://…``.
+        """Parse a URL such as ``smtp://USER:PASSWORD@HOST:PORT`` or ``smtps://…``.
 
         Raises:
-            ValueError: The URL is invalid. The message does not contain the URL, since it may contain a password.
+            ValueError: The URL is invalid. The message does not contain the URL, because it may include a password.
         """
         try:
             parts = urlsplit(url)
@@ -53,13 +54,15 @@ class SmtpServer:
         except ValueError:
             host = port = parts = None
         if parts is None or host is None or parts.scheme not in SCHEMES or parts.path not in {"", "/"}:
-            raise ValueError("is no mail server; write smtp://USER:PASSWORD@HOST:PORT or smtps://…")
+            raise ValueError(
+                "is not the URL of a mail server; write smtp://USER:PASSWORD@HOST:PORT or smtps://…"
+            )
         options = parse_qs(parts.query, keep_blank_values=True)
         if parts.fragment or options not in ({}, {"tls": ["off"]}):
-            raise ValueError("may end in ?tls=off and nothing else; percent-encode '?' and '#' in a password")
+            raise ValueError("may have no query except ?tls=off; percent-encode '?' and '#' in a password")
         tls_off = options != {}
         if tls_off and (parts.scheme == "smtps" or parts.password is not None):
-            raise ValueError("says tls=off, which fits neither smtps:// nor a password")
+            raise ValueError("contains tls=off, which cannot be combined with smtps:// or a password")
         if (parts.username is None) != (parts.password is None):
             raise ValueError("has a user or a password, but not both; write smtp://USER:PASSWORD@HOST:PORT")
         return cls(
@@ -79,7 +82,7 @@ def _check_server(value: SecretStr) -> SecretStr:
 
 def _check_sender(value: str) -> str:
     if not value.isprintable() or not is_email(parseaddr(value)[1]):
-        raise ValueError(f"{value!r} is no sender; write for instance {SENDER}")
+        raise ValueError(f"{value!r} is not a sender address; write for example {SENDER}")
     return value
 
 
@@ -88,7 +91,7 @@ Sender = Annotated[str, AfterValidator(_check_sender)]
 
 
 def require_all(smtp_url: SecretStr | None, mail_from: str | None, public_url: str | None) -> None:
-    """Check that a gateway with a mail server also has a sender address and a public URL for links.
+    """Raise an error if a mail server is set without a sender address or without a public URL for links.
 
     Raises:
         ValueError: The sender address or the public URL is missing.
@@ -101,5 +104,5 @@ def require_all(smtp_url: SecretStr | None, mail_from: str | None, public_url: s
     ):
         if value is None:
             raise ValueError(
-                f"{name}: is needed beside TOOLGATE_SMTP_URL; set it, for instance to {example!r}"
+                f"{name}: is required with TOOLGATE_SMTP_URL; set it, for example to {example!r}"
             )

@@ -1,26 +1,27 @@
 """Prometheus metrics of one gateway process.
 
-`prometheus-client` is an optional dependency: this module is imported only if `TOOLGATE_METRICS_ADDRESS` is set.
+`prometheus-client` is an optional dependency: this module is imported only if the setting `TOOLGATE_METRICS_ADDRESS`
+has a value.
 """
 
 from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
 
-#: Histogram buckets for durations: upper bounds in seconds. A check takes less than the first bound, a long poll up to
-#: the last bound.
+#: upper bounds in seconds of the histogram buckets for durations; a check usually takes less than the first bound, and
+#: a long poll may take as long as the last one
 DURATIONS = (
     50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0,
 )  # fmt: skip
-#: histogram buckets for batch sizes: upper bounds, in log entries per batch
+#: upper bounds of the histogram buckets for batch sizes, in log entries per batch
 BATCHES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 
 class Metrics:
-    """Counters and histograms of one gateway process, in a separate Prometheus registry.
+    """Counters and histograms of one gateway process, in their own Prometheus registry.
 
     Attributes:
-        connections: Open client connections. The HTTP server sets this attribute to its own collection.
+        connections: Open client connections. The HTTP server replaces the initial value with its own collection.
     """
 
     def __init__(self) -> None:
@@ -29,31 +30,35 @@ class Metrics:
         GCCollector(registry=registry)
         self.connections: Iterable[object] = ()
         self.requests = Counter(
-            "toolgate_requests", "Requests by what was answered", ("route", "status"), registry=registry
+            "toolgate_requests", "HTTP requests by route and status", ("route", "status"), registry=registry
         )
         self.request_durations = Histogram(
             "toolgate_request_duration_seconds",
-            "From a request to the head of its answer",
+            "Time from the start of a request to the head of the response",
             ("route",),
             buckets=DURATIONS,
             registry=registry,
         )
         self.checks = Counter(
-            "toolgate_checks", "Checks by their outcome", ("outcome", "status"), registry=registry
+            "toolgate_checks", "Checks by outcome and status", ("outcome", "status"), registry=registry
         )
         self.log_entries = Counter(
-            "toolgate_log_entries", "Log entries by what became of them", ("outcome",), registry=registry
+            "toolgate_log_entries", "Log entries by outcome", ("outcome",), registry=registry
         )
         self.log_batches = Histogram(
-            "toolgate_log_batch_entries", "Log entries committed together", buckets=BATCHES, registry=registry
+            "toolgate_log_batch_entries",
+            "Number of log entries per commit",
+            buckets=BATCHES,
+            registry=registry,
         )
         self.log_commits = Histogram(
             "toolgate_log_commit_duration_seconds",
-            "How long a commit took",
+            "Duration of a commit, including the sync to disk",
             buckets=DURATIONS,
             registry=registry,
         )
-        # Create each time series with the value 0: if a series starts at 1, the function `rate` misses the first event.
+        # Create each time series with the value 0, because the PromQL function `rate` misses the first event of a
+        # series that starts at 1.
         for outcome in ("allowed", "blocked", "held"):
             self.checks.labels(outcome, "200")
         for outcome in ("stored", "replayed", "refused", "failed"):

@@ -1,6 +1,7 @@
-"""Plans with their limits, and the plan file with which the operator overrides the built-in plans.
+"""Plans with their limits, and the parser of the plan file, with which the operator overrides the built-in plans.
 
-A limit of -1 means unlimited. The plan file is TOML or JSON. It has one table per plan with the fields to override::
+A limit of -1 means unlimited. The plan file is TOML or JSON and has one table per plan, which contains the fields to
+override::
 
     [pro]
     price = 49
@@ -26,17 +27,18 @@ PLAN_NAMES: tuple[PlanName, ...] = get_args(PlanName)
 
 UNLIMITED = -1
 
-#: percentages of a limit at which the gateway sends a notification: a warning, and the limit itself
+#: percentages of a limit at which the gateway notifies the organization: first as a warning, then because the limit is
+#: reached
 WARN_AT = 80
 FULL = 100
 
-#: time from a change to a plan with a shorter log retention until the shorter retention takes effect
+#: time for which the log retention of the old plan still applies after a change to a plan with a shorter retention
 RETENTION_GRACE = timedelta(days=30)
 
-#: billing interval of every plan
+#: interval at which every plan is billed
 INTERVAL = "month"
 
-#: all features that a plan may include
+#: names of all features that a plan may include
 FEATURES = ("webhooks", "approval_workflows", "advanced_permissions", "priority_support")
 
 
@@ -45,17 +47,17 @@ class Plan:
     """Limits and features of a plan.
 
     Attributes:
-        name: Plan name in the API.
-        price: Price per month in the operator's currency.
-        requests_per_minute: Maximum requests with API keys per minute, per organization and environment.
-        max_logs_per_month: Maximum production log entries per UTC calendar month.
-        log_retention_days: Days after which log entries are deleted.
-        max_agents: Maximum production agents, including disabled agents.
-        max_team_members: Maximum users of the organization.
+        name: Name of the plan in the API.
+        price: Price per month in the currency of the operator.
+        requests_per_minute: Maximum number of requests with API keys per minute, per organization and environment.
+        max_logs_per_month: Maximum number of log entries of the production environment per calendar month (UTC).
+        log_retention_days: Number of days after which log entries are deleted.
+        max_agents: Maximum number of agents in the production environment, including disabled agents.
+        max_team_members: Maximum number of users of the organization.
         features: Included features, a subset of `FEATURES`.
-        description: One line of text for the plan page.
-        provider_price_ids: Ids of the payment provider's prices that buy this plan.
-        ip_allow_list: Whether API keys may be restricted to IP networks.
+        description: One line of text for the page that shows the plans.
+        provider_price_ids: Ids of the prices at the payment provider with which a customer buys this plan.
+        ip_allow_list: True if the organization may restrict its API keys to IP networks.
     """
 
     name: PlanName
@@ -71,7 +73,7 @@ class Plan:
     ip_allow_list: bool = False
 
 
-#: all four plans by name, from the smallest plan to the largest
+#: all plans by name, from the smallest plan to the largest
 Plans: TypeAlias = Mapping[str, Plan]
 
 _PRO = FEATURES[:2]
@@ -102,9 +104,9 @@ BUILT_IN: Plans = MappingProxyType(
 
 
 def crosses(count: int, limit: int) -> int | None:
-    """Return the percentage of a limit (`WARN_AT` or `FULL`) that the last increment of a count by 1 reached.
+    """Return the percentage of a limit that a count has just reached: `WARN_AT`, `FULL`, or None for neither.
 
-    Return None if that increment reached neither.
+    `count` is the number after it was increased by 1.
     """
     if limit <= 0:
         return None
@@ -114,13 +116,13 @@ def crosses(count: int, limit: int) -> int | None:
 
 
 def plan_name(text: str) -> PlanName:
-    """Validate the name of a plan and return it.
+    """Return the text as the name of a plan.
 
     Raises:
         ValueError: No plan has this name. The message lists all plan names.
     """
     if text not in PLAN_NAMES:
-        raise ValueError(f"{text!r} is no plan; choose one of {', '.join(PLAN_NAMES)}")
+        raise ValueError(f"{text!r} is not a plan; choose one of {', '.join(PLAN_NAMES)}")
     return text
 
 
@@ -134,7 +136,7 @@ def shortest(*days: int) -> int:
     return min((limited for limited in days if limited != UNLIMITED), default=UNLIMITED)
 
 
-#: upper bounds of values in the plan file, so that each value fits into its database column
+#: upper bounds for values in the plan file, so that each value fits into its database column
 MAX_LIMIT = 10**12
 MAX_RATE = 10**9
 MAX_DAYS = 36_500
@@ -143,11 +145,11 @@ MAX_ID = 255
 
 
 class PlanFileError(ValueError):
-    """The plan file is invalid; the message contains the file, the field, the value and the fix."""
+    """Error: the plan file is invalid. The message contains the file, the field, the value and the fix."""
 
 
 def read_plans(path: Path) -> Plans:
-    """Return the built-in plans with the changes from a plan file.
+    """Return the plans: the built-in plans with the changes from the operator's plan file.
 
     Raises:
         PlanFileError: The file cannot be read or is invalid.
@@ -162,7 +164,7 @@ def _overridden(content: Mapping[str, object]) -> Plans:
     plans = dict(BUILT_IN)
     for name, fields in content.items():
         if name not in PLAN_NAMES:
-            raise PlanFileError(f"{name!r} is no plan; the plans are {', '.join(PLAN_NAMES)}")
+            raise PlanFileError(f"{name!r} is not a plan; the plans are {', '.join(PLAN_NAMES)}")
         if not isinstance(fields, dict):
             raise PlanFileError(f"plan {name!r} is {_shown(fields)}; write its fields as a table")
         values = {field: _read(name, field, value) for field, value in fields.items()}
@@ -185,7 +187,7 @@ def _load(path: Path) -> Mapping[str, object]:
     except ValueError as error:
         raise PlanFileError(str(error)) from error
     if not isinstance(content, dict):
-        raise PlanFileError("it must hold one table or object, keyed by plan")
+        raise PlanFileError("it must contain a table or object with one member per plan")
     return content
 
 
@@ -197,7 +199,7 @@ def _read(plan: str, field: str, value: object) -> Any:
     reader = _READERS.get(field)
     if reader is None:
         raise PlanFileError(
-            f"plan {plan!r} has no field {field!r}; what a file may set is {', '.join(_READERS)}"
+            f"plan {plan!r} has no field {field!r}; the possible fields are {', '.join(_READERS)}"
         )
     try:
         return reader(value)
@@ -216,7 +218,7 @@ def _whole(smallest: int, largest: int, *, or_unlimited: bool) -> Callable[[obje
 
     def read(value: object) -> int:
         if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(rule)  # noqa: TRY004 - one kind of error for a field that cannot be used
+            raise ValueError(rule)  # noqa: TRY004 - all invalid values raise ValueError
         if not (smallest <= value <= largest or (or_unlimited and value == UNLIMITED)):
             raise ValueError(rule)
         return value
@@ -225,7 +227,7 @@ def _whole(smallest: int, largest: int, *, or_unlimited: bool) -> Callable[[obje
 
 
 def _price(value: object) -> int | Decimal:
-    # TOML allows `nan` and `inf`; a comparison with `nan` raises an error.
+    # Reject `nan` and `inf`, which TOML allows, because a comparison with `nan` raises an error.
     if isinstance(value, Decimal) and not value.is_finite():
         value = None
     if isinstance(value, int | Decimal) and not isinstance(value, bool) and 0 <= value <= MAX_LIMIT:
@@ -248,7 +250,7 @@ def _text(value: object) -> str:
 def _ids(value: object) -> tuple[str, ...]:
     if isinstance(value, list) and all(_is_price_id(one) for one in value):
         return tuple(dict.fromkeys(value))
-    raise ValueError("write a list of the provider's price ids, for instance ['price_1Q...']")
+    raise ValueError("write a list of the provider's price ids, for example ['price_1Q...']")
 
 
 def _switch(value: object) -> bool:
@@ -269,7 +271,7 @@ def _refuse_shared_prices(plans: Plans) -> None:
             if other != plan.name:
                 raise PlanFileError(
                     f"the price {price_id!r} is in 'provider_price_ids' of {other!r} and of {plan.name!r}; "
-                    "a price buys one plan"
+                    "each price belongs to one plan"
                 )
 
 

@@ -1,8 +1,8 @@
-r"""Base models and field types of request bodies, with their JSON Schemas for the OpenAPI document.
+r"""Base classes and field types of request bodies, with their JSON Schemas for the OpenAPI document.
 
-The patterns in the schemas match the texts that the validators accept. `\p{…}` are Unicode categories as in ECMA-262.
-Length limits are separate keywords, not part of the patterns: for a counted repetition of a Unicode category some JSON
-Schema validators build an automaton that exceeds their size limit.
+The patterns in the schemas match exactly the texts that the validators accept. `\p{…}` stands for a Unicode category,
+as in ECMA-262. The limits of the length are separate keywords of the schema and not part of the pattern: for a counted
+repetition of a Unicode category, some JSON Schema validators build an automaton that exceeds their size limit.
 """
 
 import re
@@ -36,7 +36,7 @@ _JOINER_ESCAPES = r"\u200c\u200d"
 
 TEXT: Schema = {"type": "string", "minLength": 1}
 ACTION: Schema = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": "^[!-~]{1,255}$"}
-#: action in a permission, which must not contain the wildcards * and ?
+#: action in a permission; unlike other actions, it must not contain the wildcards * and ?
 EXACT_ACTION: Schema = ACTION | {"pattern": "^[!-)+->@-~]{1,255}$"}
 REFERENCE: Schema = {
     "type": "string",
@@ -45,7 +45,7 @@ REFERENCE: Schema = {
     "maxLength": 255,
     "pattern": rf"^[{_SHOWN} ]*$",
 }
-#: reference in an HTTP header: Latin-1 characters without surrounding spaces
+#: reference in an HTTP header: printable Latin-1 characters without spaces at the beginning or end
 HEADER_REFERENCE: Schema = {"type": "string", "pattern": "^[!-~¡-¬®-ÿ]([ -~¡-¬®-ÿ]{0,253}[!-~¡-¬®-ÿ])?$"}
 CONTEXT: Schema = {"type": "object", "additionalProperties": True}
 NAME: Schema = {
@@ -53,7 +53,7 @@ NAME: Schema = {
     "format": "name",
     "minLength": 1,
     "maxLength": 100,
-    "description": "1-100 printable characters; spaces around it are cut off.",
+    "description": "1-100 printable characters; surrounding spaces are removed.",
     "pattern": rf"^\s*[{_SHOWN}]([{_SHOWN}\p{{Zs}}{_JOINER_ESCAPES}]*[{_SHOWN}])?\s*$",
 }
 DESCRIPTION: Schema = {
@@ -74,7 +74,7 @@ NETWORK: Schema = {
     "format": "network",
     "minLength": 2,
     "maxLength": 64,
-    "description": "An IPv4 or IPv6 address, or a network with its length.",
+    "description": "An IPv4 or IPv6 address, or a network with its prefix length.",
     "pattern": r"^\s*[0-9A-Fa-f:.]+(/[0-9.]+)?\s*$",
     "examples": ["203.0.113.7", "10.0.0.0/8", "2001:db8::/32"],
 }
@@ -83,7 +83,7 @@ AMOUNT: Schema = {"type": "number", "minimum": 0}
 
 
 def nullable(schema: Mapping[str, Any]) -> Schema:
-    """Return a schema that also accepts null."""
+    """Return a JSON Schema that accepts the same values as `schema`, and also null."""
     return {"anyOf": [dict(schema), {"type": "null"}]}
 
 
@@ -93,24 +93,24 @@ MAX_ACTION = 255
 MAX_EMAIL = 254
 WILDCARDS = "*?"
 
-# The syntax that browsers check (WHATWG HTML, "valid email address"). No validation library is used: libraries reject
-# reserved domains such as example.test, which the gateway accepts.
+# Syntax of e-mail addresses that browsers check (WHATWG HTML, "valid email address"). Libraries are not used, because
+# they reject reserved domains such as example.test, which the gateway accepts.
 _LABEL = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _EMAIL = re.compile(rf"[a-z0-9.!#$%&'*+/=?^_`{{|}}~-]{{1,64}}@{_LABEL}(?:\.{_LABEL})*")
 
 
 def is_action(text: str) -> bool:
-    """Return whether a text is an action: 1-255 visible ASCII characters."""
+    """Return whether a text is a valid action: 1-255 visible ASCII characters."""
     return 1 <= len(text) <= MAX_ACTION and text.isascii() and text.isprintable() and " " not in text
 
 
 def is_exact_action(text: str) -> bool:
-    """Return whether a text is an action without wildcards; permissions accept only such actions."""
+    """Return whether a text is a valid action without wildcards. Permissions accept only such actions."""
     return is_action(text) and not any(char in text for char in WILDCARDS)
 
 
 def is_reference(text: str) -> bool:
-    """Return whether a text is valid as a reference chosen by the caller: 1-255 printable characters."""
+    """Return whether a text is a valid reference, such as a call id: 1-255 printable characters."""
     return 1 <= len(text) <= MAX_ACTION and text.isprintable()
 
 
@@ -123,10 +123,10 @@ MOMENT_RULE = "must be an ISO 8601 timestamp, such as 2026-01-31T12:00:00Z"
 
 
 def moment_of(text: str) -> datetime:
-    """Parse an ISO 8601 timestamp; a timestamp without an offset is in UTC.
+    """Parse an ISO 8601 timestamp. A timestamp without an offset is interpreted as UTC.
 
     Raises:
-        ValueError: The text is invalid, or outside the years 1-9999.
+        ValueError: The text is not a timestamp, or it is outside the years 1-9999.
     """
     try:
         moment = datetime.fromisoformat(text)
@@ -183,7 +183,7 @@ def _exact_action(text: str) -> str:
 
 def _email(text: str) -> str:
     text = text.strip()
-    # Check this before calling `lower`, which turns the Kelvin sign (U+212A) into an ASCII k.
+    # Check for ASCII before `lower` is called, because `lower` turns the Kelvin sign (U+212A) into an ASCII k.
     if not text.isascii():
         raise ValueError("is not an e-mail address")
     if not is_email(text):
@@ -193,7 +193,7 @@ def _email(text: str) -> str:
 
 def _amount(value: object) -> object:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        raise ValueError("must be a number")  # noqa: TRY004 - pydantic turns ValueError into the field's message
+        raise ValueError("must be a number")  # noqa: TRY004 - pydantic turns a ValueError into the error message of the field
     number = Decimal(value)
     if number < 0:
         raise ValueError("must not be negative")
@@ -205,12 +205,12 @@ def _moment(value: object) -> object:
 
 
 def _whole(value: object) -> object:
-    # 60, 60.0 and 6e1 are the same whole number, as in the canonical JSON of a context.
+    # Accept 60, 60.0 and 6e1 as the same whole number, as the canonical JSON of a context does.
     return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
 
-#: Validator that makes an `int` field also accept whole numbers written as 60.0 or 6e1. In `Annotated`, place it after
-#: the bounds.
+#: validator with which an `int` field also accepts whole numbers written as 60.0 or 6e1; in `Annotated`, it must follow
+#: the bounds
 WHOLE = BeforeValidator(_whole)
 Name = Annotated[str, AfterValidator(_name), WithJsonSchema(NAME)]
 Description = Annotated[str, AfterValidator(_description), WithJsonSchema(DESCRIPTION)]
@@ -218,7 +218,7 @@ Action = Annotated[str, AfterValidator(_action), WithJsonSchema(ACTION)]
 ExactAction = Annotated[str, AfterValidator(_exact_action), WithJsonSchema(EXACT_ACTION)]
 Email = Annotated[str, AfterValidator(_email), WithJsonSchema(EMAIL)]
 Role = Literal["admin", "member", "viewer"]
-#: token of a link in an e-mail; the tokens that the gateway creates are never longer than this limit
+#: type of the token in an e-mail link; the tokens that the gateway creates are shorter than this limit
 LinkToken = Annotated[str, Field(max_length=1000)]
 Password = Annotated[str, Field(min_length=8, max_length=128)]
 Amount = Annotated[Decimal, BeforeValidator(_amount), WithJsonSchema(AMOUNT)]
@@ -227,18 +227,21 @@ Moment = Annotated[datetime, BeforeValidator(_moment)]
 
 
 class Body(BaseModel):
-    """Base class of request bodies of the management API; unknown fields are rejected."""
+    """Base class of request bodies of the management API. Unknown fields are rejected."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
 def example(**fields: JsonValue) -> ConfigDict:
-    """Return a `model_config` with an example body for the OpenAPI document; a test sends each example."""
+    """Return a `model_config` that contains an example of the request body for the OpenAPI document.
+
+    A test sends each example to the gateway.
+    """
     return ConfigDict(json_schema_extra={"examples": [dict(fields)]})
 
 
 class Change(Body):
-    """Base class of update request bodies, in which all fields are optional.
+    """Base class of request bodies that update a resource. All fields are optional.
 
     Attributes:
         nullable: Names of the fields that a request may set to null.
@@ -249,9 +252,9 @@ class Change(Body):
     @field_validator("*", mode="before")
     @classmethod
     def _no_null(cls, value: object, info: ValidationInfo) -> object:
-        # Pydantic does not validate default values, so a None here means that the request contains null.
+        # Pydantic does not validate default values, so None means that the request contains null.
         if value is None and info.field_name not in cls.nullable:
-            raise ValueError("must not be null; leave it out to keep it")
+            raise ValueError("must not be null; omit the field to keep its value")
         return value
 
     @classmethod

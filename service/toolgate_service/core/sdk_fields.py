@@ -1,6 +1,7 @@
-"""Validation of the fields of `/sdk/*` request bodies, which reports all invalid fields in one error.
+"""Validation of the request bodies of `/sdk/*`, which reports all invalid fields in one error.
 
-Pydantic is not used: `strict_json` has already parsed exact values, and a second pass would delay the waiting agent.
+Pydantic is not used: the module `strict_json` has already parsed exact values, and another pass would delay the waiting
+agent.
 """
 
 from collections.abc import Mapping
@@ -24,57 +25,58 @@ from toolgate_service.core.strict_json import Json, canonical, deeper_than
 MAX_CONTEXT_BYTES = 64 * 1024
 MAX_CONTEXT_DEPTH = 32
 
-#: Size in bytes of a request body up to which the canonical text of its context cannot exceed `MAX_CONTEXT_BYTES`: the
-#: canonical text is at most 80 times longer than the body, since `1e400` becomes 401 digits.
+#: size in bytes of a request body up to which the canonical text of its context cannot exceed `MAX_CONTEXT_BYTES`: the
+#: text is at most 80 times longer than the body, because `1e400` becomes 401 digits
 SURELY_SMALL = 800
 
 
 class SdkFields:
-    """Reads the fields of one request body and collects the errors; `finish` raises them together.
+    """Reader for the fields of one request body. It collects the errors, and `finish` raises them together.
 
     Args:
-        body: The parsed body.
-        raw: The unparsed body. If it has at most `SURELY_SMALL` bytes, the canonical text of the context cannot be too
-            large and is not created.
+        body: Parsed request body.
+        raw: Unparsed request body. If it has at most `SURELY_SMALL` bytes, the context cannot be too large, and its
+            canonical text is not created.
     """
 
     def __init__(self, body: Mapping[str, Json], raw: bytes | None = None) -> None:
         self._body = body
         self._small = raw is not None and len(raw) <= SURELY_SMALL
         self._errors: dict[str, list[str]] = {}
-        #: canonical text of the context that was read last; stays `{}` if the body has at most `SURELY_SMALL` bytes
+        #: canonical text of the context that was read last; it stays `{}` if the request body has at most
+        #: `SURELY_SMALL` bytes
         self.canonical = "{}"
 
     @property
     def canonical_text(self) -> str | None:
-        """Canonical text of the context; None if it was not created."""
+        """Canonical JSON text of the context; None if it was not created because the request body is small."""
         return None if self._small else self.canonical
 
     def finish(self) -> None:
-        """Raise one error for all invalid fields, if there are any.
+        """Raise one error with the messages of all invalid fields, if there are any.
 
         Raises:
-            FieldErrors: At least one field was invalid or missing.
+            FieldErrors: At least one field is invalid or missing.
         """
         if self._errors:
             raise FieldErrors(self._errors)
 
     def text(self, name: str) -> str:
-        """Read a required, non-empty string."""
+        """Return a required field that must be a non-empty string."""
         value = self._body.get(name)
         if isinstance(value, str) and value:
             return value
         return self._complain(name, REQUIRED if value is None or value == "" else "must be a string")
 
     def action(self, name: str) -> str:
-        """Read the required action identifier."""
+        """Return a required field that must be an action, such as ``service.operation``."""
         value = self.text(name)
         if value and not is_action(value):
             return self._complain(name, ACTION_RULE)
         return value
 
     def choice(self, name: str, values: tuple[str, ...]) -> str:
-        """Read a required string that is one of `values`."""
+        """Return a required field that must be one of `values`."""
         value = self._body.get(name)
         if isinstance(value, str) and value in values:
             return value
@@ -82,7 +84,7 @@ class SdkFields:
         return self._complain(name, REQUIRED if missing else f"must be one of {', '.join(values)}")
 
     def reference(self, name: str) -> str | None:
-        """Read an optional reference that the caller chose, such as a call id."""
+        """Return an optional reference that the client chose, such as a call id."""
         value = self._body.get(name)
         if value is None or (isinstance(value, str) and is_reference(value)):
             return value
@@ -90,7 +92,7 @@ class SdkFields:
         return None
 
     def description(self, name: str) -> str | None:
-        """Read optional free text without surrounding white space; an empty text becomes None."""
+        """Return an optional free text without surrounding white space. An empty text becomes None."""
         value = self._body.get(name)
         if value is None:
             return None
@@ -100,14 +102,14 @@ class SdkFields:
         return None
 
     def flag(self, name: str) -> bool:
-        """Read an optional boolean; the default is false."""
+        """Return an optional boolean field. The default is False."""
         value = self._body.get(name)
         if value is not None and not isinstance(value, bool):
             self._complain(name, "must be true or false")
         return value is True
 
     def moment(self, name: str) -> datetime | None:
-        """Read an optional ISO 8601 timestamp; a timestamp without an offset is in UTC."""
+        """Return an optional ISO 8601 timestamp. A timestamp without an offset is interpreted as UTC."""
         value = self._body.get(name)
         if value is None:
             return None
@@ -118,11 +120,12 @@ class SdkFields:
         return None
 
     def address(self, name: str) -> str | None:
-        """Read an optional IP address and return its text unchanged."""
+        """Return an optional IP address as the unchanged text from the request."""
         value = self._body.get(name)
         if value is None:
             return None
-        # Reject a zone index, such as `eth0` in "fe80::1%eth0": it may be any text and is valid on one machine only.
+        # Reject a zone index, such as `eth0` in "fe80::1%eth0", because it may be any text and is valid on one machine
+        # only.
         if isinstance(value, str) and "%" not in value:
             with suppress(ValueError):
                 ip_address(value)
@@ -130,7 +133,10 @@ class SdkFields:
         return self._complain(name, "must be an IP address")
 
     def context(self, name: str) -> dict[str, Json] | None:
-        """Read the optional context; unless the body is small, also create its canonical text and check its size."""
+        """Return the optional context of a call.
+
+        Unless the request body is small, the method also creates the canonical text of the context and checks its size.
+        """
         value = self._body.get(name)
         if value is None:
             return None
@@ -153,10 +159,10 @@ class SdkFields:
 
 
 def idempotency_key(given: str | None) -> str | None:
-    """Read the optional ``Idempotency-Key`` header.
+    """Return the optional value of the header ``Idempotency-Key``.
 
     Raises:
-        FieldErrors: The key does not consist of 1-255 printable characters.
+        FieldErrors: The value does not consist of 1-255 printable characters.
     """
     if given is not None and not is_reference(given):
         raise FieldErrors({"Idempotency-Key": [REFERENCE_RULE]})

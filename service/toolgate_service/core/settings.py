@@ -1,4 +1,8 @@
-"""Settings of the gateway, read from arguments, ``TOOLGATE_*`` variables, files and defaults; the first source wins."""
+"""Settings of the gateway.
+
+A setting is read from the arguments, the ``TOOLGATE_*`` environment variables, the files of secrets, or the defaults.
+The first of these sources that contains the setting is used.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
@@ -46,36 +50,37 @@ from toolgate_service.core.plans import (
 
 
 class SettingsFolder(PydanticBaseSettingsSource):
-    """Reads settings from the folder ``TOOLGATE_SECRETS_DIR``.
+    """Source of settings that reads files from the folder ``TOOLGATE_SECRETS_DIR``.
 
-    Each file is named like a variable, for instance ``TOOLGATE_SECRET``, and contains its value. Surrounding white
-    space is ignored; an empty file is an error. Docker, Kubernetes and systemd provide secrets in this form. Unlike
-    environment variables, the files are neither inherited by child processes nor shown by ``docker inspect``.
+    Each file is named like an environment variable, for example ``TOOLGATE_SECRET``, and contains its value. White
+    space around the value is ignored, and an empty file is an error. Docker, Kubernetes and systemd provide secrets in
+    this form. Unlike environment variables, files are not inherited by child processes and not shown by ``docker
+    inspect``.
     """
 
     def __call__(self) -> dict[str, Any]:
-        """Return the settings that have a file, by field name.
+        """Return the values of the settings that have a file, by the name of the settings field.
 
         Raises:
-            StartError: The folder or the file of a setting cannot be read.
+            StartError: The folder, or the file of a setting, cannot be read.
         """
         named = self.current_state.get("secrets_dir")
         return read_settings_folder(str(named), self.settings_cls.model_fields) if named else {}
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return no value: pydantic requires this method, but `__call__` reads all fields."""
+        """Return no value. Pydantic requires this method, but `__call__` reads all fields at once."""
         del field
         return None, field_name, False
 
 
 def read_settings_folder(named: str, settings: Iterable[str]) -> dict[str, str]:
-    """Read settings from a folder with one file for each setting, and return their values by field name.
+    """Read the settings from a folder with one file per setting, and return the values by field name.
 
-    `named` is the path of the folder. `settings` are the field names of all settings; settings without a file are
-    omitted from the result.
+    `named` is the path of the folder. `settings` contains the field names of all settings. The result contains only
+    settings that have a file.
 
     Raises:
-        StartError: The folder or the file of a setting cannot be read.
+        StartError: The folder, or the file of a setting, cannot be read.
     """
     folder = Path(named).expanduser()
     try:
@@ -83,7 +88,7 @@ def read_settings_folder(named: str, settings: Iterable[str]) -> dict[str, str]:
     except OSError as error:
         raise StartError(
             f"TOOLGATE_SECRETS_DIR: cannot read {str(folder)!r}: {error.strerror}; "
-            "name a folder that holds a file for a setting"
+            "name a folder that contains one file per setting"
         ) from None
     fields = {f"TOOLGATE_{name.upper()}": name for name in settings}
     return {fields[name]: _text(path) for name, path in files.items() if name in fields}
@@ -93,10 +98,10 @@ def _text(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        # The error message must not contain the content of the file, which may be a secret.
-        reason = (error.strerror if isinstance(error, OSError) else None) or "no UTF-8 text"
+        # The error message must not contain the content of the file, because it may be a secret.
+        reason = (error.strerror if isinstance(error, OSError) else None) or "its content is not UTF-8 text"
         raise StartError(
-            f"{path.name}: cannot read {str(path)!r}: {reason}; let the gateway read it"
+            f"{path.name}: cannot read {str(path)!r}: {reason}; write a file that the gateway can read"
         ) from None
     if not text:
         raise StartError(f"{path.name}: {str(path)!r} is empty; write the value into it, or remove it")
@@ -118,13 +123,13 @@ def _check_redis_url(value: SecretStr) -> SecretStr:
         parts = urlsplit(url)
         usable = parts.scheme in {"redis", "rediss"} and bool(parts.hostname) and _is_number(parts.path[1:])
         if usable:
-            ConnectionPool.from_url(url).make_connection()  # type: ignore[no-untyped-call]  # redis-py is untyped here
-    except Exception:  # noqa: BLE001 - the library's message may quote the URL
+            ConnectionPool.from_url(url).make_connection()  # type: ignore[no-untyped-call]  # this method of redis-py has no type hints
+    except Exception:  # noqa: BLE001 - the message of the library must not be shown, because it may contain the URL
         usable = False
     if not usable:
-        # The error message must not contain the value, which may include a password.
+        # The error message must not contain the URL, because it may include a password.
         raise ValueError(
-            f"is no URL of a Redis server; write for instance {REDIS_EXAMPLE}, or rediss://… for TLS"
+            f"is not the URL of a Redis server; write for example {REDIS_EXAMPLE}, or rediss://… for TLS"
         )
     return value
 
@@ -136,17 +141,17 @@ def _is_number(text: str) -> bool:
 RedisServer = Annotated[SecretStr, AfterValidator(_check_redis_url)]
 
 
-#: maximum value of each setting that is a duration in seconds: 366 days
+#: maximum value of settings that are durations in seconds: 366 days
 MAX_SECONDS = 366 * 24 * 3600
 
 
 def is_embedded(url: str) -> bool:
-    """Return whether a database URL is the URL of an SQLite file, not of a database server."""
+    """Return whether a database URL refers to an SQLite file and not to a database server."""
     return url.startswith("sqlite")
 
 
 def default_database_url() -> str:
-    """Return the URL of the embedded database: a file in the user's data folder."""
+    """Return the URL of the default database: an SQLite file in the data folder of the user."""
     path = user_data_path("toolgate", appauthor=False) / "toolgate.db"
     return f"sqlite:///{quote(str(path))}"
 
@@ -171,60 +176,71 @@ def _lower(value: object) -> object:
 
 
 class Settings(BaseSettings):
-    """Settings that the operator can change with ``TOOLGATE_*`` variables.
+    """Settings that the operator can change with ``TOOLGATE_*`` environment variables.
 
     Attributes:
-        database_url: Database: ``sqlite:///PATH`` or ``postgresql://…``.
-        migrate: Behavior at startup if the schema is older: migrate it (``auto``) or refuse to start (``check``).
-        secret: Secret that signs tokens and encrypts stored keys. Created automatically for the embedded database.
-        secret_previous: Former secret. It still decrypts stored keys, and its tokens stay valid until they expire.
-        secret_previous_leaked: Reject tokens that were signed with the former secret.
-        secret_next: Next secret. Values and tokens of gateways that already use it are accepted.
-        secrets_dir: Folder with one file per setting; each file is named like the variable and contains its value.
+        database_url: URL of the database: ``sqlite:///PATH`` or ``postgresql://…``.
+        migrate: Behavior at startup if the database schema is outdated: migrate it (``auto``) or refuse to start
+            (``check``).
+        secret: Secret that signs tokens and encrypts stored keys. Created automatically if the database is an SQLite
+            file.
+        secret_previous: Former secret. It still decrypts stored keys, and tokens signed with it are valid until they
+            expire.
+        secret_previous_leaked: Reject tokens that were signed with the former secret, because it was leaked.
+        secret_next: Next secret. The gateway accepts values and tokens of other gateways that already use it.
+        secrets_dir: Folder with one file per setting. Each file is named like the environment variable and contains its
+            value.
         default_plan: Plan of new organizations.
         plans_file: ``.toml`` or ``.json`` file that overrides the built-in plans.
-        approval_ttl_seconds: Time until a pending approval request expires.
-        approved_ttl_seconds: Time after the decision in which an approval may be consumed.
+        approval_ttl_seconds: Time after which a pending approval request expires.
+        approved_ttl_seconds: Time after the decision within which the approved call must run.
         approval_reminder_seconds: Time before the expiry of an approval request at which approvers receive a reminder.
-        approval_watch_seconds: Interval of the jobs that expire approval requests and send reminders.
-        denial_memory_seconds: Time after a rejection in which an identical check is denied without a new request.
+        approval_watch_seconds: Interval of the background jobs that expire approval requests and send reminders.
+        denial_memory_seconds: Time after a rejection during which the same call is denied without a new approval
+            request.
         pending_per_agent: Maximum number of pending approval requests of an agent.
-        denials_before_block: Number of rejections of an agent's action within `denial_window_seconds` that block it.
-        denial_window_seconds: Time in which rejections are counted.
-        denial_block_seconds: Time for which a blocked action gets no new approval requests.
-        provider_webhook_secret: Secret that verifies the payment provider's events. Without it, events are rejected.
+        denials_before_block: Number of rejections within `denial_window_seconds` after which an agent's action is
+            blocked.
+        denial_window_seconds: Length of the window in which rejections are counted.
+        denial_block_seconds: Time for which an action is blocked: its calls are denied without an approval request.
+        provider_webhook_secret: Secret that verifies events of the payment provider. Without it, all events are
+            rejected.
         provider_livemode: Accept live events of the payment provider; if false, accept events of its test mode.
-        payment_grace_days: Days from a failed payment until the organization is deactivated.
+        payment_grace_days: Number of days after a failed payment until the organization is deactivated.
         login_threads: Maximum number of passwords that are hashed at the same time.
         login_queue: Maximum number of logins that wait for a hashing thread; further logins get a 429 response.
-        public_url: URL under which users reach the gateway; links in e-mails start with it.
+        public_url: URL with which users open the gateway. Links in e-mails start with it.
         trusted_proxies: Comma-separated addresses and networks whose ``X-Forwarded-For`` header is trusted.
-        cors_origins: Comma-separated origins whose pages may call the API from a browser, or ``*``.
+        cors_origins: Comma-separated origins of web pages that may call the API from a browser, or ``*`` for all.
         request_timeout_seconds: Maximum time for receiving a request, and maximum idle time of a connection.
         max_connections: Maximum number of open connections; further connections get a 503 response.
-        drain_seconds: Time after the stop signal in which requests are still accepted while the readiness check fails.
-        redis_url: Redis server, ``redis://…`` or ``rediss://…``, in which gateways on PostgreSQL count rate limits.
-            Without it, they count in the database.
+        drain_seconds: Time after the stop signal during which the readiness check fails and requests are still
+            accepted.
+        redis_url: URL of the Redis server, ``redis://…`` or ``rediss://…``, in which gateways with PostgreSQL count
+            requests for rate limits. Without it, they count the requests in the database.
         workers: Number of gateway processes on this machine.
-        tls_cert: File with the TLS certificate and its issuers. With it, the gateway serves https.
-        tls_key: File with the certificate's private key.
-        smtp_url: Mail server, ``smtp://USER:PASSWORD@HOST:PORT`` or ``smtps://…``. Without it, no e-mail is sent.
-        mail_from: Sender of e-mails.
-        registration: People who may register: everyone (``open``), invited people (``invite``), or no one (``closed``).
+        tls_cert: File with the TLS certificate and the certificates of its issuers. With it, the gateway serves https.
+        tls_key: File with the private key of the certificate.
+        smtp_url: URL of the mail server, ``smtp://USER:PASSWORD@HOST:PORT`` or ``smtps://…``. Without it, no e-mail is
+            sent.
+        mail_from: Sender address of e-mails.
+        registration: Who may register: everyone (``open``), invited people (``invite``), or no one (``closed``).
         management_requests_per_minute: Rate limit of the management API for each user.
-        failed_authentications_per_minute: Number of failures after which an IP address gets 429 responses.
-        upkeep_seconds: Interval of maintenance rounds.
+        failed_authentications_per_minute: Number of failed authentications per minute after which an IP address
+            receives 429 responses.
+        upkeep_seconds: Interval of the maintenance jobs.
         test_log_bytes: Maximum size in bytes of the log entries of each organization's test environment.
-        prune_batch: Number of rows that maintenance deletes in one transaction.
-        webhooks_allow_private: Allow webhook URLs in private networks, on this machine, and with http.
-        webhook_poll_seconds: Maximum delay until this gateway delivers an event that another gateway recorded.
+        prune_batch: Maximum number of rows that a maintenance job deletes in one transaction.
+        webhooks_allow_private: Allow webhook URLs with http, and URLs in private networks or on the gateway's machine.
+        webhook_poll_seconds: Maximum delay until this gateway delivers a webhook event that another gateway stored.
         log_format: Format of log lines: ``text``, or ``json`` with one object per line.
         log_level: Minimum level of log lines.
-        access_log: Log a line for each request.
-        traces: Send OpenTelemetry spans, configured with ``OTEL_*`` variables.
-        metrics_address: ``HOST:PORT`` that serves Prometheus metrics. Without it, no metrics are collected.
+        access_log: Write a log line for each request.
+        traces: Send OpenTelemetry spans, which are configured with ``OTEL_*`` variables.
+        metrics_address: ``HOST:PORT`` on which the gateway serves Prometheus metrics. Without it, no metrics are
+            collected.
         console: Serve the web console at ``/console``.
-        console_hosts: Comma-separated host names under which browsers reach the console.
+        console_hosts: Comma-separated host names with which browsers open the console.
     """
 
     model_config = SettingsConfigDict(
@@ -291,10 +307,10 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # signature of pydantic
-        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # unused: it ignores unreadable files
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # parameter required by pydantic
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # not used, because this source ignores unreadable files
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources of settings, with the highest precedence first."""
+        """Return the sources of settings, in the order of their precedence."""
         return init_settings, env_settings, SettingsFolder(settings_cls)
 
     @field_validator("default_plan", mode="before")
@@ -326,7 +342,7 @@ class Settings(BaseSettings):
 
     @field_validator("traces")
     @classmethod
-    def _can_send(cls, value: bool) -> bool:  # noqa: FBT001 - signature of a validator
+    def _can_send(cls, value: bool) -> bool:  # noqa: FBT001 - signature required by pydantic
         if value:
             try:
                 import_module("toolgate_service.core.telemetry").require_exporter()
@@ -341,8 +357,8 @@ class Settings(BaseSettings):
     def _web_address(cls, value: str | None) -> str | None:
         if value is None or is_web_address(value):
             return value and value.rstrip("/")
-        # The error message must not contain the value, which may include a password.
-        raise ValueError("no web address; write for instance https://toolgate.example.com")
+        # The error message must not contain the URL, because it may include a password.
+        raise ValueError("not a web address; write for example https://toolgate.example.com")
 
     @model_validator(mode="after")
     def _require_mail_settings(self) -> Self:
@@ -354,7 +370,7 @@ class Settings(BaseSettings):
         if (self.tls_cert is None) != (self.tls_key is None):
             one, other = ("CERT", "KEY") if self.tls_key is None else ("KEY", "CERT")
             raise ValueError(
-                f"TOOLGATE_TLS_{other}: is needed beside TOOLGATE_TLS_{one}; set both, or neither"
+                f"TOOLGATE_TLS_{other}: is required with TOOLGATE_TLS_{one}; set both, or neither"
             )
         return self
 
@@ -363,14 +379,14 @@ class Settings(BaseSettings):
         address = self.metrics_address
         if address is not None and address.port + self.workers - 1 > MAX_PORT:
             raise ValueError(
-                f"TOOLGATE_METRICS_ADDRESS: each of {self.workers} workers has a port of its own, from {address.port} on, and "
-                f"{MAX_PORT} is the last; choose a lower one"
+                f"TOOLGATE_METRICS_ADDRESS: {self.workers} workers need consecutive ports from {address.port} on, which "
+                f"exceed {MAX_PORT}; choose a lower port"
             )
         return self
 
     @model_validator(mode="after")
     def _read_plans(self) -> Self:
-        # Read the file during validation, so that an invalid file is rejected before the gateway starts.
+        # Read the file during the validation, so that an invalid file is reported before the gateway starts.
         if self.plans_file is not None:
             try:
                 self._plans = read_plans(self.plans_file)
@@ -380,11 +396,11 @@ class Settings(BaseSettings):
 
     @property
     def plans(self) -> Plans:
-        """All plans, with the changes from the operator's plan file."""
+        """All plans: the built-in plans with the changes from the operator's plan file."""
         return self._plans
 
     def secret_bytes(self) -> bytes:
-        """Return the secret from the setting, or else from the file in the user's configuration folder.
+        """Return the secret from the setting or, if it is not set, from the file in the user's configuration folder.
 
         If the file does not exist, it is created with a new secret.
 
@@ -394,45 +410,49 @@ class Settings(BaseSettings):
         if self.secret is not None:
             return self.secret.get_secret_value().encode()
         if not is_embedded(self.database_url):
-            # Do not create a file: all gateways on one PostgreSQL database need the same secret, and a file is local to
-            # one machine.
+            # Do not create a file, because all gateways with the same PostgreSQL database need the same secret, and a
+            # file exists on one machine only.
             raise StorageError(
-                f"TOOLGATE_SECRET is not set; a gateway on PostgreSQL needs one of at least {MIN_SECRET} random characters"
+                f"TOOLGATE_SECRET is not set; a gateway with PostgreSQL needs a secret of at least {MIN_SECRET} random characters"
             )
         return stored_secret(secret_path())
 
     def former_secrets(self) -> Sequence[bytes]:
-        """Return the former secrets that may still be needed for decryption after a rotation.
+        """Return the former secrets with which stored values may still be encrypted.
 
         Raises:
             StorageError: The file of the former secret cannot be read.
         """
         if self.secret_previous is not None:
             return (self.secret_previous.get_secret_value().encode(),)
-        # If the secret is set by a variable, the files of the embedded gateway's secret are not used.
+        # Ignore the file of the former secret if the secret is set by a variable, because only embedded gateways use
+        # the file.
         found = former_secret(secret_path()) if self.secret is None else None
         return () if found is None else (found,)
 
     def following_secrets(self) -> Sequence[bytes]:
-        """Return the next secret, if it is set. Gateways that have already been restarted may use it."""
+        """Return the next secret as a list with one item; an empty list if it is not set.
+
+        During a rotation of the secret, gateways that were already restarted use the next secret.
+        """
         return () if self.secret_next is None else (self.secret_next.get_secret_value().encode(),)
 
 
 def load_settings(overrides: Mapping[str, str]) -> Settings:
     """Read and validate all settings.
 
-    `overrides` maps field names, for instance ``default_plan``, to values that take precedence over the environment.
+    `overrides` maps field names, for example ``default_plan``, to values that take precedence over the environment.
 
     Raises:
-        StartError: At least one setting is invalid. The message contains all invalid settings.
+        StartError: At least one setting is invalid. The message lists all invalid settings.
     """
     try:
-        return Settings(**overrides)  # type: ignore[arg-type]  # texts, which the model converts and validates
+        return Settings(**overrides)  # type: ignore[arg-type]  # the model converts and validates the texts
     except ValidationError as error:
         raise StartError("; ".join(_format_problem(problem) for problem in error.errors())) from None
 
 
 def _format_problem(problem: ErrorDetails) -> str:
     message = problem["msg"].removeprefix("Value error, ")
-    # A problem that concerns several settings has no location; its message already contains the variables' names.
+    # A problem that concerns several settings has no location, and its message already contains their names.
     return f"TOOLGATE_{'_'.join(map(str, problem['loc'])).upper()}: {message}" if problem["loc"] else message

@@ -1,12 +1,13 @@
 """Strict JSON parser with exact numbers, the matching serializer, and canonical JSON.
 
-Python's parser accepts duplicate members, ``NaN`` and lone surrogates, and rounds numbers to binary floats. The gateway
-compares amounts and binds approvals to arguments. It therefore rejects texts that two JSON parsers could interpret
-differently.
+The gateway compares amounts and binds approvals to the arguments of a call. It must therefore reject texts that two
+JSON parsers could interpret differently. Python's parser is not strict enough: it accepts duplicate members, ``NaN``
+and lone surrogates, and rounds numbers to binary floats.
 
-An approval covers the canonical JSON of its arguments. The format is RFC 8785 with one change: numbers keep their exact
-decimal value. ``1``, ``1.0`` and ``1e0`` have the same canonical text; ``9007199254740993`` and ``9007199254740992``
-have different ones. Unicode is not normalized. A missing context, null and ``{}`` have the same canonical text.
+An approval is valid for the canonical JSON of the arguments. The format is RFC 8785 with one change: numbers keep their
+exact decimal value. ``1``, ``1.0`` and ``1e0`` have the same canonical text. ``9007199254740993`` and
+``9007199254740992`` have different ones. Unicode is not normalized. A missing context, null and ``{}`` have the same
+canonical text.
 """
 
 import hashlib
@@ -26,13 +27,13 @@ MAX_DIGITS = 400
 MAX_EXPONENT = 400
 #: maximum number of values in one JSON text; arrays and objects count as values, member names do not
 MAX_NODES = 5_000
-#: maximum number of digits by which a JSON text may grow when its numbers are written without exponents
+#: maximum number of digits that are added to a JSON text when its numbers are written without exponents
 MAX_GROWTH = 64 * 1024
-#: Minimum number of bytes per value: one digit and a comma. A text with at most this many bytes per allowed value
-#: cannot exceed the limit, so its values need not be counted.
+#: minimum length of a value in bytes: one digit and a comma; the values of a text need not be counted if the text is so
+#: short that it cannot exceed the limit
 _BYTES_PER_NODE = 2
-#: A JSON text of at most this many bytes cannot grow by more than `MAX_GROWTH` digits, so its growth is not measured.
-#: In the worst case, every 6 bytes `1e400,` become 401 digits.
+#: length in bytes up to which the growth of a JSON text is not measured, because it cannot exceed `MAX_GROWTH`; in the
+#: worst case, every 6 bytes `1e400,` become 401 digits
 _SMALL = 900
 
 
@@ -45,14 +46,14 @@ class TooManyValues(InvalidJson):
 
 
 def loads(raw: bytes, *, max_nodes: int = MAX_NODES) -> Json:
-    """Parse a JSON text; integers become ``int``, other numbers become exact ``Decimal`` values.
+    """Parse a JSON text. Integers become ``int``, and other numbers become exact ``Decimal`` values.
 
-    The values are counted before parsing, so that a text with very many small values is rejected quickly.
+    The values are counted before the text is parsed, so that a text with very many small values is rejected quickly.
 
     Raises:
-        InvalidJson: The text is not UTF-8 or not JSON, or contains duplicate members, ``NaN`` or ``Infinity``, a NUL
-            character or a lone surrogate, a number with more than 400 digits or an exponent beyond ±400, numbers that
-            together grow by more than 64 KiB when written without exponents, or too deep nesting.
+        InvalidJson: The text is not UTF-8 or not JSON. Also for duplicate members, ``NaN`` and ``Infinity``, NUL
+            characters, lone surrogates, too deep nesting, a number with more than 400 digits or an exponent beyond
+            ±400, and numbers that together grow by more than 64 KiB when they are written without exponents.
         TooManyValues: The text contains more than `max_nodes` values.
     """
     limit_nodes(raw, max_nodes)
@@ -64,7 +65,7 @@ def loads(raw: bytes, *, max_nodes: int = MAX_NODES) -> Json:
         raise InvalidJson(f"The body is not valid JSON: {error.msg} at character {error.pos}") from None
     except RecursionError:
         raise InvalidJson("The body is nested too deeply") from None
-    # In valid UTF-8 JSON only a `\u` escape can produce NUL or a lone surrogate. Texts without it need no check.
+    # In valid UTF-8 JSON, only a `\u` escape can produce NUL or a lone surrogate, so other texts need no check.
     if b"\\u" in raw:
         _refuse_bad_text(value)
     return value
@@ -74,7 +75,7 @@ def read_object(raw: bytes, *, max_nodes: int = MAX_NODES) -> dict[str, Json]:
     """Parse a request body that must be a JSON object.
 
     Raises:
-        FieldErrors: The body is not strict JSON, or not an object. The field name of the error is ``body``.
+        FieldErrors: The body is not strict JSON or not an object. The error names the field ``body``.
     """
     try:
         value = loads(raw, max_nodes=max_nodes)
@@ -86,10 +87,10 @@ def read_object(raw: bytes, *, max_nodes: int = MAX_NODES) -> dict[str, Json]:
 
 
 def dumps(value: object, *, sort_keys: bool = False) -> str:
-    """Serialize a value as compact JSON, with exact decimals and with timestamps in the API's format.
+    """Serialize a value as compact JSON, with exact decimals and with timestamps in the format of the API.
 
     Numbers are written without exponents and superfluous zeros, so ``1``, ``1.0`` and ``1e0`` result in the same text.
-    With `sort_keys` members are ordered by UTF-16 code units, as in RFC 8785.
+    With `sort_keys`, members are sorted by UTF-16 code units, as in RFC 8785.
 
     Raises:
         TypeError: The value contains an object of a type that JSON cannot represent.
@@ -100,18 +101,20 @@ def dumps(value: object, *, sort_keys: bool = False) -> str:
 
 
 def limit_nodes(raw: bytes, most: int) -> None:
-    """Reject a JSON text with more than `most` values, without parsing it. Invalid JSON is not detected.
+    """Reject a JSON text that contains more than `most` values, without parsing it.
+
+    Invalid JSON is not detected.
 
     Raises:
-        TooManyValues: The text has more values. Arrays and objects count as values, member names do not.
+        TooManyValues: The text contains more values. Arrays and objects count as values, member names do not.
     """
     if len(raw) <= _BYTES_PER_NODE * most:
         return
     if 1 + raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= most:
         return
-    # Commas and brackets within strings are not separators, so remove the strings before counting.
+    # Remove the strings before counting, because commas and brackets in strings are not separators.
     unescaped = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Each value has at most one member name and is at most one string, so it needs at most four quotation marks.
+    # A valid text has at most four quotation marks per value: two for the member name, and two for a string value.
     if unescaped.count(b'"') <= 4 * most:
         outside = b'"'.join(unescaped.split(b'"')[::2]).translate(None, b" \t\r\n")
         empty = outside.count(b"[]") + outside.count(b"{}")
@@ -136,14 +139,14 @@ def _whole(text: str, reader: "tuple[Scanner, json.JSONDecoder]") -> Json:
 
 
 def loads_own(text: str) -> Json:
-    """Parse a JSON text that `dumps` created. Its numbers may have more digits than `loads` accepts."""
+    """Parse a JSON text that `dumps` wrote. Its numbers may have more digits than `loads` accepts."""
     value: Json = _OWN_DECODER.decode(text)
     return value
 
 
 def deeper_than(levels: int, value: Json) -> bool:
-    """Return whether arrays and objects are nested deeper than `levels`. A scalar has depth 0, ``{}`` has depth 1."""
-    # Do not use recursion: the decoder accepts nesting that is deeper than Python's recursion limit.
+    """Return whether arrays and objects are nested more than `levels` deep. The depth of ``{}`` is 1."""
+    # Do not use recursion, because the decoder accepts nesting that is deeper than Python's recursion limit.
     containers = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
         if not containers:
@@ -155,7 +158,7 @@ def deeper_than(levels: int, value: Json) -> bool:
 
 
 def has_more_nodes(value: Json, most: int) -> bool:
-    """Return whether a parsed JSON value consists of more than `most` values, including itself."""
+    """Return whether a parsed JSON value contains more than `most` values. The value itself counts as one."""
     count, left = 1, [value]
     while left and count <= most:
         container = left.pop()
@@ -166,7 +169,7 @@ def has_more_nodes(value: Json, most: int) -> bool:
 
 
 def plain_number(number: Decimal) -> str:
-    """Format a finite decimal without exponent and superfluous zeros; minus zero becomes ``0``."""
+    """Format a finite decimal number without exponent and superfluous zeros. Minus zero becomes ``0``."""
     text = format(number, "f")
     if "." in text:
         text = text.rstrip("0").rstrip(".")
@@ -174,7 +177,7 @@ def plain_number(number: Decimal) -> str:
 
 
 def _write(value: object, parts: list[str], *, sort_keys: bool) -> None:
-    # Check for strings first, since they are the most frequent values.
+    # Check for strings first, because they are the most frequent values.
     if type(value) is str:
         parts.append(encode_basestring(value))
     elif isinstance(value, dict):
@@ -201,7 +204,7 @@ def _scalar(value: object) -> str:
             return plain_number(Decimal(repr(value)))
         case datetime():
             return f'"{wire(value)}"'
-    raise TypeError(f"{type(value).__name__!r} has no JSON form")
+    raise TypeError(f"{type(value).__name__!r} cannot be represented in JSON")
 
 
 def _write_array(value: Sequence[object], parts: list[str], *, sort_keys: bool) -> None:
@@ -225,7 +228,7 @@ def _write_object(value: dict[str, object], parts: list[str], *, sort_keys: bool
 
 def _in_order(value: dict[str, object]) -> list[str]:
     names = sorted(value)
-    # For ASCII names the order by code points equals the order by UTF-16 code units.
+    # For ASCII names, the order by code points equals the order by UTF-16 code units.
     return names if "".join(names).isascii() else sorted(value, key=_utf16)
 
 
@@ -269,7 +272,8 @@ def _decimal(text: str) -> Decimal:
 class _Numbers:
     """Parser for the numbers of one JSON text.
 
-    It limits how many digits all numbers together gain when they are written without exponents, as 1e3 becomes 1000.
+    It limits the number of digits that all numbers together gain when they are written without exponents: 1e3 becomes
+    1000.
     """
 
     def __init__(self) -> None:
@@ -277,7 +281,7 @@ class _Numbers:
 
     def decimal(self, text: str) -> Decimal:
         number = _decimal(text)
-        # Written without an exponent, `1e400` and `1e-400` contain 400 zeros each.
+        # Without the exponent, `1e400` and `1e-400` each contain 400 zeros.
         if "e" in text or "E" in text:
             self._left -= abs(number.adjusted())
             if self._left < 0:
@@ -323,8 +327,8 @@ def _reader(numbers: _Numbers | None) -> tuple[Scanner, json.JSONDecoder]:
         parse_int=_integer,
         parse_constant=_constant,
     )
-    # The type stubs of `JSONDecoder` lack the attribute `scan_once`, which `decode` calls.
-    return decoder.scan_once, decoder  # type: ignore[attr-defined]  # see above
+    # The type stubs of `JSONDecoder` lack the attribute `scan_once`, which `JSONDecoder.decode` calls.
+    return decoder.scan_once, decoder  # type: ignore[attr-defined]  # missing in the type stubs
 
 
 _OWN_DECODER = json.JSONDecoder(parse_float=Decimal)
@@ -332,10 +336,10 @@ _SMALL_READER = _reader(None)
 
 
 def canonical(context: Mapping[str, object] | None) -> str:
-    """Return the canonical JSON of a context, or ``{}`` for None."""
+    """Return the canonical JSON text of the context of a call, or ``{}`` for None."""
     return dumps(dict(context), sort_keys=True) if context else "{}"
 
 
 def digest(canonical_text: str) -> str:
-    """Return the SHA-256 hash of a canonical JSON text as hexadecimal digits."""
+    """Return the SHA-256 digest of a canonical JSON text as hexadecimal digits."""
     return hashlib.sha256(canonical_text.encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans of the gateway, exported over OTLP if the operator enables traces.
+"""OpenTelemetry spans of the gateway, which are exported over OTLP if the operator enables traces.
 
 Spans contain only names, identifiers and outcomes, never arguments, keys or error messages. If traces are disabled,
 every function that would record a span returns a context manager that does nothing.
@@ -24,8 +24,8 @@ _tracer: "Tracer | None" = None
 
 
 def trace_with(tracer: "Tracer | None") -> None:
-    """Set the tracer that records all further spans; None disables recording."""
-    global _tracer  # noqa: PLW0603 - one tracer per process
+    """Set the tracer that records all further spans. None disables the recording."""
+    global _tracer  # noqa: PLW0603 - a process has one tracer
     _tracer = tracer
 
 
@@ -37,15 +37,15 @@ def is_recording() -> bool:
 def span(name: str, attributes: Mapping[str, str] | None = None) -> "AbstractContextManager[Span | None]":
     """Return a context manager that records a child span of the current span.
 
-    The name must be a constant: tracing backends group spans by name, and many different names overload them.
+    The name must be a constant: tracing backends group spans by name, and too many different names overload them.
     """
     return _NOTHING if _tracer is None else _Open(_tracer, name, attributes)
 
 
 def span_below(name: str) -> "AbstractContextManager[Span | None]":
-    """Return a context manager that records a child span.
+    """Return a context manager that records a child span of the current span, if there is one.
 
-    Without a current span, for instance in a background job, the context manager does nothing.
+    Without a current span, for example in a background job, nothing is recorded.
     """
     if _tracer is None:
         return _NOTHING
@@ -55,9 +55,9 @@ def span_below(name: str) -> "AbstractContextManager[Span | None]":
 
 
 def span_of_entry(entry: object) -> "AbstractContextManager[Span | None]":
-    """Return a context manager that records a span for one log entry of a request.
+    """Return a context manager that records a span for one log entry in a request.
 
-    If the entry contains a `traceparent`, the span continues the trace of the tool call.
+    If the entry contains a `traceparent`, the span belongs to the trace of the tool call.
     """
     if _tracer is None:
         return _NOTHING
@@ -86,8 +86,8 @@ class _Open(AbstractContextManager["Span | None"]):
         if self._traceparent is not None:
             named = TraceContextTextMapPropagator().extract({"traceparent": self._traceparent})
             if trace.get_current_span(named).get_span_context().is_valid:
-                # A batch request can contain entries of several traces. Therefore each entry's span is a child span in
-                # the trace of its tool call, and has a link to the span of the request.
+                # A request can contain log entries from several traces. The span of each entry therefore belongs to the
+                # trace of its tool call, and has a link to the span of the request.
                 above, links = named, [trace.Link(trace.get_current_span().get_span_context())]
         self._span = self._tracer.start_span(self._name, above, attributes=self._attributes, links=links)
         self._use = trace.use_span(self._span, record_exception=False, set_status_on_exception=False)
@@ -106,9 +106,9 @@ class _Open(AbstractContextManager["Span | None"]):
 def _fail(span: "Span", error: BaseException) -> None:
     from opentelemetry.trace import Status, StatusCode
 
-    # Record only the class of the error, since its message may contain tool arguments.
+    # Record only the class of the error, because its message may contain tool arguments.
     span.set_attribute("error.type", type(error).__qualname__)
-    # An `ApiError` is a rejected request, which is not a failure of the gateway.
+    # An `ApiError` is a rejected request and not a failure of the gateway.
     if not isinstance(error, ApiError):
         span.set_status(Status(StatusCode.ERROR))
 
@@ -116,14 +116,15 @@ def _fail(span: "Span", error: BaseException) -> None:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: function that returns an asynchronous context manager, for instance one that opens a transaction
+#: function that returns an asynchronous context manager, for example one that opens a transaction
 Opens: TypeAlias = Callable[P, AbstractAsyncContextManager[T]]
 
 
 def traced(name: str) -> Callable[[Opens[P, T]], Opens[P, T]]:
-    """Return a decorator that records a span from entering an asynchronous context manager until its exit.
+    """Return a decorator for a function that returns an asynchronous context manager.
 
-    For a transaction the span includes the wait for locks and the commit.
+    Each use of the context manager is recorded as a span. For a transaction, the span includes the wait for locks and
+    the commit.
     """
 
     def decorate(opens: Opens[P, T]) -> Opens[P, T]:
@@ -143,12 +144,12 @@ def traced(name: str) -> Callable[[Opens[P, T]], Opens[P, T]]:
 
 
 SERVICE = "toolgate-gateway"
-#: maximum time in seconds for sending the last spans at shutdown
+#: maximum time in seconds for sending the remaining spans at shutdown
 GRACE = 2.0
 
 
 def require_exporter() -> None:
-    """Check that the packages of the OTLP exporter are installed.
+    """Raise an error if the packages of the OTLP exporter are not installed.
 
     Raises:
         ModuleNotFoundError: A package is missing.
@@ -158,10 +159,10 @@ def require_exporter() -> None:
 
 
 def begin_traces() -> "Tracer":
-    """Start recording and exporting spans, and return the tracer.
+    """Start to record and export spans, and return the tracer.
 
-    Call this function after a fork, since a child process does not inherit the exporter's thread. If a tracer provider
-    exists already, for instance from `opentelemetry-instrument`, the gateway uses that provider.
+    Call this function after a fork, because a child process does not inherit the thread of the exporter. If a tracer
+    provider already exists, for example from `opentelemetry-instrument`, the gateway uses it.
     """
     from opentelemetry import trace
 
@@ -175,14 +176,14 @@ def begin_traces() -> "Tracer":
 
 
 def end_traces() -> None:
-    """Stop recording and send the remaining spans; wait at most `GRACE` seconds."""
+    """Stop to record spans, and send the remaining ones within at most `GRACE` seconds."""
     from opentelemetry import trace
 
     trace_with(None)
     provider: Any = trace.get_tracer_provider()
     if hasattr(provider, "force_flush"):
-        # A daemon thread can be abandoned after `GRACE` seconds. The exporter itself ignores a shorter timeout and
-        # retries for ten seconds.
+        # Use a daemon thread, because it can be abandoned after `GRACE` seconds. The exporter itself ignores a shorter
+        # timeout and retries for ten seconds.
         sending = threading.Thread(target=provider.force_flush, name="last-spans", daemon=True)
         sending.start()
         sending.join(GRACE)

@@ -1,7 +1,7 @@
-"""Safe display of untrusted texts and tool arguments: escaped characters, order of fields, redacted values, masked URLs.
+"""Safe display of untrusted texts, tool arguments and URLs: escapes, order of fields, redacted and masked parts.
 
-The command line (`toolgate approvals show`) has its own implementation with the same escapes and the same order; a test
-compares the two.
+The command `toolgate approvals show` has its own implementation of these rules. A test checks that both escape the same
+characters and show the fields in the same order.
 """
 
 import re
@@ -26,7 +26,7 @@ _BLANK = (
     (0xE0000, 0xE0FFF),
 )
 
-#: maximum number of combining marks on one letter; more marks would overlap other lines of the display
+#: maximum number of combining marks on one letter; more of them would be drawn over other lines of the display
 _MOST_MARKS = 4
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
@@ -35,7 +35,7 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t", "\\": "\\\\"}
 def visible(text: object, *, quote: str = "") -> str:
     """Return a value as one line of text in which invisible characters are escaped.
 
-    `quote` is the quotation mark that the caller puts around the result; within the text it is escaped.
+    `quote` is the quotation mark that the caller puts around the result; it is escaped in the text.
     """
     shown: list[str] = []
     marks = _MOST_MARKS
@@ -45,8 +45,8 @@ def visible(text: object, *, quote: str = "") -> str:
             shown.append(char)
             continue
         if unicodedata.category(char) in {"Mn", "Me", "Mc"}:
-            # The count starts at the maximum, so a mark at the beginning is escaped. Otherwise it would combine with
-            # the character that precedes the text.
+            # The count starts at the maximum, so that a mark at the beginning is escaped. It would otherwise combine
+            # with the character before the text.
             marks += 1
             safe = marks <= _MOST_MARKS and not _is_blank(char)
         else:
@@ -74,13 +74,13 @@ def _is_blank(char: str) -> bool:
     return any(first <= code <= last for first, last in _BLANK)
 
 
-#: A field is an amount if its name contains one of these words. In a field name, a new word starts after ``_``, ``-``,
-#: ``.`` or a space, and at a capital letter.
+#: words in the name of a field that holds an amount; a new word starts after ``_``, ``-``, ``.`` or a space, and at a
+#: capital letter
 AMOUNT_WORDS = frozenset({
     "amount", "amounts", "total", "sum", "price", "cost", "fee", "currency", "cents", "quantity", "qty",
 })  # fmt: skip
 
-#: A field is a recipient if its name contains one of these words and the field is not an amount.
+#: words in the name of a field that holds a recipient; a field with a word of `AMOUNT_WORDS` is an amount instead
 RECIPIENT_WORDS = frozenset({
     "to", "cc", "bcc", "recipient", "recipients", "email", "emails", "customer", "account", "destination", "payee",
     "beneficiary", "iban", "phone", "address", "user", "channel", "host", "url",
@@ -93,7 +93,7 @@ _KINDS = ("amount", "recipient", "other")
 
 
 def kind_of(name: str) -> str:
-    """Return the kind of a field by the words in its name: ``amount``, ``recipient`` or ``other``."""
+    """Return the kind of a field, judged by the words in its name: ``amount``, ``recipient`` or ``other``."""
     words = {word.lower() for word in _WORDS.findall(name)}
     if words & AMOUNT_WORDS:
         return "amount"
@@ -101,7 +101,7 @@ def kind_of(name: str) -> str:
 
 
 def in_reading_order(context: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return the fields sorted by kind: amounts, then recipients, then others.
+    """Return the fields of a context in the order of display: amounts, then recipients, then others.
 
     The field ``amount`` comes first. Fields of the same kind keep their stored order.
     """
@@ -109,12 +109,12 @@ def in_reading_order(context: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def is_hidden(value: Any) -> bool:
-    """Return whether the whole value is redacted and replaced with its digest."""
+    """Return whether a whole value is redacted, so that only its digest is stored."""
     return _has_digest(value) and value.keys() <= {"$digest", "bytes", "$object"}
 
 
 def redacted_text(value: Any) -> str | None:
-    """Return the visible part of a partly redacted text, or None for any other value."""
+    """Return the visible part of a text that is partly redacted; None for any other value."""
     if _has_digest(value) and value.keys() <= {"$redacted", "$digest", "bytes"}:
         text = value.get("$redacted")
         return text if isinstance(text, str) else None
@@ -144,18 +144,18 @@ def _rank(name: str) -> int:
 HIDDEN = "…"
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
-#: schemes of the URLs in settings; a URL with an unknown scheme is hidden completely
+#: schemes of the URLs in settings; a URL with another scheme is hidden completely
 _SCHEMES = frozenset({"sqlite", "postgresql", "postgres", "postgresql+asyncpg", "redis", "rediss", "smtp", "smtps", "http", "https"})  # fmt: skip
 _USER = re.compile(r"[^:/?#@\[\]]*")
 _PARAMETER = re.compile(r"[^&;]+")
-#: start of a query string within the text before the last `@` of a URL
+#: start of the query string, if the part of a URL before the last `@` contains one
 _PARAMETERS_BEGIN = re.compile(r"\?[^?=]+=")
-#: query parameters whose values are not secret and are shown
+#: query parameters whose values are not secret and therefore shown
 _HARMLESS = frozenset({"sslmode", "ssl", "tls", "mode"})
 
 
 def masked_url(text: str) -> str:
-    """Return a URL with its password, parameter values and fragment hidden; hide any other text completely.
+    """Return a URL without its password, parameter values and fragment. Any other text is hidden completely.
 
     Values of harmless parameters, such as ``sslmode``, are shown. The URL of an SQLite file is returned unchanged.
     """
@@ -166,7 +166,8 @@ def masked_url(text: str) -> str:
         return text
     user, password, place = _parts(found["rest"])
     if password is not None and _PARAMETERS_BEGIN.search(password):
-        # The `@` may be part of a parameter's value. The text after it would then be a part of the value, not a host.
+        # Hide the whole URL, because the `@` may be part of a parameter value. The text after it would then belong to
+        # this value and not be a host.
         return f"{found['scheme']}://{HIDDEN}"
     place, number_sign, _ = place.partition("#")
     address, question, query = place.partition("?")
@@ -178,7 +179,7 @@ def masked_url(text: str) -> str:
 
 
 def password_in(text: str) -> str | None:
-    """Return the password in a URL in its percent-encoded form; None if the URL contains no password."""
+    """Return the password in a URL, in its percent-encoded form; None if the URL contains no password."""
     found = _URL.fullmatch(text.strip())
     return None if found is None or _is_file(found) else _parts(found["rest"])[1]
 
@@ -189,7 +190,7 @@ def _is_file(found: re.Match[str]) -> bool:
 
 def _parts(rest: str) -> tuple[str | None, str | None, str]:
     """Split the part of a URL after ``://`` into the user, the password, and the text after the last `@`."""
-    # Split at the last `@`: a password may contain an `@` that the operator did not percent-encode.
+    # Split at the last `@`, because a password may contain an `@` that the operator did not percent-encode.
     before, at, place = rest.rpartition("@")
     if not at:
         return None, None, place
@@ -202,5 +203,5 @@ def _without_value(found: re.Match[str]) -> str:
     name, equals, _ = found[0].partition("=")
     if equals and name.lower() in _HARMLESS:
         return found[0]
-    # A parameter without `=` may be the rest of a value whose `&` was not percent-encoded, so hide it.
+    # Hide a parameter without `=`, because it may be the rest of a value whose `&` was not percent-encoded.
     return f"{name}={HIDDEN}" if equals else HIDDEN

@@ -1,1 +1,1 @@
-"""Database of the gateway: column types, base class of the tables, connections and migrations."""
+"""Database of the gateway: column types, base class of the tables, connections and schema migrations."""

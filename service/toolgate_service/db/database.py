@@ -1,4 +1,4 @@
-"""Interface of the gateway's database, and `open_database`, which selects SQLite or PostgreSQL by the URL."""
+"""Interface of the gateway's database, and the function that opens SQLite or PostgreSQL depending on the URL."""
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from toolgate_service.db.postgres import StalledSessions
     from toolgate_service.db.pubsub import Listener
 
-#: key of a session's `info` under which the time of the database's clock is stored
+#: key in the `info` of a session under which the time of the database's clock is stored
 NOW = "toolgate.now"
 
-#: name of the lock for changing values that are unique across all organizations: e-mail addresses and slugs
+#: name of the lock that a transaction must hold to change values that are unique across all organizations: e-mail
+#: addresses and slugs
 ACCOUNTS = "accounts"
 
 POSTGRES = ("postgresql", "postgres")
@@ -30,12 +31,12 @@ WRITE = "write sqlite:///PATH or postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
 
 #: maximum number of exports that run at the same time
 EXPORTS = 4
-#: maximum time in seconds that a write transaction waits for its locks, unless the caller passes a deadline
+#: default time in seconds after which a write transaction stops waiting for its locks
 LOCK_TIMEOUT = 10.0
 
 
 class Usage(NamedTuple):
-    """Number of used and free connections of a connection pool.
+    """Numbers of used and free connections in a connection pool.
 
     Attributes:
         busy: Connections in use.
@@ -49,33 +50,37 @@ class Usage(NamedTuple):
 
 
 class Database(Protocol):
-    """Interface of the gateway's database: read sessions on a snapshot, and write transactions that hold named locks.
+    """Interface of the gateway's database: sessions that read a snapshot, and write transactions that hold locks.
 
     Attributes:
-        info: Values that are copied into the `info` of each write transaction's session.
+        info: Values that are copied into the `info` of the session of each write transaction.
     """
 
     info: dict[str, object]
 
     async def start(self, *, migrate: bool = True) -> None:
-        """Connect and migrate the schema. With `migrate=False`, raise an error if the schema is older.
+        """Connect to the database and migrate its schema.
+
+        With `migrate=False`, the schema is not changed, and an outdated schema is an error.
 
         Raises:
             StorageError: The database cannot be used. The message contains the reason and the fix.
         """
 
     def opened(self) -> AbstractAsyncContextManager[AsyncConnection]:
-        """Open a transaction without checking the schema. A missing SQLite file is created without tables.
+        """Open a transaction without checking the version of the schema.
+
+        If an SQLite file does not exist, it is created without tables.
 
         Raises:
             StorageError: The database cannot be used. The message contains the reason and the fix.
         """
 
     def reading(self) -> AbstractAsyncContextManager[AsyncSession]:
-        """Open a session whose queries all read the same snapshot."""
+        """Open a session for reading. All its queries read the same snapshot of the database."""
 
     def exporting(self) -> AbstractAsyncContextManager[AsyncSession]:
-        """Open a session for a long read, whose queries all read the same snapshot.
+        """Open a session for a long export. All its queries read the same snapshot of the database.
 
         Exports use `EXPORTS` separate connections. If all of them are in use, the call waits.
         """
@@ -83,17 +88,19 @@ class Database(Protocol):
     def writing(
         self, *locks: str, until: float | None = None, patient: bool = False
     ) -> AbstractAsyncContextManager[AsyncSession]:
-        """Open a write transaction.
+        """Open a write transaction that holds named locks.
 
-        The transaction is committed and synced to disk when the `with` block ends, and rolled back if the block raises.
+        The transaction is committed and synced to disk when the `with` block ends, and rolled back if the block raises
+        an exception.
 
         Args:
-            locks: Names of the locks to hold until the transaction ends. They keep the rows that the transaction reads
-                and counts unchanged until the commit. Use the organization's id, or `ACCOUNTS` for values that are
-                unique across organizations.
-            until: Deadline for taking the locks, as event loop time; by default `LOCK_TIMEOUT` seconds from now.
-            patient: Allow pauses of several seconds between two statements. Otherwise PostgreSQL ends a transaction
-                that pauses, so that a frozen gateway cannot block the others with its locks.
+            locks: Names of the locks to hold until the transaction ends. While a transaction holds the lock of an
+                organization, no other transaction changes this organization's rows. Pass the id of the organization, or
+                `ACCOUNTS` for values that are unique across organizations.
+            until: Deadline for taking the locks, in the time of the event loop; by default `LOCK_TIMEOUT` seconds from
+                now.
+            patient: Allow pauses of several seconds between two statements. Without it, PostgreSQL ends a transaction
+                that pauses, so that the locks of a frozen gateway do not block other gateways.
 
         Raises:
             StorageFault: A lock was not available before the deadline, or the database cannot be used.
@@ -102,23 +109,23 @@ class Database(Protocol):
     def listener(
         self, on_notify: Callable[[str], None], on_connection_change: Callable[[bool], None]
     ) -> "Listener | None":
-        """Return a listener for notifications from other gateways; None for SQLite, which has only one gateway."""
+        """Return a listener for notifications from other gateways; None for SQLite, which only one gateway uses."""
 
     def stalled_sessions(self) -> "StalledSessions | None":
-        """Return the background task that ends stalled sessions of other gateways; None for SQLite."""
+        """Return the background task that ends database sessions of frozen gateways; None for SQLite."""
 
     def usage(self) -> Mapping[str, Usage]:
-        """Return the number of used and free connections of each connection pool, by pool name."""
+        """Return the numbers of used and free connections of each connection pool, by the name of the pool."""
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
 
 
 def open_database(url: str) -> Database:
-    """Return the database for a URL, without connecting.
+    """Return the database for a URL, without connecting to it.
 
     Raises:
-        StorageError: The URL is invalid, or this kind of database is not supported.
+        StorageError: The URL is invalid, or the gateway does not support this kind of database.
     """
     try:
         parsed = parse_url(one_host(url))
@@ -132,7 +139,7 @@ def open_database(url: str) -> Database:
     if backend in POSTGRES:
         if parsed.drivername not in {*POSTGRES, "postgresql+asyncpg"}:
             raise StorageError(
-                f"TOOLGATE_DATABASE_URL names the driver {parsed.drivername!r}, which the gateway does not use; {WRITE}"
+                f"TOOLGATE_DATABASE_URL names the driver {parsed.drivername!r}, which the gateway does not support; {WRITE}"
             )
         try:
             from toolgate_service.db.postgres import PostgresDatabase
@@ -145,12 +152,12 @@ def open_database(url: str) -> Database:
         except ValueError as error:
             raise StorageError(f"TOOLGATE_DATABASE_URL cannot be used: {error}; {WRITE}") from None
     raise StorageError(
-        f"TOOLGATE_DATABASE_URL names the database {backend!r}, which the gateway does not serve; {WRITE}"
+        f"TOOLGATE_DATABASE_URL names the database {backend!r}, which the gateway does not support; {WRITE}"
     )
 
 
 def parse_url(url: str) -> URL:
-    """Parse a database URL and decode a percent-encoded database name.
+    """Parse a database URL. A percent-encoded name of the database is decoded.
 
     Raises:
         ArgumentError, ValueError: The URL cannot be parsed.
@@ -161,13 +168,13 @@ def parse_url(url: str) -> URL:
     return parsed
 
 
-# SQLAlchemy 2.0 returns the database name percent-encoded, 2.1 returns it decoded. With both versions the same URL must
-# refer to the same file.
+# SQLAlchemy 2.0 returns the name of the database percent-encoded, and 2.1 returns it decoded. The same URL must refer
+# to the same file with both versions.
 _DATABASE_IS_DECODED = make_url("sqlite:///%20").database == " "
 
 
 def one_host(url: str) -> str:
-    """Return a database URL with only the first of its hosts, since SQLAlchemy cannot parse a list of hosts."""
+    """Return a database URL with only the first of its hosts, because SQLAlchemy cannot parse a list of hosts."""
     scheme, separator, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     user, at, hosts = authority.rpartition("@")
@@ -175,17 +182,17 @@ def one_host(url: str) -> str:
 
 
 def now(session: AsyncSession) -> datetime:
-    """Return the time of the database's clock.
+    """Return the current time of the database's clock.
 
-    On PostgreSQL this is the time at which the session began or took its last lock; on SQLite it is the current time of
-    this machine.
+    On PostgreSQL, this is the time at which the session began or took its last lock. On SQLite, it is the current time
+    of this machine.
     """
     read: datetime | None = session.info.get(NOW)
     return read or utcnow()
 
 
 def pool_usage(**engines: AsyncEngine) -> Mapping[str, Usage]:
-    """Return the number of used and free connections of each engine's connection pool, by name."""
+    """Return the numbers of used and free connections in the connection pool of each engine, by name."""
     return {name: _usage(engine) for name, engine in engines.items()}
 
 

@@ -1,4 +1,4 @@
-"""Readiness check of the database, and logging of database outages."""
+"""Readiness check of the database, and log messages about database outages."""
 
 import asyncio
 import logging
@@ -16,18 +16,19 @@ from toolgate_service.db.database import Database, now
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: maximum difference in seconds between the clocks of this machine and of the database
+#: maximum difference in seconds between the clock of this machine and the clock of the database
 MAX_SKEW = 5
-#: seconds without a response after which the database is considered unavailable
+#: seconds without a response after which the readiness check reports the database as unavailable
 RESPONSE_TIMEOUT = 2
-#: seconds for which a check's result is reused, so that frequent health checks do not delay writers
+#: seconds for which the result of a check is reused, so that frequent readiness requests do not delay write
+#: transactions
 CACHE_SECONDS = 1
 
 _READ = text("SELECT count(*) FROM (SELECT 1 FROM organizations LIMIT 1) AS found")
-#: status that a gateway reports while it shuts down
+#: status that the readiness check reports while the gateway shuts down
 SHUTTING_DOWN = "shutting down"
-#: Statement that takes the write lock but changes no row. It fails in the same cases as a real change and needs no sync
-#: to disk.
+#: statement that takes the write lock but changes no row; it fails in the same cases as a real change, but needs no
+#: sync to disk
 _WRITE = text("UPDATE organizations SET name = name WHERE slug = ''")
 
 #: exceptions for a failed or full disk, and for a database that another process locked for too long
@@ -35,22 +36,20 @@ STORAGE_FAULTS = (StorageFault, sqlite3.OperationalError, OperationalError, Pool
 
 
 class OutageLog:
-    """Logs database outages of this process without repetition.
+    """Log of database outages in this process, without repeated messages.
 
-    During an outage, load balancers, agents and background jobs repeat failed requests many times per second. So only
-    the first failure of each kind of work and the end of the outage are logged.
+    During an outage, load balancers, agents and background jobs repeat failed requests many times per second. The log
+    therefore contains only the first failure of each kind of work, and the end of the outage.
     """
 
     def __init__(self) -> None:
         self._failures: Counter[str] = Counter()
 
     def failed(self, work: str, error: Exception) -> None:
-        """Log the first failure of a kind of work at level ERROR; only count the further failures.
+        """Log the first failure of a kind of work at the level ERROR, and only count further failures.
 
-        Args:
-            work: Plural name of the work that failed, for instance `"requests"`.
-            error: The exception, logged with its traceback. A `StorageFault` is logged without one, since its message
-                is sufficient.
+        `work` is the plural name of the work, for example `"requests"`. A `StorageFault` is logged without traceback,
+        because its message is sufficient.
         """
         self._failures[work] += 1
         if self._failures[work] > 1:
@@ -65,14 +64,14 @@ class OutageLog:
         )
 
     def ended(self) -> None:
-        """Log the end of the outage, if there was one, and the number of failures during it."""
+        """Log that the outage is over and how many failures there were. Do nothing if there was no outage."""
         if self._failures:
             failures = ", ".join(f"{count} {work}" for work, count in sorted(self._failures.items()))
             self._failures.clear()
-            logger.info("the database works again; failed meanwhile: %s", failures)
+            logger.info("the database works again; failures during the outage: %s", failures)
 
 
-#: outage log of this process
+#: log of database outages in this process
 OUTAGE = OutageLog()
 
 
@@ -80,33 +79,34 @@ class Readiness:
     """Readiness check of the database. Concurrent callers share one check.
 
     Attributes:
-        is_shutting_down: Whether the gateway shuts down. It then reports that it is not ready.
+        is_shutting_down: True while the gateway shuts down. It then reports that it is not ready.
     """
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self.is_shutting_down = False
         self._check_task: asyncio.Task[str | None] | None = None
-        #: the problem that was logged last; None if the database worked
+        #: problem that was logged last; None if the last check found no problem
         self._logged: str | None = None
         self._expires_at = 0.0
 
     async def problem(self) -> str | None:
-        """Return the problem that prevents the gateway from using the database, or None."""
+        """Return the problem that prevents the gateway from using the database; None if there is none."""
         loop = asyncio.get_running_loop()
         if self._check_task is None or (self._check_task.done() and loop.time() > self._expires_at):
             self._check_task = loop.create_task(self._check())
             self._expires_at = loop.time() + CACHE_SECONDS
-        # After a timeout the check continues: its statement has its own timeout, and the next caller waits for it too.
+        # Let the check continue after the timeout: its statements have their own timeout, and the next caller waits for
+        # the same check.
         done, _ = await asyncio.wait({self._check_task}, timeout=RESPONSE_TIMEOUT)
         if not done:
-            problem = f"The database did not answer within {RESPONSE_TIMEOUT} seconds"
+            problem = f"The database did not respond within {RESPONSE_TIMEOUT} seconds"
             self._log_change(problem)
             return problem
         return self._check_task.result()
 
     async def stop(self) -> None:
-        """Wait for the end of the running check, if there is one."""
+        """Wait until the running check ends, if there is one."""
         if self._check_task is not None:
             await asyncio.wait({self._check_task})
 
@@ -131,16 +131,17 @@ class Readiness:
         return None
 
     def _log_change(self, problem: str | None, failed: Exception | None = None) -> None:
-        """Log a problem only if it changed since the last check, since load balancers check every second."""
+        """Log a problem only if it differs from the last check, because load balancers check every second."""
         logged, self._logged = self._logged, problem
         if problem == logged:
             return
         if problem is None:
-            logger.info("The database can be worked with again")
+            logger.info("The database is available again")
         elif failed is None:
             logger.error("%s", problem)
         elif isinstance(failed, DBAPIError | sqlite3.OperationalError | StorageFault):
-            # The database is unreachable, locked or full. The first line of the driver's message is sufficient.
+            # Log only the first line of the driver's message, which is sufficient for an unreachable, locked or full
+            # database.
             why = getattr(failed, "orig", None) or failed
             logger.error("%s: %s", problem, str(why).partition("\n")[0])
         else:
@@ -150,6 +151,6 @@ class Readiness:
 def skew(session: AsyncSession) -> float:
     """Return the absolute difference in seconds between the clocks of the database and of this machine.
 
-    Call it directly after the session was opened, because the session read the database's clock at that moment.
+    Call this function directly after the session was opened, because the clock of the database was read at that moment.
     """
     return abs((now(session) - utcnow()).total_seconds())

@@ -1,8 +1,8 @@
-"""Schema migrations, and the check whether this version can use a schema that a newer version migrated.
+"""Schema migrations, and the check whether this version of the gateway can use the schema of a newer version.
 
-During a rolling update gateways of two versions use the same database. The newer version migrates the schema and
-records the oldest revision that a gateway must know to use the schema. An older gateway that restarts reads this record
-to decide whether it can use the schema.
+During a rolling update, gateways of two versions use the same database. The newer version migrates the schema. It also
+stores the oldest schema revision that a gateway must know to use the new schema. If an older gateway restarts, it reads
+this value to decide whether it can use the schema.
 """
 
 import logging
@@ -21,8 +21,8 @@ from sqlmodel import Field
 from toolgate_service.core.errors import StorageError
 from toolgate_service.db.models import Table
 
-#: Name of an attribute of migrations that remove a table or column. Its value is the first revision at which gateways
-#: no longer use that table or column.
+#: name of an attribute of migrations that remove a table or a column; the value is the first revision whose gateways do
+#: not use this table or column
 CONTRACTS = "CONTRACTS"
 
 _READ = text("SELECT revision FROM schema_floor")
@@ -30,7 +30,7 @@ _RAISE = text("UPDATE schema_floor SET revision = :revision")
 
 
 class SchemaFloor(Table, table=True):
-    """Table with a single row: the oldest revision that a gateway must know to use the schema."""
+    """Table with a single row: the oldest schema revision that a gateway must know to use the current schema."""
 
     __tablename__ = "schema_floor"
 
@@ -38,7 +38,7 @@ class SchemaFloor(Table, table=True):
 
 
 def floor_of(connection: Connection) -> str | None:
-    """Return the oldest revision that a gateway must know to use the schema, or None if it is not recorded."""
+    """Return the oldest schema revision that a gateway must know to use the schema; None if it is not stored."""
     if not inspect(connection).has_table(SchemaFloor.__tablename__):
         return None
     found: str | None = connection.execute(_READ).scalar()
@@ -46,7 +46,7 @@ def floor_of(connection: Connection) -> str | None:
 
 
 def raise_floor(connection: Connection, revision: str) -> None:
-    """Record the oldest revision that a gateway must know to use the schema."""
+    """Store the oldest schema revision that a gateway must know to use the current schema."""
     connection.execute(_RAISE, {"revision": revision})
 
 
@@ -57,7 +57,7 @@ MIGRATIONS = Path(__file__).parent.parent / "migrations"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Migration with its revision and a one-line summary."""
+    """Schema migration: its revision and a summary of one line."""
 
     revision: str
     summary: str
@@ -65,16 +65,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """State of a database's schema, compared with the migrations of this version.
+    """State of a database schema compared with the migrations of this version of the gateway.
 
     Attributes:
-        current: Revision of the database; None for an empty database.
+        current: Revision of the database schema; None for an empty database.
         newest: Latest revision of this version.
         steps: All migrations of this version, in the order in which they run.
         pending: Migrations that have not run on this database.
-        known: Whether `current` is None or a revision of this version.
-        floor: For an unknown revision: the oldest revision that a gateway must know, or None if it is not recorded.
-        usable: For an unknown revision: whether this version can use the schema.
+        known: True if `current` is None or a revision of this version.
+        floor: For an unknown revision, the oldest revision that a gateway must know; None if it is not stored.
+        usable: For an unknown revision, True if this version can use the schema.
     """
 
     current: str | None
@@ -87,7 +87,7 @@ class Schema:
 
 
 def configuration(connection: Connection) -> Config:
-    """Return the Alembic configuration for an open connection."""
+    """Return the configuration of Alembic for an open connection."""
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS))
     config.attributes["connection"] = connection
@@ -95,7 +95,7 @@ def configuration(connection: Connection) -> Config:
 
 
 def schema_of(connection: Connection) -> Schema:
-    """Return the state of a database's schema without changing it.
+    """Return the state of a database schema without changing it.
 
     Raises:
         StorageError: The database contains an invalid revision.
@@ -117,7 +117,7 @@ def schema_of(connection: Connection) -> Schema:
 
 
 def upgrade(connection: Connection) -> None:
-    """Create the schema or run all pending migrations, in the connection's transaction.
+    """Create the schema or run all pending migrations, in the transaction of the connection.
 
     The schema of a newer version is not changed.
 
@@ -132,13 +132,16 @@ def upgrade(connection: Connection) -> None:
 
 
 def upgrade_once(connection: Connection) -> bool:
-    """Run the next pending migration, or all migrations on an empty database; return whether more are pending.
+    """Run the next pending migration, or all migrations if the database is empty.
+
+    Returns:
+        True if more migrations are pending.
 
     Raises:
         StorageError: A newer version migrated the schema, and this version cannot use it.
     """
     schema = schema_of(connection)
-    if schema.current is None or len(schema.pending) < 2:  # noqa: PLR2004 - the last one
+    if schema.current is None or len(schema.pending) < 2:  # noqa: PLR2004 - at most one migration is left
         upgrade(connection)
         return False
     command.upgrade(configuration(connection), schema.pending[0].revision)
@@ -146,17 +149,17 @@ def upgrade_once(connection: Connection) -> bool:
 
 
 def require_current(connection: Connection) -> None:
-    """Check that this version can use the schema, without changing it.
+    """Raise an error if this version cannot use the schema. The schema is not changed.
 
     Raises:
         StorageError: Migrations are pending, or a newer version migrated the schema and this version cannot use it.
     """
     schema = schema_of(connection)
     if schema.pending:
-        state = f"is at {schema.current}" if schema.current else "has not been made"
+        state = f"is at {schema.current}" if schema.current else "does not exist"
         raise StorageError(
-            f"the database's schema {state}, and this version needs {schema.newest}; TOOLGATE_MIGRATE=check leaves "
-            "that to you: run 'toolgate db upgrade'"
+            f"the database's schema {state}, and this version needs {schema.newest}; the gateway does not "
+            "migrate it because of TOOLGATE_MIGRATE=check: run 'toolgate db upgrade'"
         )
     if not schema.known:
         _use_unknown(schema)
@@ -165,10 +168,10 @@ def require_current(connection: Connection) -> None:
 def _use_unknown(schema: Schema) -> None:
     if not schema.usable:
         raise _unknown(
-            f"it is at {schema.current!r}, and this version knows none newer than {schema.newest!r}"
+            f"its revision is {schema.current!r}, and the newest revision of this version is {schema.newest!r}"
         )
     logger.warning(
-        "the database's schema is a newer version's (%s), which gateways that know %s may use; this one knows %s",
+        "a newer version migrated the database's schema to %s; gateways that know %s can use it, and this one knows %s",
         schema.current,
         schema.floor,
         schema.newest,
@@ -177,6 +180,6 @@ def _use_unknown(schema: Schema) -> None:
 
 def _unknown(reason: str) -> StorageError:
     return StorageError(
-        f"the database's schema is not one this version knows ({reason}); it was probably written by a newer "
-        "toolgate: upgrade this installation"
+        f"this version does not know the database's schema ({reason}); a newer version probably migrated it: "
+        "upgrade this installation"
     )

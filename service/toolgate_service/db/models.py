@@ -1,7 +1,7 @@
-"""Base class of all tables, tenant constraints, and column types with the same behavior on SQLite and PostgreSQL.
+"""Base class of all tables, constraints that separate tenants, and column types for SQLite and PostgreSQL.
 
-Each row of a tenant contains the organization's id, and most rows contain the environment. Foreign keys include these
-columns, so that the database rejects a reference to a row of another organization or environment.
+Each row of an organization contains the id of the organization, and most rows contain the environment. Foreign keys
+include these columns, so that the database rejects a reference to a row of another organization or environment.
 """
 
 from collections.abc import Iterable
@@ -47,20 +47,20 @@ ENVIRONMENTS = (PRODUCTION, TEST)
 
 
 class Table(SQLModel, registry=registry(metadata=MetaData(naming_convention=NAMES))):
-    """Base class of all tables, with metadata separate from other SQLModel classes in the process.
+    """Base class of all tables of the gateway. Its metadata is separate from other SQLModel classes in the process.
 
-    The constructor of a `table=True` class does not validate its arguments, so pass only validated values.
+    The constructor of a class with `table=True` does not validate its arguments, so pass only validated values.
     """
 
 
 def one_of(column: str, values: Iterable[str]) -> CheckConstraint:
-    """Return a check constraint that allows only these values in a text column."""
+    """Return a check constraint that allows only the given values in a text column."""
     literals = ", ".join(f"'{value}'" for value in values)
     return CheckConstraint(f"{column} IN ({literals})", name=column)
 
 
 def in_environment() -> ForeignKeyConstraint:
-    """Return the foreign key from a row to its environment."""
+    """Return the foreign key from a row to the environment to which it belongs."""
     return ForeignKeyConstraint(
         ["organization_id", "environment"], ["environments.organization_id", "environments.name"]
     )
@@ -80,26 +80,27 @@ def of_user(column: str) -> ForeignKeyConstraint:
 
 
 def index_where(name: str, condition: str, *columns: str) -> Index:
-    """Return a partial index that contains only the rows for which an SQL condition is true."""
+    """Return a partial index, which contains only the rows for which an SQL condition is true."""
     return Index(name, *columns, sqlite_where=text(condition), postgresql_where=text(condition))
 
 
 class Id(TypeDecorator[str]):
-    """Identifier column: ``uuid`` on PostgreSQL, text with dashes on SQLite, ``str`` in Python."""
+    """Column type for identifiers: ``uuid`` on PostgreSQL, text with dashes on SQLite, ``str`` in Python."""
 
     impl = String(36)
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[str]:
-        """Return the column type for a database dialect."""
+        """Return the column type for the dialect of the database."""
         if dialect.name == "postgresql":
             return dialect.type_descriptor(Uuid(as_uuid=False))
         return dialect.type_descriptor(String(36))
 
     def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
-        """Convert an identifier for the database.
+        """Convert an identifier from Python for the database.
 
-        On PostgreSQL an invalid identifier becomes NULL, since PostgreSQL would reject the whole statement.
+        On PostgreSQL, an invalid identifier becomes NULL, because PostgreSQL would otherwise reject the whole
+        statement.
         """
         if value is None or dialect.name != "postgresql" or is_id(value):
             return value
@@ -107,57 +108,58 @@ class Id(TypeDecorator[str]):
 
 
 class Timestamp(TypeDecorator[datetime]):
-    """Timestamp column: ``timestamptz`` on PostgreSQL, text in the API's format on SQLite, UTC ``datetime`` in Python.
+    """Column type for timestamps.
 
-    On SQLite the alphabetical order of the texts is the order of the timestamps, so SQLite can compare and index them.
+    It is ``timestamptz`` on PostgreSQL, text in the format of the API on SQLite, and a UTC ``datetime`` in Python. The
+    texts sort in the order of time, so SQLite can compare and index them.
     """
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
-        """Return the column type for a database dialect."""
+        """Return the column type for the dialect of the database."""
         if dialect.name == "postgresql":
             return dialect.type_descriptor(DateTime(timezone=True))
         return dialect.type_descriptor(String(27))
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> object:
-        """Convert a timestamp to the database's form."""
+        """Convert a timestamp from Python for the database."""
         if value is None or dialect.name == "postgresql":
             return value
         return wire(value)
 
-    def process_result_value(self, value: object, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - SQLAlchemy's signature
-        """Convert a value of the database to a UTC timestamp."""
+    def process_result_value(self, value: object, dialect: Dialect) -> datetime | None:  # noqa: ARG002 - parameter required by SQLAlchemy
+        """Convert a value from the database to a UTC timestamp."""
         match value:
             case str():
                 return from_wire(value)
             case datetime():
-                # asyncpg returns the special values `-infinity` and `infinity` without a time zone.
+                # The PostgreSQL driver returns the special values `-infinity` and `infinity` without a time zone.
                 return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
         return None
 
 
 class ExactDecimal(TypeDecorator[Decimal]):
-    """Decimal column that is stored as text, so that neither SQLite nor PostgreSQL rounds the value."""
+    """Column type for decimal numbers, which are stored as text so that no database rounds them."""
 
     impl = Text
     cache_ok = True
 
-    def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - SQLAlchemy's signature
+    def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> str | None:  # noqa: ARG002 - parameter required by SQLAlchemy
         """Convert a decimal number to text."""
         return None if value is None else str(value)
 
-    def process_result_value(self, value: str | None, dialect: Dialect) -> Decimal | None:  # noqa: ARG002 - SQLAlchemy's signature
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Decimal | None:  # noqa: ARG002 - parameter required by SQLAlchemy
         """Convert text from the database to a decimal number."""
         return None if value is None else Decimal(value)
 
 
 class PartitionHint(FunctionElement[bool]):
-    """Redundant SQL condition that lets PostgreSQL skip partitions; on SQLite it is rendered as true.
+    """Redundant SQL condition with which PostgreSQL can skip partitions. On SQLite, it is rendered as true.
 
     PostgreSQL skips partitions for a condition on a single column, but not for a comparison of row values. SQLite has
-    no partitions, and the condition would make it choose a slower index.
+    no partitions, and would choose a slower index because of the condition.
     """
 
     inherit_cache = True
@@ -168,7 +170,7 @@ class PartitionHint(FunctionElement[bool]):
 
 
 @compiles(PartitionHint)
-def _ignored(element: PartitionHint, compiler: Any, **kwargs: Any) -> str:  # noqa: ARG001 - SQLAlchemy's signature
+def _ignored(element: PartitionHint, compiler: Any, **kwargs: Any) -> str:  # noqa: ARG001 - parameter required by SQLAlchemy
     return "1"
 
 

@@ -1,8 +1,8 @@
 """Pagination of lists by `limit` and `offset`, or by a cursor.
 
-A cursor contains the position of the last item of the previous page. So every page is equally fast, and new items do
-not shift the following pages. A cursor is signed together with its list and filters, so that it is invalid for any
-other list or filter.
+A cursor contains the position of the last item of the previous page. Every page therefore takes the same time, and new
+items do not shift the following pages. A cursor is signed together with the path and the filters of its list, so it is
+invalid for any other list or filter.
 """
 
 import base64
@@ -28,7 +28,7 @@ from toolgate_service.db.models import Id, Timestamp
 
 
 class Listed(Protocol):
-    """Table row that can be part of a paginated list."""
+    """Table row that can be an item of a paginated list."""
 
     id: str
     created_at: datetime
@@ -36,21 +36,21 @@ class Listed(Protocol):
 
 Row = TypeVar("Row", bound=Listed)
 
-#: maximum number of items that are counted for `X-Total-Count`; for more items the header is "10000+"
+#: maximum number of items that are counted for the header `X-Total-Count`; if there are more, its value is "10000+"
 COUNTED = 10_000
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-#: binary form of a position: microseconds since the epoch, and the 16 bytes of an identifier
+#: binary form of a position: microseconds since 1970-01-01 UTC, and the 16 bytes of an identifier
 _POSITION = struct.Struct(">q16s")
-# Length of the signature in bytes. With 15 bytes the length of the cursor is a multiple of three, so that its base64
-# text has no padding and no second spelling.
+# length of the signature in bytes; with 15 bytes, the length of the cursor is a multiple of three, so its base64 text
+# has no padding and only one valid spelling
 _SIGNATURE = 15
 
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Position in a list ordered by (`created_at`, `id`), newest first."""
+    """Position in a list that is ordered by (`created_at`, `id`), newest first."""
 
     created_at: datetime
     id: str
@@ -58,13 +58,13 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Page that a request asks for.
+    """Page of a list that a request asks for.
 
     Attributes:
-        limit: Maximum number of items; None for all.
+        limit: Maximum number of items; None for all items.
         after: Position of the item before the page; None for the start of the list.
         path: URL path of the list.
-        filters: Query parameters other than those of the pagination.
+        filters: Query parameters except those of the pagination.
         keys: Keys that sign and verify cursors.
     """
 
@@ -93,11 +93,11 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Found(Generic[Row]):
-    """Rows of one page.
+    """Rows of one page of a list.
 
     Attributes:
-        total: Number of items in the whole list; `COUNTED + 1` if there are more than `COUNTED`.
-        last: Position of the page's last row; None if no page follows.
+        total: Number of items in the whole list, or `COUNTED + 1` if there are more than `COUNTED`.
+        last: Position of the last row of the page; None if no page follows.
     """
 
     rows: Sequence[Row]
@@ -108,15 +108,15 @@ class Found(Generic[Row]):
 async def find_page(
     session: AsyncSession, query: SelectOfScalar[Row], of: type[Row], page: Page
 ) -> Found[Row]:
-    """Return a page of a list, and the total number of items in the list.
+    """Return the rows of a page, and the total number of items in the list.
 
-    `query` selects all items of the list from the table `of`, without an order. The page and the total are consistent
+    `query` selects all items of the list from the table `of`, without an order. The rows and the total are consistent
     if the session reads one snapshot.
     """
     bounded = query.with_only_columns(literal(1), maintain_column_froms=True).limit(COUNTED + 1)
     counted = select(func.count()).select_from(bounded.subquery())
     total = (await session.exec(counted)).one()
-    # Query one row more than the limit: if that row exists, there is a next page.
+    # Query one row more than the limit. If this row exists, there is a next page.
     part = newest_first(query, of, page.after).offset(page.offset)
     found = (await session.exec(part if page.limit is None else part.limit(page.limit + 1))).all()
     rows = found[: page.limit]
@@ -126,11 +126,11 @@ async def find_page(
 
 
 def newest_first(query: SelectOfScalar[Row], of: type[Row], after: Position | None) -> SelectOfScalar[Row]:
-    """Return a query with the order "newest first", restricted to the items after the position `after`, if given."""
+    """Return the query with the order "newest first". With `after`, only items after this position are selected."""
     query = query.order_by(col(of.created_at).desc(), col(of.id).desc())
     if after is None:
         return query
-    # A comparison of row values lets the index find the position without reading the items before it.
+    # Compare the columns as a row value, so that the index finds the position without reading the items before it.
     place = tuple_(literal(after.created_at, Timestamp()), literal(after.id, Id()))
     return query.where(tuple_(col(of.created_at), col(of.id)) < place)
 
@@ -145,12 +145,12 @@ def page_behind(
     limit: int | None,
     offset: int = 0,
 ) -> Page:
-    """Return the page of a list that follows a cursor; a cursor of None means the first page.
+    """Return the page of a list that follows a cursor. If the cursor is None, this is the first page.
 
-    A limit of None means that the page contains all remaining items.
+    If `limit` is None, the page contains all remaining items.
 
     Raises:
-        FieldErrors: 400, the cursor does not belong to this list and these filters.
+        FieldErrors: 400, the cursor does not belong to this list with these filters.
     """
     chosen = tuple(sorted(filters))
     after = None if cursor is None else _read(keys, _scope(organization_id, path, chosen), cursor)
@@ -175,7 +175,11 @@ def _read(keys: Keys, scope: bytes, cursor: str) -> Position:
     place, signature = raw[: _POSITION.size], raw[_POSITION.size :]
     if not any(hmac.compare_digest(signature, _sign(key, scope, place)) for key in keys):
         raise FieldErrors(
-            {"cursor": ["is none of this list with these filters; take it from the Link header as it is"]}
+            {
+                "cursor": [
+                    "does not belong to this list with these filters; copy it unchanged from the Link header"
+                ]
+            }
         )
     microseconds, number = _POSITION.unpack(place)
     return Position(_EPOCH + microseconds * _MICROSECOND, str(uuid.UUID(bytes=number)))

@@ -1,4 +1,4 @@
-"""PostgreSQL implementation of the gateway's database, its migration, and the termination of stalled sessions."""
+"""PostgreSQL implementation of the gateway's database, its migration, and the end of stalled sessions."""
 
 import asyncio
 import contextlib
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 
 class KeyedLocks:
-    """Set of named locks; tasks that wait for the same lock get it in order of arrival."""
+    """Named locks for the tasks of this process. Tasks that wait for the same lock get it in order of arrival."""
 
     def __init__(self) -> None:
         #: for each name, the lock and the number of tasks that hold it or wait for it
@@ -47,10 +47,10 @@ class KeyedLocks:
 
     @asynccontextmanager
     async def acquire(self, names: Iterable[str], until: float | None = None) -> AsyncIterator[None]:
-        """Hold the locks of several names during the `with` block.
+        """Hold the locks with the given names during the `with` block.
 
         The locks are taken in sorted order, so that two tasks never wait for each other. `until` is the deadline for
-        taking the locks, as event loop time; None waits without limit.
+        taking the locks, in the time of the event loop; None waits without limit.
 
         Raises:
             StorageFault: A lock was not available before the deadline.
@@ -61,7 +61,9 @@ class KeyedLocks:
                     for name in sorted(set(names)):
                         await stack.enter_async_context(self._acquire_one(name))
             except TimeoutError:
-                raise StorageFault("other changes of the same organization took too long") from None
+                raise StorageFault(
+                    "other transactions held the lock of the organization for too long"
+                ) from None
             yield
 
     @asynccontextmanager
@@ -81,31 +83,32 @@ class KeyedLocks:
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: minimum PostgreSQL version (14.0) in the form of `server_version_num`
+#: oldest supported version of PostgreSQL (14.0), in the form of the server setting `server_version_num`
 OLDEST = 140000
-#: connection timeout in seconds
+#: timeout in seconds for opening a connection
 CONNECT_TIMEOUT = 10
 #: seconds without a response from the server after which a statement fails
 SILENCE = 40
 #: maximum number of connections in a pool
 POOL = 8
-#: maximum time in seconds that a task waits for a connection of a pool
+#: maximum time in seconds for which a task waits for a free connection in a pool
 POOL_TIMEOUT = 5
-#: maximum time in milliseconds that the transaction of a migration or an operator's command may be idle between two
-#: statements
+#: maximum time in milliseconds for which the transaction of a migration or of an operator's command may be idle between
+#: two statements
 PATIENT = 10_000
 
-#: Milliseconds that a migration waits for the lock of each table. While it waits, it blocks every request for that
-#: table and may cause a deadlock. So the wait ends before the server checks for deadlocks (after 1 s), and the
-#: migration is repeated.
+#: Time in milliseconds for which a migration waits for the lock of each table. Meanwhile, it blocks all requests for
+#: this table and may cause a deadlock. The wait therefore ends before the server looks for deadlocks (after 1 s), and
+#: the migration is repeated.
 MIGRATION_LOCK_TIMEOUT = 200
 MIGRATION_ATTEMPTS = 150
-#: seconds between two checks for stalled sessions during a migration; an attempt is long enough for several checks
+#: seconds between two checks for stalled sessions during a migration, so that several checks run while it waits for a
+#: lock
 MIGRATION_CHECK_INTERVAL = 0.05
 LOCK_NOT_AVAILABLE = "55P03"
 
-#: Exceptions that are raised if the server or its URL cannot be used. `OverflowError` is raised if the port number
-#: is too large.
+#: exceptions that are raised if the server or the URL cannot be used; `OverflowError` is raised for a port number that
+#: is too large
 CONNECT_ERRORS = (
     OSError,
     DBAPIError,
@@ -116,47 +119,48 @@ CONNECT_ERRORS = (
     OverflowError,
 )
 
-#: Statement that applies the settings of a write transaction, takes an advisory lock and then reads the server's clock,
-#: all in one round trip.
+#: statement that applies the settings of a write transaction, takes an advisory lock and then reads the clock of the
+#: server, all in one round trip
 ACQUIRE_LOCK = text(
-    f"SELECT clock_timestamp() FROM (SELECT {WRITE_SETTINGS} || set_config('lock_timeout', :wait, true) "  # noqa: S608 - constants
+    f"SELECT clock_timestamp() FROM (SELECT {WRITE_SETTINGS} || set_config('lock_timeout', :wait, true) "  # noqa: S608 - the inserted texts are constants
     "AS applied OFFSET 0) AS settings, "
     "LATERAL pg_advisory_xact_lock(hashtextextended(:lock || left(settings.applied, 0), 0))"
 )
-#: Statement that applies the settings of a write transaction without locks, and reads the server's clock.
+#: statement for a write transaction without locks: applies its settings and reads the clock of the server
 WRITE_TIME = text(
-    f"SELECT clock_timestamp() FROM (SELECT {WRITE_SETTINGS} AS applied OFFSET 0) AS settings"  # noqa: S608 - constants
+    f"SELECT clock_timestamp() FROM (SELECT {WRITE_SETTINGS} AS applied OFFSET 0) AS settings"  # noqa: S608 - the inserted texts are constants
 )
-#: Statement that applies the settings of a write transaction that may pause between two statements.
+#: statement that applies the settings of a write transaction that may pause between two statements
 PATIENT_WRITE = text(
     f"SELECT {WRITE_SETTINGS} || set_config('idle_in_transaction_session_timeout', '{PATIENT}', true) "
     f"|| set_config('application_name', '{PATIENT_APPLICATION}', true)"
 )
 READ_TIME = text("SELECT clock_timestamp()")
-#: Statement that sends notifications to all gateways when the transaction commits.
-NOTIFY = text(f"SELECT pg_notify('{CHANNEL}', notice) FROM unnest(CAST(:notices AS text[])) AS notice")  # noqa: S608 - a constant
-#: Statement that applies the settings of an export and reads the server's clock. The server ends an export whose client
-#: has read no rows for an hour.
+#: statement that sends notifications to all gateways when the transaction is committed
+NOTIFY = text(f"SELECT pg_notify('{CHANNEL}', notice) FROM unnest(CAST(:notices AS text[])) AS notice")  # noqa: S608 - the inserted text is a constant
+#: statement that applies the settings of an export and reads the clock of the server; with these settings, the server
+#: ends an export whose client reads no rows for an hour
 EXPORT_TIME = text(
-    "SELECT clock_timestamp() FROM set_config('idle_in_transaction_session_timeout', '3600000', true) AS timeout, "  # noqa: S608 - constants
+    "SELECT clock_timestamp() FROM set_config('idle_in_transaction_session_timeout', '3600000', true) AS timeout, "  # noqa: S608 - the inserted texts are constants
     f"set_config('application_name', '{EXPORT}', true) AS name"
 )
 
 
 #: seconds between two checks for stalled sessions
 STALLED_CHECK_INTERVAL = 0.5
-#: timeout in seconds of a check for stalled sessions
+#: timeout in seconds for one check for stalled sessions
 STALLED_CHECK_TIMEOUT = 5.0
-#: seconds to wait after a failed check for stalled sessions before connecting again
+#: seconds between a failed check for stalled sessions and the next attempt to connect
 RECONNECT_PAUSE = 2.0
 
-#: Application names of the sessions that are ended if they are idle in a transaction while others wait for their locks.
-#: During a migration these include exports, which are otherwise allowed to be idle while a slow client reads them.
+#: Application names of sessions that are ended if they are idle in a transaction while other sessions wait for their
+#: locks. During a migration, exports are included; at other times, an export may be idle while a slow client reads its
+#: rows.
 IDLE_SESSIONS: Sequence[str] = (APPLICATION,)
 IDLE_SESSIONS_IN_MIGRATION: Sequence[str] = (APPLICATION, EXPORT)
 
-# The query evaluates the cheap condition first, the state of the session. Usually no session meets it, and then the
-# query need not read the locks.
+# The query evaluates the state of the sessions first, which is cheap. Usually no session is stalled, so the query does
+# not need to read the locks.
 _END_STALLED = f"""
 WITH stalled AS MATERIALIZED (
     SELECT pid FROM pg_stat_activity
@@ -167,7 +171,7 @@ WITH stalled AS MATERIALIZED (
 )
 SELECT count(*) FILTER (WHERE pg_terminate_backend(pid)) FROM stalled
 WHERE EXISTS (SELECT 1 FROM pg_locks WHERE NOT granted AND stalled.pid = ANY(pg_blocking_pids(pg_locks.pid)))
-"""  # noqa: S608 - constants
+"""  # noqa: S608 - the inserted texts are constants
 
 
 class PostgresDatabase:
@@ -176,8 +180,8 @@ class PostgresDatabase:
     The named locks of write transactions are PostgreSQL advisory locks.
 
     Attributes:
-        dsn: Database URL in libpq's form.
-        info: Values that are copied into the `info` of each write transaction's session.
+        dsn: URL of the database in the form that libpq expects.
+        info: Values that are copied into the `info` of the session of each write transaction.
     """
 
     def __init__(self, url: str) -> None:
@@ -190,7 +194,9 @@ class PostgresDatabase:
         self._writers = self._engine("READ COMMITTED")
 
     async def start(self, *, migrate: bool = True) -> None:
-        """Connect and migrate the schema. With `migrate=False`, raise an error if the schema is older.
+        """Connect to the database and migrate its schema.
+
+        With `migrate=False`, the schema is not changed, and an outdated schema is an error.
 
         Raises:
             StorageError: The server cannot be reached or is too old, or its database cannot be used.
@@ -210,12 +216,12 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[AsyncConnection]:
-        """Open a transaction without checking the schema and without timeouts.
+        """Open a transaction without timeouts, and without checking the version of the schema.
 
         Raises:
             StorageError: The server cannot be reached or is too old, or its database cannot be used.
         """
-        # No timeouts, since the migration of a large table may take longer than any other statement.
+        # Set no timeouts, because the migration of a large table may take longer than any other statement.
         patient = self._engine("READ COMMITTED", 1, silence=None)
         try:
             await refuse_pooling(self._connector)
@@ -226,7 +232,7 @@ class PostgresDatabase:
                 await connection.execute(text("SET LOCAL lock_timeout = 0"))
                 yield connection
         except CONNECT_ERRORS as error:
-            # `from None` omits the driver's message, which may contain the URL and its password.
+            # `from None` omits the message of the driver, which may contain the URL with its password.
             raise StorageError(
                 f"cannot use the PostgreSQL database of TOOLGATE_DATABASE_URL: {_describe_error(error)}; write "
                 "postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
@@ -237,7 +243,7 @@ class PostgresDatabase:
     @traced("toolgate.gateway.read")
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
-        """Open a session whose queries all read the same snapshot."""
+        """Open a session for reading. All its queries read the same snapshot of the database."""
         async with translate_errors(), AsyncSession(self._readers, expire_on_commit=False) as session:
             session.info[NOW] = await _read_time(session, READ_TIME)
             yield session
@@ -245,7 +251,7 @@ class PostgresDatabase:
     @traced("toolgate.gateway.read")
     @asynccontextmanager
     async def exporting(self) -> AsyncIterator[AsyncSession]:
-        """Open a session for a long read, on a separate connection; all its queries read the same snapshot."""
+        """Open a session for a long export on a separate connection. All its queries read the same snapshot."""
         async with translate_errors(), AsyncSession(self._exporters, expire_on_commit=False) as session:
             session.info[NOW] = await _read_time(session, EXPORT_TIME)
             yield session
@@ -255,9 +261,9 @@ class PostgresDatabase:
     async def writing(
         self, *locks: str, until: float | None = None, patient: bool = False
     ) -> AsyncIterator[AsyncSession]:
-        """Open a write transaction that holds named locks, see `Database.writing`.
+        """Open a write transaction that holds named locks, as `Database.writing` describes.
 
-        The server's clock is read after the last lock was taken.
+        The clock of the server is read after the last lock was taken.
 
         Raises:
             StorageFault: A lock was not available before the deadline, or the server cannot be used.
@@ -289,29 +295,29 @@ class PostgresDatabase:
         return Listener(self, on_notify, on_connection_change)
 
     def stalled_sessions(self) -> "StalledSessions":
-        """Return the background task that ends stalled sessions of other gateways."""
+        """Return the background task that ends database sessions of frozen gateways."""
         return StalledSessions(self)
 
     def usage(self) -> Mapping[str, Usage]:
-        """Return the number of used and free connections of each connection pool, by pool name."""
+        """Return the numbers of used and free connections of each connection pool, by the name of the pool."""
         return pool_usage(readers=self._readers, exporters=self._exporters, writers=self._writers)
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         await self._readers.dispose()
         await self._exporters.dispose()
         await self._writers.dispose()
 
     async def connect(self, silence: float | None = SILENCE) -> "Connection":
-        """Open a connection with the gateway's session settings.
+        """Open a connection with the session settings of the gateway.
 
-        A statement fails after `silence` seconds without a response; None waits without limit.
+        A statement fails after `silence` seconds without a response. With None, it waits without limit.
         """
         return await self._connector.connect(timeout=CONNECT_TIMEOUT, command_timeout=silence)
 
     @property
     def connector(self) -> Connector:
-        """Return an object that opens connections to the database."""
+        """Object that opens connections to the database."""
         return self._connector
 
     def _engine(
@@ -324,16 +330,17 @@ class PostgresDatabase:
             pool_size=pool_size,
             max_overflow=0,
             pool_timeout=POOL_TIMEOUT,
-            # Test each connection before use: a restart of the server closes all connections, and no request should
-            # fail because of that.
+            # Test each connection before its use, because a restart of the server closes all connections and no request
+            # should fail because of this.
             pool_pre_ping=True,
-            # SQLAlchemy adds a statement's values to its error messages. They may be password hashes or tool arguments.
+            # Keep the values of statements out of SQLAlchemy's error messages, because they may be password hashes or
+            # tool arguments.
             hide_parameters=True,
         )
 
 
 async def _send_notifications(session: AsyncSession) -> None:
-    # The flush triggers session events, and these may add notifications.
+    # Flush first, because this triggers session events that may add notifications.
     await session.flush()
     if notices := pending_notifications(session):
         await (await session.connection()).execute(NOTIFY, {"notices": notices})
@@ -353,17 +360,17 @@ async def _check_server(connection: AsyncConnection) -> None:
         raise StorageError(f"the PostgreSQL server is too old; use version {OLDEST // 10000} or newer")
     if found["server_encoding"] != "UTF8":
         raise StorageError(
-            f"the PostgreSQL database's encoding is {found['server_encoding']!r}, which cannot hold every text; "
+            f"the PostgreSQL database's encoding is {found['server_encoding']!r}, which cannot store every text; "
             "create it with ENCODING 'UTF8'"
         )
     if found["fsync"] != "on":
-        logger.warning("the PostgreSQL server runs with fsync=off: a power cut may lose acknowledged records")
+        logger.warning("the PostgreSQL server runs with fsync=off: a power failure may lose committed data")
 
 
 async def _migrate_once(connection: AsyncConnection, stalled: "StalledSessions") -> bool:
-    """Run the next migration, or all migrations on a new database; return whether more are pending."""
-    # If several gateways start at the same time, one runs the migrations. The others wait for this lock and then find
-    # no pending migrations.
+    """Run the next migration, or all migrations if the database is empty. Return True if more are pending."""
+    # If several gateways start at the same time, only the holder of this lock runs the migrations. The other gateways
+    # wait for the lock and then find no pending migrations.
     await connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('toolgate schema', 0))"))
     for _ in range(MIGRATION_ATTEMPTS):
         try:
@@ -373,13 +380,14 @@ async def _migrate_once(connection: AsyncConnection, stalled: "StalledSessions")
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
                 raise
-        # A frozen gateway may hold a table's lock in a read transaction. Running gateways of the previous version do
-        # not end such a transaction, so the migration does.
+        # End sessions of frozen gateways, whose read transactions may hold the lock of a table. Running gateways of the
+        # previous version do not end such transactions.
         stalled.start()
-        # After the rollback to the savepoint the migration holds no table locks, so waiting transactions can proceed.
-        await asyncio.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - jitter, not security
+        # Pause after the rollback to the savepoint. The migration now holds no locks of tables, so waiting transactions
+        # can continue.
+        await asyncio.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - random jitter, not cryptography
     raise StorageError(
-        f"the schema cannot be migrated: other transactions held its tables in each of {MIGRATION_ATTEMPTS} attempts; "
+        f"the schema cannot be migrated: other transactions locked its tables in each of {MIGRATION_ATTEMPTS} attempts; "
         "end long transactions of other clients (see pg_stat_activity) and start again"
     )
 
@@ -389,9 +397,9 @@ def _describe_error(error: Exception) -> str:
         case DBAPIError(orig=BaseException() as orig):
             return str(orig).rpartition(">: ")[2].splitlines()[0]
         case TimeoutError():
-            return f"no answer within {CONNECT_TIMEOUT} seconds"
+            return f"no response within {CONNECT_TIMEOUT} seconds"
         case asyncpg.InterfaceError() | ValueError() | OverflowError():
-            # Omit the message of these errors, since it contains the URL.
+            # Omit the message of these errors, because it contains the URL.
             return "the URL cannot be used"
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
@@ -399,12 +407,14 @@ def _describe_error(error: Exception) -> str:
 class StalledSessions:
     """Background task that ends sessions of frozen gateways if other sessions wait for their locks.
 
-    The server's timeouts do not cover three cases. The driver sends a new statement in two steps; between these the
-    session counts as active, and before PostgreSQL 17 no timeout applies. The session also counts as active while the
-    client does not read a response. And a read transaction may be idle much longer than a write transaction.
+    The timeouts of the server do not cover three cases. First, the driver sends a new statement in two steps. Between
+    them, the session counts as active, and before PostgreSQL 17 no timeout applies. Second, the session also counts as
+    active while the client does not read a response. Third, a read transaction may be idle much longer than a write
+    transaction.
 
-    So every gateway checks twice per second for such sessions of its database role, and a migration checks while it
-    waits for a table. Sessions whose application name is in `idle` are also ended if they are idle in a transaction.
+    Every gateway therefore checks twice per second for such sessions of its database role. A migration also checks
+    while it waits for a table. Sessions whose application name is in `idle` are ended too if they are idle in a
+    transaction.
     """
 
     def __init__(
@@ -424,7 +434,7 @@ class StalledSessions:
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop the background task and disconnect."""
+        """Stop the background task and close its connection."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -433,7 +443,7 @@ class StalledSessions:
 
     async def _run(self) -> None:
         while True:
-            # Do not log this error: the code that needs the database logs that the database is unavailable.
+            # Do not log this error, because the code that needs the database logs that it is unavailable.
             with contextlib.suppress(*DRIVER_FAULTS):
                 await self._watch()
             await asyncio.sleep(RECONNECT_PAUSE)
@@ -445,7 +455,7 @@ class StalledSessions:
                 ended = await connection.fetchval(_END_STALLED, self._idle)
                 if ended:
                     logger.warning(
-                        "%d database sessions of a replica that stopped responding were ended: others waited for their locks",
+                        "ended %d database sessions of a gateway that stopped responding: other sessions waited for their locks",
                         ended,
                     )
                 await asyncio.sleep(self._interval)

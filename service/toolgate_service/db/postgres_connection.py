@@ -1,9 +1,11 @@
 """Connections to PostgreSQL: choice of the host, session settings, detection of poolers, errors, and a pool.
 
-Session settings are sent after connecting, since PgBouncer rejects them in the startup packet. Settings for durability
-and locks are applied in each transaction, since behind a pooler another client may have changed the session settings.
+The session settings are sent after connecting, because PgBouncer rejects them in the startup packet. The settings for
+durability and locks are applied in each transaction, because behind a pooler another client may have changed the
+settings of the session.
 
-The pool is for statements that do not use SQLAlchemy: authentication, rate limits and log entries.
+The connection pool in this module serves statements that do not use SQLAlchemy: authentication, rate limits and log
+entries.
 """
 
 import asyncio
@@ -26,66 +28,68 @@ from toolgate_service.db.retry import storage_fault, with_retry
 if TYPE_CHECKING:
     from toolgate_service.db.postgres import PostgresDatabase
 
-    #: defined only for type checkers, since asyncpg's classes are not generic at runtime
+    #: defined only for type checkers, because the classes of asyncpg are not generic at run time
     Connection: TypeAlias = asyncpg.Connection[asyncpg.Record]
 
 #: Exceptions for failures of the server or the network. After the server has closed a connection, the driver raises
-#: `InternalClientError` ("cannot switch to state 12") until the connection is closed on this side too.
+#: `InternalClientError` ("cannot switch to state 12") until the client closes its side too.
 DRIVER_FAULTS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
-#: application name of every connection
+#: application name of each connection, with which the server lists its sessions
 APPLICATION = "toolgate"
-#: application name during an export, which may be idle in a transaction while the client reads slowly
+#: application name during an export, which may be idle in a transaction while a slow client reads the rows
 EXPORT = "toolgate export"
-#: application name during an operator's command or a migration, which may be idle for seconds while it computes
+#: application name during a migration or an operator's command, which may be idle for seconds while it computes
 PATIENT_APPLICATION = "toolgate patient"
 
-#: Session settings of every connection; timeouts are in milliseconds. JIT compilation is off, since for short
-#: statements it takes longer than it saves.
+#: session settings of each connection, with timeouts in milliseconds; JIT compilation is off, because for short
+#: statements it takes longer than it saves
 SESSION_SETTINGS: Mapping[str, str] = {
     "application_name": APPLICATION,
     "lock_timeout": "10000",
     "statement_timeout": "30000",
     "idle_in_transaction_session_timeout": "90000",
-    # If the gateway's machine loses its network, the server closes the connection after 30 seconds, not two hours.
+    # If the gateway's machine loses its network, the server closes the connection after 30 seconds instead of two
+    # hours.
     "tcp_keepalives_idle": "15",
     "tcp_keepalives_interval": "5",
     "tcp_keepalives_count": "3",
-    # Override the server's default: after waiting for a lock, a transaction must see the commits made during the wait.
+    # Override the default of the server, because after waiting for a lock, a transaction must see the commits made
+    # meanwhile.
     "default_transaction_isolation": "read committed",
     "timezone": "UTC",
-    # The gateway parses the bounds of the log's partitions, which the server formats in this style.
+    # The gateway parses the bounds of the partitions of the activity log, which the server formats in this style.
     "datestyle": "ISO",
     "jit": "off",
 }
 
-#: Milliseconds without a new statement after which the server ends a write transaction. The transaction holds the lock
-#: of its organization, and all other gateways wait for that lock.
+#: milliseconds without a new statement after which the server ends a write transaction; other gateways wait for its
+#: lock of the organization
 IDLE_IN_WRITE = 1_500
-#: Milliseconds after which the server closes the connection of a write transaction if the client does not read the
-#: response.
+#: milliseconds after which the server closes the connection of a write transaction whose client does not read the
+#: response
 UNSENT_IN_WRITE = 2_000
 
-#: SQL expression that turns `synchronous_commit` on for the transaction if it is off: an acknowledged commit must be on
-#: disk. Stricter values that the operator has set, for instance `remote_apply`, stay in effect.
+#: SQL expression that turns `synchronous_commit` on for the transaction if it is off, because a committed change must
+#: be on disk. If the operator has set a stricter value, for example `remote_apply`, it does not change.
 _DURABLE = (
     "set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' "
     "ELSE current_setting('synchronous_commit') END, true)"
 )
 
-#: SQL expression that applies the settings of a write transaction to the current transaction only.
+#: SQL expression that applies the settings of write transactions to the current transaction only
 WRITE_SETTINGS = (
     f"set_config('idle_in_transaction_session_timeout', '{IDLE_IN_WRITE}', true) || "
     f"set_config('tcp_user_timeout', '{UNSENT_IN_WRITE}', true) || {_DURABLE}"
 )
 
-#: SQL condition that is always true. As a side effect it lets the current transaction commit without waiting for the
-#: disk. Use it only for data that need not survive a crash of the server, such as rate limit counts.
+#: SQL condition that is always true, with a side effect: the current transaction is committed without waiting for the
+#: disk. Use it only for data that may be lost in a crash of the server, such as counts for rate limits.
 COMMIT_FROM_MEMORY = "set_config('synchronous_commit', 'off', true) = 'off'"
 
 
 class Host(NamedTuple):
-    """One host of a database URL.
+    """One host in a database URL.
 
     Attributes:
         name: Host name, IP address, or folder of a Unix socket.
@@ -99,35 +103,35 @@ class Host(NamedTuple):
 class Connector:
     """Opens connections to the host of a database URL. If the URL has several hosts, it selects the writable host.
 
-    The URL has libpq's form; hosts are separated by commas.
+    The URL has the form of libpq, in which hosts are separated by commas.
     """
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
         self._hosts = hosts_of(dsn)
-        #: index of the host of the last successful connection, which is tried first
+        #: index of the host to which the last connection was opened; this host is tried first
         self._preferred = 0
 
     async def connect(
         self,
         *,
-        timeout: float,  # noqa: ASYNC109 - shared between the hosts
+        timeout: float,  # noqa: ASYNC109 - the time is divided between the hosts
         command_timeout: float | None,
         settings: Mapping[str, str] | None = None,
         statement_cache_size: int = 100,
     ) -> "Connection":
-        """Open a connection with the gateway's session settings.
+        """Open a connection with the session settings of the gateway.
 
         Args:
-            timeout: Seconds until connecting fails. Several hosts share this time equally, since a host that is
-                switched off does not respond at all.
-            command_timeout: Seconds until a statement fails; None waits without limit.
+            timeout: Time in seconds after which connecting fails. Several hosts share this time equally, because a host
+                that is switched off does not respond at all.
+            command_timeout: Time in seconds after which a statement fails; None waits without limit.
             settings: Additional session settings.
             statement_cache_size: Maximum number of prepared statements that the driver caches; 0 disables the cache.
 
         Raises:
             OSError: No host can be reached, or no host is writable.
-            asyncpg.PostgresError: The server refuses the connection.
+            asyncpg.PostgresError: The server rejects the connection.
         """
         connection = await self._open(timeout, command_timeout, statement_cache_size)
         try:
@@ -139,11 +143,11 @@ class Connector:
 
     async def _open(
         self,
-        timeout: float,  # noqa: ASYNC109 - as above
+        timeout: float,  # noqa: ASYNC109 - the time is divided between the hosts
         command_timeout: float | None,
         statement_cache_size: int,
     ) -> "Connection":
-        if len(self._hosts) < 2:  # noqa: PLR2004 - one host needs no choice
+        if len(self._hosts) < 2:  # noqa: PLR2004 - a single host needs no selection
             return await asyncpg.connect(
                 self.dsn,
                 timeout=timeout,
@@ -162,7 +166,7 @@ class Connector:
                     timeout=timeout / len(self._hosts),
                     command_timeout=command_timeout,
                     statement_cache_size=statement_cache_size,
-                    # Select a writable host: a standby server accepts connections but no changes.
+                    # Select a writable host, because a standby server accepts connections but no changes.
                     target_session_attrs=SessionAttribute.read_write,
                 )
             except asyncpg.TargetServerAttributeNotMatched:
@@ -176,7 +180,7 @@ class Connector:
 
 
 def hosts_of(dsn: str) -> Sequence[Host]:
-    """Return the hosts of a database URL; empty if the URL contains none, so that libpq's defaults apply.
+    """Return the hosts in a database URL. The result is empty if the URL contains none: libpq's defaults then apply.
 
     Raises:
         ValueError: A port is not a number, or the numbers of hosts and ports differ.
@@ -189,7 +193,7 @@ def hosts_of(dsn: str) -> Sequence[Host]:
     netloc = parts.netloc.rpartition("@")[2]
     for each in netloc.split(",") if netloc else ():
         name, separator, port = each.rpartition(":")
-        # A colon within brackets is part of an IPv6 address, not the separator of a port.
+        # A colon within brackets is part of an IPv6 address and does not separate a port.
         if not separator or port.endswith("]"):
             name, port = each, ""
         names.append(name.strip("[]"))
@@ -204,19 +208,20 @@ def hosts_of(dsn: str) -> Sequence[Host]:
         raise ValueError("the database URL names a different number of hosts and ports")
     numbers = [port or default for port in ports]
     if not all(port.isdecimal() for port in numbers):
-        # The error message must not contain the value, which may be part of a password.
+        # The error message must not contain the value, because it may be part of a password.
         raise ValueError("a port of the database URL is not a number")
     return [Host(name, int(port)) for name, port in zip(names, numbers, strict=True)]
 
 
 def _session(settings: Mapping[str, str]) -> str:
-    # One statement for all settings needs only one round trip. All names and values are constants, so none is escaped.
+    # Send all settings in one statement to save round trips. No name or value is escaped, because all of them are
+    # constants.
     return "; ".join(f"SET {name} = '{value}'" for name, value in settings.items())
 
 
-#: timeout in seconds for the whole check for a pooler
+#: timeout in seconds for the whole check for a connection pooler
 TIMEOUT = 10.0
-#: Number of rounds of the check. By chance, a pooler may give the two test clients different backends in one round.
+#: number of rounds of the check, because a pooler may by chance behave like a direct connection in one round
 ROUNDS = 3
 
 POOLING_FIX = (
@@ -225,7 +230,7 @@ POOLING_FIX = (
 )
 
 #: SQLSTATEs for "prepared statement does not exist" and "prepared statement already exists"; both mean that the pooler
-#: has changed the backend
+#: has switched the server process
 _FOREIGN_STATEMENT = frozenset({"26000", "42P05"})
 #: part of the message with which PgBouncer in statement mode rejects a transaction
 _NO_TRANSACTIONS = "statement pooling mode"
@@ -234,19 +239,19 @@ _MARK = "toolgate.probe"
 
 
 class _Session(NamedTuple):
-    """Backend process that served a transaction, and the value of the test setting in its session."""
+    """Server process in which a transaction ran, and the value of a test setting in its session."""
 
     pid: int
     mark: str
 
 
 async def refuse_pooling(connector: "Connector") -> None:
-    """Check that no connection pooler in transaction or statement mode is between the gateway and PostgreSQL.
+    """Raise an error if a connection pooler in transaction or statement mode is between the gateway and PostgreSQL.
 
     Raises:
-        StorageError: A pooler does not keep one backend for each client, or its pool has too few connections.
+        StorageError: A pooler switches the server process of a client, or its pool has too few connections.
         OSError: The server cannot be reached.
-        asyncpg.PostgresError: The server refuses the connection.
+        asyncpg.PostgresError: The server rejects the connection.
     """
     first = await connector.connect(timeout=TIMEOUT, command_timeout=TIMEOUT, statement_cache_size=0)
     try:
@@ -279,7 +284,8 @@ async def _probe(connector: "Connector", first: "Connection") -> None:
         for _ in range(ROUNDS):
             async with second.transaction():
                 other = await _read_session(second)
-                # Both clients are connected at the same time. If one backend serves both, the pooler shares backends.
+                # Both clients are connected at the same time. If one server process serves both, the pooler shares
+                # server processes.
                 if other.pid == mine.pid or other.mark == mark:
                     raise _refusal("transaction")
                 async with first.transaction():
@@ -293,61 +299,61 @@ async def _read_session(connection: "Connection") -> _Session:
     row = await connection.fetchrow(
         f"SELECT pg_backend_pid(), coalesce(current_setting('{_MARK}', true), '')"
     )
-    assert row is not None  # noqa: S101 - a SELECT without FROM has one row
+    assert row is not None  # noqa: S101 - a SELECT without FROM always returns one row
     return _Session(*row)
 
 
 def _refusal(mode: str) -> StorageError:
     return StorageError(
-        f"TOOLGATE_DATABASE_URL leads to PostgreSQL through a connection pooler in {mode} mode, in which LISTEN, "
+        f"TOOLGATE_DATABASE_URL connects to PostgreSQL through a connection pooler in {mode} mode, in which LISTEN, "
         f"prepared statements and session settings do not work; {POOLING_FIX}"
     )
 
 
-#: Prefixes of SQLSTATEs of errors that the statement did not cause, in this order: connection, login, missing database,
-#: rollback because of a concurrent transaction, insufficient resources, lock not available, shutdown or timeout, system
-#: error, read-only standby.
+#: Prefixes of the SQLSTATEs of errors that the statement did not cause: connection, login, missing database, rollback
+#: because of a concurrent transaction, insufficient resources, lock not available, shutdown or timeout, system error,
+#: read-only standby (in this order).
 UNUSABLE = ("08", "28", "3D", "40", "53", "55", "57", "58", "25006")
 
 
 @asynccontextmanager
 async def translate_errors() -> AsyncIterator[None]:
-    """Convert errors of the server or the connection into `StorageFault`.
+    """Convert errors of the server or of the connection into `StorageFault`.
 
     Raises:
-        StorageFault: The server is temporarily unavailable; the request may be repeated.
-        LostRace: A concurrent transaction caused a rollback; the transaction may be retried immediately.
+        StorageFault: The server is temporarily unavailable; the client may repeat the request.
+        LostRace: Another transaction caused a rollback; the transaction may be retried immediately.
     """
     try:
         yield
     except DRIVER_FAULTS as error:
-        # The driver's own exceptions occur while connecting, or if the connection has just ended. SQLAlchemy wraps all
-        # other errors in `DBAPIError`.
+        # The driver raises its own exceptions while it connects and when a connection has just ended. SQLAlchemy wraps
+        # all other errors in `DBAPIError`.
         raise storage_fault(f"PostgreSQL: {type(error).__name__}", getattr(error, "sqlstate", None)) from None
     except DBAPIError as error:
         code = str(getattr(error.orig, "sqlstate", None) or "")
         if not error.connection_invalidated and not code.startswith(UNUSABLE):
             raise
-        # Omit the driver's message, which quotes row values: they include tool arguments.
+        # Omit the message of the driver, because it may contain values of rows, such as tool arguments.
         raise storage_fault(f"PostgreSQL: {code or type(error.orig).__name__}", code) from None
 
 
-#: seconds after which an idle connection is closed, since a firewall may drop an idle connection silently
+#: seconds after which an idle connection is closed, because a firewall may silently drop idle connections
 IDLE_LIFETIME = 300.0
 
-#: Session settings that make the server use indexes. All statements of this pool find a few rows by key. The server
-#: caches query plans; on the empty tables of a new gateway it would choose plans that scan whole tables, and keep using
-#: them after the tables have grown.
+#: Session settings with which the server uses indexes. Each statement of this pool finds a few rows by a key. The
+#: server caches query plans: without these settings, it would choose plans for the empty tables of a new gateway that
+#: scan the whole tables, and use them even after the tables have grown.
 INDEXED = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
 
 
 class PostgresPool:
-    """asyncpg connection pool that does not run asyncpg's reset statements when a connection is returned.
+    """Connection pool of asyncpg that does not run reset statements when a connection is returned to the pool.
 
-    The reset statements would take longer than the short statements that use this pool.
+    The reset statements would take longer than the short statements for which this pool is used.
 
     Args:
-        database: Database to connect to.
+        database: Database to which the connections are opened.
         size: Maximum number of connections.
     """
 
@@ -360,7 +366,7 @@ class PostgresPool:
     async def open(self) -> None:
         """Create the pool and open one connection, so that an unreachable server is reported at startup."""
         self._pool = await asyncpg.create_pool(
-            # With a minimum size asyncpg would log a traceback for each connection that it cannot replace.
+            # With a larger minimum size, asyncpg would log a traceback for each connection that it cannot replace.
             min_size=0,
             max_size=self._size,
             max_inactive_connection_lifetime=IDLE_LIFETIME,
@@ -376,7 +382,7 @@ class PostgresPool:
 
         Raises:
             StorageFault: The server cannot be used, or no connection was free within `DEADLINE` seconds.
-            LostRace: A concurrent transaction caused a rollback; the transaction may be retried.
+            LostRace: Another transaction caused a rollback; the transaction may be retried.
         """
         if self._pool is None:
             raise RuntimeError("the pool is not open")
@@ -385,25 +391,25 @@ class PostgresPool:
             try:
                 yield connection
             except asyncpg.PostgresError:
-                # The server has responded with an error, so the connection can be reused.
+                # The server has responded with an error, so the connection can be used again.
                 raise
             except BaseException:
-                # A response may still be in transit, so the connection cannot be reused.
+                # A response may still be under way, so the connection cannot be used again.
                 connection.terminate()
                 raise
             finally:
-                await self._pool.release(connection)  # type: ignore[arg-type]  # a proxy of a connection
+                await self._pool.release(connection)  # type: ignore[arg-type]  # asyncpg wraps the connection in a proxy
         except DRIVER_FAULTS as error:
-            # Omit the driver's message, which quotes row values: they include arguments of tool calls.
+            # Omit the message of the driver, because it may contain values of rows, such as tool arguments.
             code = getattr(error, "sqlstate", None)
             raise storage_fault(
                 f"PostgreSQL: {type(error).__name__}" + (f" {code}" if code else ""), code
             ) from None
 
     async def rows(self, statement: str, *values: Any) -> Sequence[asyncpg.Record]:
-        """Execute a statement in a separate transaction and return its rows.
+        """Execute a statement in a separate transaction and return the resulting rows.
 
-        If a concurrent transaction causes a rollback, the statement is retried.
+        If another transaction causes a rollback, the statement is retried.
 
         Raises:
             StorageFault: The server cannot be used.
@@ -414,14 +420,14 @@ class PostgresPool:
             return await with_retry(lambda: self._rows(statement, values))
 
     def usage(self) -> Usage:
-        """Return the number of used and free connections and of waiting tasks."""
+        """Return the numbers of used connections, free connections and waiting tasks."""
         if self._pool is None:
             return Usage(0, 0, 0)
         idle = self._pool.get_idle_size()
         return Usage(self._pool.get_size() - idle, idle, self._waiting)
 
     async def close(self) -> None:
-        """Close the pool. Wait at most `DEADLINE` seconds for connections in use, then terminate them."""
+        """Close the pool. After `DEADLINE` seconds, connections that are still in use are terminated."""
         if self._pool is None:
             return
         try:
@@ -433,9 +439,9 @@ class PostgresPool:
     async def _acquired(self, pool: "asyncpg.Pool[asyncpg.Record]") -> "Connection":
         self._waiting += 1
         try:
-            # `pool.acquire(timeout=…)` would create a task for each call, which is slower.
+            # Do not use `pool.acquire(timeout=…)`, because it creates a task for each call, which is slower.
             async with asyncio.timeout(DEADLINE):
-                connection: Connection = await pool.acquire()  # type: ignore[assignment]  # a proxy of a connection
+                connection: Connection = await pool.acquire()  # type: ignore[assignment]  # asyncpg wraps the connection in a proxy
                 return connection
         finally:
             self._waiting -= 1
@@ -449,7 +455,7 @@ class PostgresPool:
             timeout=DEADLINE, command_timeout=DEADLINE, settings=INDEXED
         )
         try:
-            # The gateway uses identifiers as strings. By default the driver would create `uuid.UUID` objects.
+            # Use strings for identifiers, because the driver creates `uuid.UUID` objects by default.
             await connection.set_type_codec(
                 "uuid", encoder=str, decoder=str, schema="pg_catalog", format="text"
             )

@@ -1,7 +1,8 @@
-"""Notifications between gateways with PostgreSQL's LISTEN and NOTIFY.
+"""Notifications between gateways with LISTEN and NOTIFY of PostgreSQL.
 
-PostgreSQL sends a notification when the transaction commits. It contains only a kind and identifiers; the receiver
-reads the change from the database. On SQLite there is only one gateway, so no notifications are sent.
+PostgreSQL sends a notification when the transaction is committed. A notification contains only its kind and
+identifiers; the receiver reads the change from the database. With SQLite there is only one gateway, so no notifications
+are sent.
 """
 
 import asyncio
@@ -22,22 +23,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: PostgreSQL channel of the notifications
+#: name of the PostgreSQL channel for the notifications
 CHANNEL = "toolgate"
 
-#: Kind of notification: an approval request was created, voted on or decided. Its arguments are the ids of the
-#: organization and of the approval.
+#: kind of notification: an approval request was created, voted on or decided; the arguments are the ids of the
+#: organization and of the request
 APPROVAL = "approval"
 #: kind of notification: webhook events are due for delivery
 EVENTS = "events"
 
 #: seconds between two keepalive notifications that the listener sends to itself
 KEEPALIVE = 3.0
-#: seconds in which the listener must receive its own keepalive notification
+#: seconds within which the listener must receive its own keepalive notification
 ECHO = 2.0
-#: initial backoff in seconds before reconnecting; doubled by each failure
+#: initial backoff in seconds before a reconnect; each failure doubles it
 FIRST_PAUSE = 0.1
-#: maximum backoff in seconds before reconnecting
+#: maximum backoff in seconds before a reconnect
 LONGEST_PAUSE = 30.0
 
 _PENDING = "toolgate.notifications"
@@ -45,48 +46,53 @@ _AnySession: TypeAlias = Session | AsyncSession
 
 
 def announce(session: _AnySession, *parts: str) -> None:
-    """Add a notification that is sent when the session's write transaction commits.
+    """Add a notification that is sent when the write transaction of the session is committed.
 
-    The first part is the kind, the other parts are identifiers without spaces. Duplicate notifications are sent once.
+    The first part is the kind of the notification. The other parts are identifiers without spaces. Duplicates are sent
+    only once.
     """
     session.info.setdefault(_PENDING, {})[" ".join(parts)] = None
 
 
 def pending_notifications(session: _AnySession) -> Sequence[str]:
-    """Return the notifications to send when the session's transaction commits."""
+    """Return the notifications that must be sent when the transaction of the session is committed."""
     return list(session.info.get(_PENDING, ()))
 
 
 class NotificationHandler:
-    """Handles notifications of other gateways: wakes the affected requests, console pages and webhook deliveries."""
+    """Handler for notifications from other gateways.
+
+    It wakes the HTTP requests and console pages that wait for a change, and the delivery of webhook events.
+    """
 
     def __init__(self, notifier: Notifier, wake_webhooks: Callable[[], None]) -> None:
         self._notifier = notifier
         self._wake_webhooks = wake_webhooks
 
     def on_notify(self, notification: str) -> None:
-        """Handle a notification. Unknown kinds are ignored, since gateways of newer versions may send them."""
+        """Handle a notification. Unknown kinds are ignored, because gateways of newer versions may send them."""
         match notification.split(" "):
             case [kind, organization_id, approval_id] if kind == APPROVAL:
                 self._notifier.notify_organization(organization_id, approval_id)
             case [kind] if kind == EVENTS:
                 self._wake_webhooks()
 
-    def on_connection_change(self, is_connected: bool) -> None:  # noqa: FBT001 - a callback's only argument
-        """Wake all waiting requests, pages and webhook deliveries, since notifications may have been lost."""
+    def on_connection_change(self, is_connected: bool) -> None:  # noqa: FBT001 - the only argument of a callback
+        """Wake all waiting requests, pages and webhook deliveries, because notifications may have been lost."""
         self._notifier.receives_remote = is_connected
         self._notifier.notify_all()
         self._wake_webhooks()
 
 
 class Listener:
-    """Receives notifications over a separate connection, and reconnects when the connection is lost.
+    """Receiver of notifications. It uses a separate connection, and reconnects when the connection is lost.
 
-    A broken connection may cause no error. So the listener regularly sends a notification to itself and reconnects if
-    it does not receive that notification. This also detects a pooler that does not keep one backend for each client.
+    A broken connection may cause no error. The listener therefore regularly sends a notification to itself, and
+    reconnects if it does not receive this notification. This also detects a connection pooler that switches the server
+    process of a client.
 
-    The listener calls `on_notify` on the event loop with each notification. It calls `on_connection_change` with True
-    after connecting, and with False after losing the connection. In both cases notifications may have been lost.
+    The listener calls `on_notify` with each notification, on the event loop. It calls `on_connection_change` with True
+    after connecting, and with False after losing the connection. In both cases, notifications may have been lost.
     """
 
     def __init__(
@@ -103,16 +109,16 @@ class Listener:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Start the background task."""
+        """Start the background task that connects and listens."""
         self._task = asyncio.create_task(self._run())
 
     @property
     def is_connected(self) -> bool:
-        """Whether the connection works, so that notifications of other gateways arrive."""
+        """True while the connection works, so that notifications from other gateways arrive."""
         return self._is_connected
 
     async def stop(self) -> None:
-        """Stop the background task and disconnect."""
+        """Stop the background task and close its connection."""
         if self._task is not None:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -120,7 +126,7 @@ class Listener:
             self._task = None
 
     async def _run(self) -> None:
-        # Imported here because the PostgreSQL driver is an optional dependency.
+        # Import the module here, because the PostgreSQL driver is an optional dependency.
         from toolgate_service.db.postgres_connection import DRIVER_FAULTS
 
         pause = FIRST_PAUSE
@@ -130,11 +136,11 @@ class Listener:
             except DRIVER_FAULTS as error:
                 self._log_failure(type(error).__name__)
             except Exception:
-                logger.exception("news of other gateways cannot be listened to; the gateway tries again")
+                logger.exception("cannot receive notifications from other gateways; the gateway tries again")
             if self._is_connected:
                 pause = FIRST_PAUSE
                 self._set_connected(connected=False)
-            await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads load, guards nothing
+            await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - random jitter, not cryptography
             pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _listen(self) -> None:
@@ -145,8 +151,7 @@ class Listener:
         """
         from toolgate_service.db.postgres_connection import COMMIT_FROM_MEMORY
 
-        # The commit of a keepalive does not wait for the disk, since a keepalive need not survive a crash of the
-        # server.
+        # Do not wait for the disk, because a keepalive notification may be lost in a crash of the server.
         keepalive = f"SELECT pg_notify($1, '') WHERE {COMMIT_FROM_MEMORY}"
         connection = await self._database.connect()
         try:
@@ -172,12 +177,13 @@ class Listener:
         self._is_connected = connected
         if connected and self._is_logged:
             self._is_logged = False
-            logger.info("news of other gateways is heard again")
+            logger.info("notifications from other gateways arrive again")
         self._on_connection_change(connected)
 
     def _log_failure(self, reason: str) -> None:
         if not self._is_logged:
             self._is_logged = True
             logger.warning(
-                "news of other gateways is not heard (%s); until it is, whoever waits looks for it", reason
+                "notifications from other gateways do not arrive (%s); meanwhile, waiting requests read the database",
+                reason,
             )

@@ -22,22 +22,23 @@ from toolgate_service.db.sqlite_driver import BUSY_TIMEOUT, DRIVER, PATIENCE, Co
 
 #: maximum number of connections for reading
 READERS = 4
-#: Accepted schemes of the database URL. All have the same effect, since the gateway always uses its own driver.
+#: accepted schemes of the database URL; all of them have the same effect, because the gateway always uses its own
+#: driver
 DRIVERS = ("sqlite", "sqlite+aiosqlite", "sqlite+pysqlite")
-#: seconds between two attempts to open a file while another process initializes it
+#: seconds between two attempts to open a file that another process initializes
 OPEN_RETRY = 0.05
 
 
 class SqliteDatabase:
     """SQLite implementation of `Database`, with a file in WAL mode. Each commit is synced to disk before it returns.
 
-    SQLite allows one writer at a time. Writers of this process wait for `write_lock` in order of arrival. Writers of
-    different processes compete for SQLite's file lock, which has no queue.
+    SQLite allows one writer at a time. Writers in this process wait for `write_lock` in the order of arrival. Writers
+    in different processes compete for the file lock of SQLite, which has no queue.
 
     Attributes:
         path: Path of the database file.
-        write_lock: Lock that a write transaction of this process holds.
-        info: Values that are copied into the `info` of each write transaction's session.
+        write_lock: Lock that each write transaction of this process holds.
+        info: Values that are copied into the `info` of the session of each write transaction.
     """
 
     def __init__(self, url: str) -> None:
@@ -46,32 +47,36 @@ class SqliteDatabase:
         self.info: dict[str, object] = {}
         self._threads = ThreadPoolExecutor(READERS + EXPORTS + 1, thread_name_prefix="sqlite")
         self._readers = _engine(self.path, self._threads, "BEGIN", READERS)
-        # An export takes long, so it never runs on the event loop: the patience is 0.
+        # Never run an export on the event loop (`patience=0`), because it takes long.
         self._exporters = _engine(self.path, self._threads, "BEGIN", EXPORTS, patience=0)
         self._writer = _engine(
             self.path, self._threads, "BEGIN IMMEDIATE", 1, busy_timeout=self._remaining_time
         )
-        #: deadline (event loop time) of the write transaction that waits for the file lock; None if none waits
+        #: deadline, in the time of the event loop, of the write transaction that waits for the file lock; None if none
+        #: waits
         self._lock_deadline: float | None = None
 
     async def start(self, *, migrate: bool = True) -> None:
         """Create the file and its folder if they are missing, and migrate the schema.
 
-        With `migrate=False`, create nothing, and raise an error if the file is missing or the schema is older.
+        With `migrate=False`, nothing is created or changed, and a missing file or an outdated schema is an error.
 
         Raises:
-            StorageError: The file cannot be written or is not a database, or this version cannot use the schema.
+            StorageError: The file cannot be written or is not a database, or this version of the gateway cannot use its
+                schema.
         """
         if migrate:
             create_private(self.path)
         elif not self.path.exists():
-            raise StorageError(f"there is no database {str(self.path)!r}; make it with 'toolgate db upgrade'")
+            raise StorageError(
+                f"there is no database {str(self.path)!r}; create it with 'toolgate db upgrade'"
+            )
         async with self.opened() as connection:
             await connection.run_sync(upgrade if migrate else require_current)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[AsyncConnection]:
-        """Open a write transaction without checking the schema.
+        """Open a write transaction without checking the version of the schema.
 
         Raises:
             StorageError: The file cannot be used or is not a database.
@@ -81,21 +86,21 @@ class SqliteDatabase:
                 yield connection
         except DBAPIError as error:
             raise StorageError(
-                f"cannot use the database {str(self.path)!r}: {error.orig}; name a file in a folder you may write "
-                "with TOOLGATE_DATABASE_URL=sqlite:///PATH"
+                f"cannot use the database {str(self.path)!r}: {error.orig}; name a file in a writable "
+                "folder with TOOLGATE_DATABASE_URL=sqlite:///PATH"
             ) from error
 
     @traced("toolgate.gateway.read")
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncSession]:
-        """Open a session whose queries all read the same snapshot."""
+        """Open a session for reading. All its queries read the same snapshot of the database."""
         async with AsyncSession(self._readers, expire_on_commit=False) as session:
             yield session
 
     @traced("toolgate.gateway.read")
     @asynccontextmanager
     async def exporting(self) -> AsyncIterator[AsyncSession]:
-        """Open a session for a long read, on a separate connection; all its queries read the same snapshot."""
+        """Open a session for a long export on a separate connection. All its queries read the same snapshot."""
         async with AsyncSession(self._exporters, expire_on_commit=False) as session:
             yield session
 
@@ -105,9 +110,9 @@ class SqliteDatabase:
         self,
         *_locks: str,
         until: float | None = None,
-        patient: bool = False,  # noqa: ARG002 - no server could lose this process
+        patient: bool = False,  # noqa: ARG002 - SQLite has no server that ends idle transactions
     ) -> AsyncIterator[AsyncSession]:
-        """Open a write transaction. The names of the locks are ignored, since SQLite allows only one writer.
+        """Open a write transaction. The names of the locks are ignored, because SQLite allows only one writer.
 
         Raises:
             StorageFault: The write lock was not available before the deadline.
@@ -118,8 +123,8 @@ class SqliteDatabase:
             AsyncSession(self._writer, expire_on_commit=False, info=self.info) as session,
             session.begin(),
         ):
-            # Begin the transaction now, not at the first statement: the block may read a file that other writers
-            # change, and needs the write lock while it does.
+            # Begin the transaction now and not at the first statement: the block may read the file of the secret, which
+            # other processes change while they hold the write lock.
             self._lock_deadline = ends
             try:
                 await session.connection()
@@ -156,8 +161,7 @@ class SqliteDatabase:
                 try:
                     connection = await stack.enter_async_context(self._writer.begin())
                 except DBAPIError as error:
-                    # While one process switches a new file to WAL mode, SQLite returns "busy" to others without
-                    # waiting.
+                    # SQLite returns "busy" without waiting while another process switches a new file to WAL mode.
                     if not is_busy(error.orig) or loop.time() >= deadline:
                         raise
                     await asyncio.sleep(OPEN_RETRY)
@@ -168,17 +172,17 @@ class SqliteDatabase:
         on_notify: Callable[[str], None],
         on_connection_change: Callable[[bool], None],
     ) -> None:
-        """Return None, since no other gateway uses the database."""
+        """Return None, because no other gateway uses the database."""
 
     def stalled_sessions(self) -> None:
-        """Return None, since no other gateway has sessions in the database."""
+        """Return None, because no other gateway has sessions in the database."""
 
     def usage(self) -> Mapping[str, Usage]:
-        """Return the number of used and free connections of each connection pool, by pool name."""
+        """Return the numbers of used and free connections of each connection pool, by the name of the pool."""
         return pool_usage(readers=self._readers, exporters=self._exporters, writers=self._writer)
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close all connections."""
         await self._readers.dispose()
         await self._exporters.dispose()
         await self._writer.dispose()
@@ -189,7 +193,7 @@ def sqlite_path(url: str) -> Path:
     """Return the path of the SQLite file in a database URL.
 
     Raises:
-        StorageError: The URL is invalid, or is not the URL of an SQLite file.
+        StorageError: The URL is invalid, or it is not the URL of an SQLite file.
     """
     try:
         parsed = parse_url(url)
@@ -197,8 +201,8 @@ def sqlite_path(url: str) -> Path:
         raise StorageError("TOOLGATE_DATABASE_URL is not a database URL; write sqlite:///PATH") from None
     if parsed.get_backend_name() != "sqlite":
         raise StorageError(
-            f"TOOLGATE_DATABASE_URL names the database {parsed.get_backend_name()!r}, which this version does not "
-            "serve; write sqlite:///PATH"
+            f"TOOLGATE_DATABASE_URL names the database {parsed.get_backend_name()!r}, which is not SQLite; "
+            "write sqlite:///PATH"
         )
     if parsed.drivername not in DRIVERS or parsed.host or parsed.username:
         raise StorageError("TOOLGATE_DATABASE_URL is not the URL of a file; write sqlite:///PATH")
@@ -213,7 +217,7 @@ def sqlite_path(url: str) -> Path:
 
 
 def create_private(path: Path) -> None:
-    """Create a file and its folder, readable and writable only by the owner, unless they exist.
+    """Create a file and its folder unless they exist. Only the owner of the process can read and write them.
 
     Raises:
         StorageError: The file cannot be created or opened for writing.
@@ -223,7 +227,7 @@ def create_private(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
         raise StorageError(
-            f"cannot write the database {str(path)!r}: {error.strerror}; name a file in a folder you may write with "
+            f"cannot write the database {str(path)!r}: {error.strerror}; name a file in a writable folder with "
             "TOOLGATE_DATABASE_URL=sqlite:///PATH"
         ) from error
 
@@ -237,7 +241,8 @@ def _engine(
     busy_timeout: Callable[[], float] = lambda: BUSY_TIMEOUT,
 ) -> AsyncEngine:
     def connect() -> Connection:
-        # Use the driver in autocommit mode. The dialect itself begins transactions with the engine's BEGIN statement.
+        # Use the driver in autocommit mode, because the SQLAlchemy dialect begins transactions itself with the
+        # statement `begin`.
         raw = sqlite3.connect(path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
         for pragma in PRAGMAS:
             raw.execute(pragma)
@@ -250,13 +255,14 @@ def _engine(
         poolclass=AsyncAdaptedQueuePool,
         pool_size=pool_size,
         max_overflow=0,
-        # SQLAlchemy adds a statement's values to its error messages. They may be password hashes or tool arguments.
+        # Keep the values of statements out of SQLAlchemy's error messages, because they may be password hashes or tool
+        # arguments.
         hide_parameters=True,
     )
 
 
 #: Settings of each connection. `synchronous = FULL` syncs each commit to disk, also in WAL mode. `temp_store = MEMORY`
-#: keeps temporary data in memory; otherwise SQLite would write it to /var/tmp, which may be full or read-only.
+#: keeps temporary data in memory; otherwise, SQLite would write it to /var/tmp, which may be full or read-only.
 PRAGMAS = (
     f"PRAGMA busy_timeout = {BUSY_TIMEOUT * 1000}",
     "PRAGMA journal_mode = WAL",

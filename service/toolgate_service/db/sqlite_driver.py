@@ -1,8 +1,8 @@
-"""SQLAlchemy dialect that runs short SQLite statements on the event loop and moves slow statements to threads.
+"""SQLAlchemy dialect that runs short SQLite statements on the event loop and slow statements in threads.
 
-Passing a statement to a thread takes several times as long as most statements. So statements that are always short run
-on the event loop. Reads start on the event loop and are repeated in a thread if they take too long. Statements that
-may take long, or that wait for the disk or for another process, run in a thread.
+To pass a statement to a thread takes several times as long as most statements. Statements that are always short
+therefore run on the event loop. Reads start on the event loop, and are interrupted and repeated in a thread if they
+take too long. Statements that may take long, or that wait for the disk or for another process, run in a thread.
 """
 
 import asyncio
@@ -23,26 +23,26 @@ T = TypeVar("T")
 
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
-#: maximum time in seconds that a process waits for another process's lock on the file
+#: maximum time in seconds for which a statement waits for another process's lock on the file
 BUSY_TIMEOUT = 10
-#: seconds that a read may block the event loop; after that it is interrupted and repeated in a thread
+#: seconds for which a read may block the event loop before it is interrupted and repeated in a thread
 PATIENCE = 0.002
-#: number of SQLite virtual machine instructions between two checks whether a read takes too long
+#: number of instructions of the SQLite virtual machine between two checks whether a read takes too long
 INSTRUCTIONS = 200
 #: seconds between two attempts to interrupt a cancelled statement
 INTERRUPT_INTERVAL = 0.01
 
 #: statements that are always short: inserts of given values, and updates of one row by its id
 _SHORT = re.compile(r"INSERT INTO (?!.*\bSELECT\b)|UPDATE (\w+) SET .* WHERE \1\.id = \?$", re.DOTALL)
-#: bit mask that extracts the primary result code from an extended SQLite result code
+#: bit mask that extracts the primary result code from an extended result code of SQLite
 _KIND = 0xFF
 
 
 class Statements:
     """Runs the statements of one connection, one after another, on the event loop or in a thread.
 
-    A read may block the event loop for at most `patience` seconds. A statement waits at most `busy_timeout()` seconds for
-    another process's lock on the file. The connection must be usable in any thread and must have a busy timeout of 0.
+    A read blocks the event loop for at most `patience` seconds. A statement waits for at most `busy_timeout()` seconds
+    for another process's lock on the file. The connection must be usable in any thread, and its busy timeout must be 0.
     """
 
     def __init__(
@@ -60,14 +60,17 @@ class Statements:
         self._wrote = False
 
     async def begin(self, how: str) -> None:
-        """Begin a transaction with the statement `how`."""
+        """Begin a transaction with the SQL statement `how`, for example ``BEGIN IMMEDIATE``."""
         self._wrote = False
         await self._run_unless_busy(partial(self._connection.execute, how))
 
     async def execute(
         self, cursor: sqlite3.Cursor, statement: str, parameters: Parameters
     ) -> list[tuple[Any, ...]]:
-        """Execute a statement and return all rows. No cursor stays open, since it would keep the snapshot in use."""
+        """Execute a statement and return all its rows.
+
+        The rows are fetched at once, because an open cursor would keep the snapshot in use.
+        """
         work = partial(_rows, cursor, statement, parameters)
         if statement.startswith("SELECT"):
             return await self._read(work)
@@ -94,7 +97,7 @@ class Statements:
         self._deadline = time.perf_counter() + self._patience
         self._connection.set_progress_handler(self._is_late, INSTRUCTIONS)
         try:
-            # A read can be interrupted and repeated: the transaction and its snapshot stay unchanged.
+            # Interrupt and repeat a slow read, which is safe because the transaction and its snapshot stay unchanged.
             return await self._run_unless_busy(work)
         except sqlite3.OperationalError as error:
             if _kind(error) != sqlite3.SQLITE_INTERRUPT:
@@ -118,14 +121,14 @@ class Statements:
         try:
             return await asyncio.shield(doing)
         except asyncio.CancelledError:
-            # Wait for the thread, since the connection must not be used by two threads. The interrupt ends the
-            # statement soon, and the transaction is rolled back.
+            # Wait for the thread, because two threads must not use the connection at the same time. The interrupt ends
+            # the statement soon, and the transaction is then rolled back.
             await self._interrupt(doing)
             raise
 
     async def _interrupt(self, doing: asyncio.Future[T]) -> None:
         while not doing.done():
-            # Repeat the interrupt, since it has no effect if the statement has not begun.
+            # Repeat the interrupt, because it has no effect if the statement has not begun yet.
             self._connection.interrupt()
             try:
                 await asyncio.wait({doing}, timeout=INTERRUPT_INTERVAL)
@@ -144,7 +147,7 @@ class Statements:
 
 
 def is_busy(error: BaseException | None) -> bool:
-    """Return whether a statement failed because another process has locked the file."""
+    """Return whether a statement failed because another process holds the lock on the file."""
     return _kind(error) == sqlite3.SQLITE_BUSY
 
 
@@ -157,16 +160,16 @@ def _rows(cursor: sqlite3.Cursor, statement: str, parameters: Parameters) -> lis
     return cursor.execute(statement, parameters).fetchall()
 
 
-#: URL scheme of this dialect
+#: URL scheme with which SQLAlchemy selects this dialect
 DRIVER = "sqlite+toolgate"
 
 
 class Connection(AdaptedConnection):
-    """DBAPI connection for SQLAlchemy. `begin` is the SQL statement that begins its transactions."""
+    """DBAPI connection for SQLAlchemy. Its transactions begin with the SQL statement `begin`."""
 
     __slots__ = ("_begin", "_statements")
 
-    #: declared again, since the base class declares the connection type of an asynchronous driver
+    #: declared again, because the base class declares the type of an asynchronous driver's connection
     _connection: Any
 
     def __init__(self, raw: sqlite3.Connection, statements: Statements, begin: str) -> None:
@@ -175,7 +178,7 @@ class Connection(AdaptedConnection):
         self._begin = begin
 
     def begin(self) -> None:
-        """Begin a transaction with the statement of this connection."""
+        """Begin a transaction with the SQL statement of this connection."""
         self._finish(self._statements.begin(self._begin))
 
     def cursor(self) -> "Cursor":
@@ -187,12 +190,12 @@ class Connection(AdaptedConnection):
         self._finish(self._statements.commit())
 
     def rollback(self) -> None:
-        """Roll back the transaction, on the event loop, since a rollback does not wait."""
+        """Roll back the transaction on the event loop, because a rollback does not wait for the disk or for a lock."""
         self._connection.rollback()
 
     def close(self) -> None:
         """Roll back the transaction and close the connection."""
-        # Without the rollback the driver would keep the file open and locked while a cursor exists.
+        # Roll back first, because otherwise the driver would keep the file open and locked while a cursor exists.
         try:
             self._connection.rollback()
         finally:
@@ -203,7 +206,7 @@ class Connection(AdaptedConnection):
 
 
 class Cursor:
-    """DBAPI cursor for SQLAlchemy; `execute` fetches all rows."""
+    """DBAPI cursor for SQLAlchemy. The method `execute` fetches all rows at once."""
 
     __slots__ = ("_cursor", "_finish", "_rows", "_statements", "arraysize")
 
@@ -218,7 +221,7 @@ class Cursor:
 
     @property
     def description(self) -> Any:
-        """Columns of the result; None for a statement without a result."""
+        """Descriptions of the columns of the result; None for a statement without a result."""
         return self._cursor.description
 
     @property
@@ -228,7 +231,7 @@ class Cursor:
 
     @property
     def lastrowid(self) -> int | None:
-        """Id of the inserted row."""
+        """Id of the row that the statement inserted."""
         return self._cursor.lastrowid
 
     def execute(self, statement: str, parameters: Parameters = ()) -> None:
@@ -244,11 +247,11 @@ class Cursor:
         return next(self._rows, None)
 
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
-        """Return at most `size` next rows; the default is `arraysize`."""
+        """Return the next `size` rows at most. The default is `arraysize`."""
         return list(islice(self._rows, size or self.arraysize))
 
     def fetchall(self) -> list[tuple[Any, ...]]:
-        """Return the remaining rows."""
+        """Return all remaining rows."""
         return list(self._rows)
 
     def close(self) -> None:
@@ -257,7 +260,7 @@ class Cursor:
         self._cursor.close()
 
     async def _async_soft_close(self) -> None:
-        # SQLAlchemy calls this method on cursors of asynchronous drivers.
+        # Nothing to do: SQLAlchemy calls this method on the cursors of asynchronous drivers.
         return
 
 
@@ -269,7 +272,7 @@ class Dialect(SQLiteDialect_pysqlite):
     supports_statement_cache = True
 
     def do_begin(self, dbapi_connection: Any) -> None:
-        """Begin a transaction with the connection's BEGIN statement, which may take the write lock."""
+        """Begin a transaction with the BEGIN statement of the connection, which may take the write lock."""
         dbapi_connection.begin()
 
     def on_connect(self) -> Callable[[Any], None]:
@@ -280,7 +283,7 @@ class Dialect(SQLiteDialect_pysqlite):
         return lambda _: None
 
     def get_driver_connection(self, connection: Any) -> Any:
-        """Return the underlying `sqlite3` connection."""
+        """Return the connection of the module `sqlite3` that this connection uses."""
         return connection.driver_connection
 
 

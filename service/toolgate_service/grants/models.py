@@ -1,7 +1,7 @@
-"""Tables of temporary approvals, which the API calls grants.
+"""Database tables of temporary approvals, which the API calls grants.
 
-A temporary approval allows further calls of one action by one agent. It ends after a number of uses or at a fixed time.
-The stored status does not change at that time; `state_of` returns the actual state.
+A temporary approval allows further calls of one action by one agent. It ends after a number of calls or at a fixed
+time. The stored status does not change at its end; `state_of` returns the actual state.
 """
 
 from datetime import datetime
@@ -11,26 +11,26 @@ from sqlmodel import Field, col
 
 from toolgate_service.db.models import Id, Table, Timestamp, of_agent, of_user, one_of
 
-#: status of a grant that needs further approvers
+#: status of a temporary approval for which not enough approvers have voted yet
 PROPOSED = "proposed"
 ACTIVE = "active"
 REVOKED = "revoked"
 STATUSES = (PROPOSED, ACTIVE, REVOKED)
 
-# States that are computed and never stored: the grant is past `expires_at`, or has no uses left.
+# states that are computed and never stored: the time `expires_at` has passed, or no uses are left
 EXPIRED = "expired"
 EXHAUSTED = "exhausted"
 
 
 class Grant(Table, table=True):
-    """A temporary approval. It allows calls whose context equals the approved context, except for `except_fields`."""
+    """Temporary approval. It allows calls whose context equals the approved context, except for `except_fields`."""
 
     __tablename__ = "grants"
     __table_args__ = (
         of_agent(),
         of_user("revoked_by"),
         UniqueConstraint("organization_id", "environment", "id"),
-        # One grant per request, even if two approvers propose grants concurrently.
+        # Only one temporary approval per approval request, even if two approvers propose one concurrently.
         UniqueConstraint("organization_id", "environment", "approval_id"),
         one_of("status", STATUSES),
         CheckConstraint("uses_left >= 0 AND uses_left <= uses", name="uses_left"),
@@ -44,36 +44,37 @@ class Grant(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     agent_id: str = Field(sa_type=Id)
-    #: id of the permission; not a foreign key, because the grant remains after its permission is deleted
+    #: id of the permission; not a foreign key, because the temporary approval is kept after its permission was deleted
     permission_id: str = Field(sa_type=Id)
-    #: id of the approval request with which the grant was proposed
+    #: id of the approval request with which the temporary approval was proposed
     approval_id: str = Field(sa_type=Id)
     action: str = Field(max_length=255)
-    #: context that the approvers saw, as canonical JSON
+    #: context of the call that the approvers saw, as canonical JSON
     context: str = Field(sa_type=Text)
-    #: names of the context fields whose values may differ, as a JSON list
+    #: names of the context fields whose values may differ in later calls, as a JSON list
     except_fields: str = Field(sa_type=Text)
     status: str = Field(max_length=10)
     uses: int
     uses_left: int
-    #: duration in seconds, from the last required vote
+    #: duration in seconds; it begins when enough approvers have voted
     seconds: int
-    #: approval rules of the request with which the grant was proposed
+    #: approval rules of the approval request with which the temporary approval was proposed
     required_approvals: int
     separation_of_duties: bool | None = None
-    #: ids of the users who created the agent, or created or loosened the permission, as a JSON list
+    #: ids of the users who created the agent or the permission, or changed the permission to allow more, as a JSON list
     makers: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
     starts_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: while proposed: time at which the approval request expires; once active: end of the grant
+    #: for a proposed temporary approval, the expiry of the approval request; for an active one, its own end
     expires_at: datetime = Field(sa_type=Timestamp)
     revoked_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: id of the user who revoked the grant; null if the gateway revoked it with its agent, permission or request
+    #: id of the user who revoked the temporary approval; null if the gateway revoked it because its agent, permission
+    #: or approval request ended
     revoked_by: str | None = Field(default=None, sa_type=Id)
 
 
 class GrantVote(Table, table=True):
-    """One user's vote for a grant. Each user has at most one vote per grant."""
+    """Vote of one user for a temporary approval. Each user has at most one vote for it."""
 
     __tablename__ = "grant_votes"
     __table_args__ = (
@@ -89,13 +90,13 @@ class GrantVote(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     note: str | None = Field(default=None, max_length=1000)
-    #: how the user was authenticated, as a JSON object of ids without secrets
+    #: credential with which the user was authenticated, as a JSON object that contains ids and no secrets
     credential: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
 
 
 def state_of(grant: Grant, moment: datetime) -> str:
-    """Return the state of a grant at a given time."""
+    """Return the state that a temporary approval has at the given time."""
     if grant.status == REVOKED:
         return REVOKED
     if grant.uses_left == 0:
@@ -104,7 +105,7 @@ def state_of(grant: Grant, moment: datetime) -> str:
 
 
 def has_state(state: str, moment: datetime) -> ColumnElement[bool]:
-    """Return the SQL condition for grants that have this state at a given time."""
+    """Return the SQL condition for temporary approvals that have this state at the given time."""
     if state == REVOKED:
         return col(Grant.status) == REVOKED
     if state == EXHAUSTED:

@@ -1,4 +1,4 @@
-"""Queries for grants."""
+"""Database queries for temporary approvals (grants)."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from toolgate_service.db.database import now
 from toolgate_service.db.pagination import Found, Page, find_page
 from toolgate_service.grants.models import ACTIVE, Grant, has_state
 
-#: maximum number of grants that an agent's page in the console shows
+#: maximum number of temporary approvals that the console shows on the page of an agent
 MAX_ACTIVE = 50
 
 _USABLE = (
@@ -49,7 +49,7 @@ async def list_grants(
     status: str | None,
     agent_id: str | None,
 ) -> Found[Grant]:
-    """Return one page of grants, newest first."""
+    """Return one page of temporary approvals, newest first."""
     if agent_id is not None and not is_id(agent_id):
         return Found([], 0, None)
     query = select(Grant).where(
@@ -63,7 +63,7 @@ async def list_grants(
 
 
 async def list_active(session: AsyncSession, agent: Agent, actions: Sequence[str]) -> Sequence[Grant]:
-    """Return the active grants of an agent for the given actions, in the order in which they expire."""
+    """Return the active temporary approvals of an agent for the given actions, in the order of their expiry."""
     query = (
         select(Grant)
         .where(
@@ -80,10 +80,10 @@ async def list_active(session: AsyncSession, agent: Agent, actions: Sequence[str
 
 
 async def find_grant(session: AsyncSession, caller: Caller, environment: str, grant_id: str) -> Grant:
-    """Return the grant with this id in an environment of the caller's organization.
+    """Return the temporary approval with this id in an environment of the caller's organization.
 
     Raises:
-        ApiError: 404, the grant does not exist.
+        ApiError: 404, the temporary approval does not exist.
     """
     query = select(Grant).where(
         Grant.id == grant_id,
@@ -103,10 +103,10 @@ async def find_usable(
     context: Mapping[str, object],
     pending: Approval | None,
 ) -> Grant | None:
-    """Return the grant that covers a call, or None. Of several, the grant that expires first is returned.
+    """Return the temporary approval that covers a call, or None. Of several, the first one to expire is returned.
 
-    A grant covers a call only if its voters are still allowed to approve it. If the call has a pending request, the
-    votes must satisfy the approval rules of that request too.
+    Its voters must still be allowed to approve the call. If the call has a pending approval request, the votes must
+    also satisfy the approval rules of this request.
     """
     values = {
         "organization_id": auth.organization_id,

@@ -1,4 +1,4 @@
-"""HTTP routes that list and revoke grants. Grants are created by the route that approves a request."""
+"""HTTP routes that list and revoke temporary approvals (grants). The route that approves a request creates them."""
 
 from typing import Annotated, Literal
 
@@ -25,7 +25,7 @@ async def list_grants(
     agent_id: Annotated[str | None, Query()] = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return grants (temporary approvals), newest first."""
+    """Return temporary approvals (grants), newest first."""
     async with gateway.database.reading() as session:
         found = await repository.list_grants(
             session, caller, environment, page, status=status, agent_id=agent_id
@@ -38,7 +38,7 @@ async def list_grants(
 async def get_grant(
     grant_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Return one grant."""
+    """Return the temporary approval (grant) with this id."""
     async with gateway.database.reading() as session:
         grant = await repository.find_grant(session, caller, environment, grant_id)
         [view] = await serialize_grants(session, [grant], credentials=caller.is_admin)
@@ -49,5 +49,5 @@ async def get_grant(
 async def revoke_grant(
     grant_id: str, caller: FullCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Revoke a grant. Later checks of its calls need an approval again."""
+    """Revoke a temporary approval (grant). Later calls need an approval again."""
     return Reply(await service.revoke(gateway, caller, environment, grant_id))

@@ -1,4 +1,4 @@
-"""Response bodies of the grants API, and the serialization of grants."""
+"""Response bodies of temporary approvals (grants), and the function that creates them."""
 
 import json
 from collections import defaultdict
@@ -17,10 +17,11 @@ from toolgate_service.grants.models import Grant, GrantVote, state_of
 
 
 class GrantVoteView(BaseModel):
-    """One user's vote for a grant.
+    """Vote of one user for a temporary approval.
 
     Attributes:
-        credential: How the user was authenticated, as ids without secrets; null unless the caller is an admin.
+        credential: Credential with which the user was authenticated, as ids without secrets; null unless the caller is
+            an admin.
     """
 
     user_id: str
@@ -30,7 +31,7 @@ class GrantVoteView(BaseModel):
 
 
 class GrantView(BaseModel):
-    """A temporary approval. `status` is `proposed`, `active`, `exhausted`, `expired` or `revoked`."""
+    """Temporary approval. `status` is `proposed`, `active`, `exhausted`, `expired` or `revoked`."""
 
     id: str
     agent_id: str
@@ -56,12 +57,9 @@ class GrantView(BaseModel):
 async def serialize_grants(
     session: AsyncSession, grants: Sequence[Grant], *, credentials: bool = False
 ) -> list[GrantView]:
-    """Return the responses for grants.
+    """Return the response bodies of temporary approvals.
 
-    Args:
-        session: The session that loaded the grants.
-        grants: The grants.
-        credentials: True to include how each voter was authenticated, which only admins may see.
+    `credentials` includes how each voter was authenticated, which only admins may see.
     """
     agents_query = select(Agent.id, Agent.name).where(col(Agent.id).in_({grant.agent_id for grant in grants}))
     names = dict((await session.exec(agents_query)).all())

@@ -1,4 +1,4 @@
-"""Revocation of grants."""
+"""Revocation of temporary approvals (grants)."""
 
 from sqlmodel import col, select
 
@@ -15,13 +15,13 @@ from toolgate_service.grants.schemas import GrantView, serialize_grants
 
 
 async def revoke(context: AppContext, caller: Caller, environment: str, grant_id: str) -> GrantView:
-    """Revoke a grant, and cancel the requests that it approved and that no check has consumed.
+    """Revoke a temporary approval, and cancel the unused requests that it approved.
 
-    Checks that begin after the commit need an approval again.
+    Calls that are checked after the commit need an approval again.
 
     Raises:
-        ApiError: 404, the grant does not exist; 409, it was revoked before, or it is expired or exhausted and no
-            request that it approved is unconsumed.
+        ApiError: 404, the temporary approval does not exist; 409, it was already revoked, or it is expired or used up
+            and all requests that it approved were consumed.
     """
     async with transaction_as(context, caller) as session:
         grant = await find_grant(session, caller, environment, grant_id)
@@ -32,10 +32,10 @@ async def revoke(context: AppContext, caller: Caller, environment: str, grant_id
         unused = (await session.exec(query)).all()
         state = state_of(grant, moment)
         if state == REVOKED or (state in {EXPIRED, EXHAUSTED} and not unused):
-            raise ApiError(409, f"Grant lets nothing through any more: it is {state}")
+            raise ApiError(409, f"Grant is no longer active: it is {state}")
         grant.status, grant.revoked_at, grant.revoked_by = REVOKED, moment, caller.user_id
         session.add(grant)
-        await cancel(session, unused, "what allowed it for a while was revoked")
+        await cancel(session, unused, "the temporary approval was revoked")
         audit.record(
             session,
             caller,

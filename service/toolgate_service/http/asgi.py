@@ -8,14 +8,15 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope
 
-from toolgate_service.core.errors import ApiError
-from toolgate_service.http.responses import HEADER_BAG, HEADERS, Reply
+from toolgate_service.http.responses import HEADER_BAG, HEADERS
 
 
-class Call:
+class PlainRequest:
     """Request to a plain ASGI endpoint. The body is not read until `read` is called."""
+
+    __slots__ = ("_receive", "scope")
 
     def __init__(self, scope: Scope, receive: Receive) -> None:
         self.scope = scope
@@ -47,7 +48,7 @@ class Call:
         return peer_of(self.scope)
 
 
-class Response(NamedTuple):
+class PlainResponse(NamedTuple):
     """Response of a plain ASGI endpoint: JSON body, status and headers. Header names are in lower case."""
 
     body: bytes
@@ -55,28 +56,7 @@ class Response(NamedTuple):
     headers: Mapping[bytes, bytes] | None = None
 
 
-Handler: TypeAlias = Callable[[Call], Awaitable[Response]]
-
-
-def endpoint(handler: Handler) -> ASGIApp:
-    """Return an ASGI application that calls `handler` and sends its response.
-
-    If the handler raises an `ApiError`, the application sends the error's response.
-    """
-
-    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            answer = await handler(Call(scope, receive))
-        except ApiError as error:
-            await Reply({"detail": error.detail}, error.status_code, error.headers)(scope, receive, send)
-            return
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(answer.body))]
-        if answer.headers:
-            headers += answer.headers.items()
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": answer.body})
-
-    return serve
+Handler: TypeAlias = Callable[[PlainRequest], Awaitable[PlainResponse]]
 
 
 def add_headers(scope: Scope, headers: Mapping[bytes, bytes]) -> None:

@@ -159,8 +159,7 @@ async def authenticate_api_key(scope: Scope, gateway: Gateway, surface: Surface)
         StorageFault: The database did not respond.
     """
     peer = peer_of(scope)
-    # Strip only spaces and tabs: `strip()` would also remove a Latin-1 no-break space, which is part of the value.
-    key = (header_of(scope, b"x-api-key") or "").strip(" \t")
+    key = _sent_key(scope)
     digest = key_digest(key)
     if not key:
         raise await gateway.auth_failures.reject(peer, ApiError(401, "Missing API key"))
@@ -188,6 +187,17 @@ async def authenticate_api_key(scope: Scope, gateway: Gateway, surface: Surface)
     if rate.exceeded:
         raise rate.refusal()
     return KeyCaller(digest, context)
+
+
+def _sent_key(scope: Scope) -> str:
+    # Strip only spaces and tabs: `strip()` would also remove a Latin-1 no-break space, which is part of the value.
+    key = header_of(scope, b"x-api-key")
+    if key is not None:
+        return key.strip(" \t")
+    scheme, _, token = (header_of(scope, b"authorization") or "").partition(" ")
+    token = token.strip(" \t")
+    # A token that is not an API key belongs to a user, and is ignored here.
+    return token if scheme.lower() == "bearer" and may_be_key(token) else ""
 
 
 async def load_context(gateway: Gateway, caller: KeyCaller, agent_id: str, action: str = "") -> AuthContext:

@@ -124,60 +124,58 @@ def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _TEXT = {"type": "string"}
+_CODE = {"type": "string", "pattern": "^[a-z_]+$", "description": "Code of the error, for programs."}
+
+
+def _error(detail: Mapping[str, Any]) -> dict[str, Any]:
+    return _closed({"detail": dict(detail), "code": _CODE})
+
 
 #: JSON schemas of error response bodies, by name
 SCHEMAS: dict[str, dict[str, Any]] = {
-    "Problem": _closed({"detail": _TEXT}) | {"description": "A refusal in words."},
-    "FieldProblem": _closed(
+    "Problem": _error(_TEXT) | {"description": "A refusal in words."},
+    "FieldProblem": _error(
         {
-            "detail": {
-                "type": "object",
-                "additionalProperties": {"type": "array", "items": _TEXT, "minItems": 1},
-                "minProperties": 1,
-            }
+            "type": "object",
+            "additionalProperties": {"type": "array", "items": _TEXT, "minItems": 1},
+            "minProperties": 1,
         }
     )
     | {
         "description": "Messages by field; `body` where no field is at fault.",
-        "examples": [{"detail": {"name": ["This field is required"]}}],
+        "examples": [{"detail": {"name": ["This field is required"]}, "code": "invalid_request"}],
     },
     "NotReady": _closed({"status": {"const": "unavailable"}, "detail": _TEXT}),
-    "PlanLimitProblem": _closed(
-        {
-            "detail": _closed(
-                {
-                    "error": {"const": "plan_limit_exceeded"},
-                    "message": _TEXT,
-                    "limit_type": {"enum": ["agents", "logs", "team_members"]},
-                    "current_plan": _TEXT,
-                    "upgrade_url": _TEXT,
-                }
-            )
-        }
+    "PlanLimitProblem": _error(
+        _closed(
+            {
+                "error": {"const": "plan_limit_exceeded"},
+                "message": _TEXT,
+                "limit_type": {"enum": ["agents", "logs", "team_members"]},
+                "current_plan": _TEXT,
+                "upgrade_url": _TEXT,
+            }
+        )
     ),
-    "TestLogProblem": _closed(
-        {
-            "detail": _closed(
-                {
-                    "error": {"const": "test_log_full"},
-                    "message": _TEXT,
-                    "limit_type": {"const": "test_log_bytes"},
-                }
-            )
-        }
+    "TestLogProblem": _error(
+        _closed(
+            {
+                "error": {"const": "test_log_full"},
+                "message": _TEXT,
+                "limit_type": {"const": "test_log_bytes"},
+            }
+        )
     ),
-    "FeatureProblem": _closed(
-        {
-            "detail": _closed(
-                {
-                    "error": {"const": "feature_not_available"},
-                    "feature": _TEXT,
-                    "message": _TEXT,
-                    "current_plan": _TEXT,
-                    "upgrade_url": _TEXT,
-                }
-            )
-        }
+    "FeatureProblem": _error(
+        _closed(
+            {
+                "error": {"const": "feature_not_available"},
+                "feature": _TEXT,
+                "message": _TEXT,
+                "current_plan": _TEXT,
+                "upgrade_url": _TEXT,
+            }
+        )
     ),
 }
 
@@ -207,6 +205,10 @@ HEADERS: dict[str, dict[str, Any]] = {
     "Retry-After": _header("Seconds after which it is worth trying again.", _WHOLE),
     "WWW-Authenticate": _header("The scheme to authenticate with.", {"const": "Bearer", "type": "string"}),
     "X-Decision-ID": _header("The decision's id, to be sent with the log entry.", {"type": "string"}),
+    "X-Reason-Code": _header(
+        "Code of the decision, for instance `allowed`, `no_permission`, `amount_exceeded` or `approval_required`.",
+        {"type": "string", "pattern": "^[a-z_]+$"},
+    ),
     "X-Call-Let-Through": _header(
         "The call of this `call_id` is blocked because an approval has let it through before.",
         {"type": "string", "enum": ["true"]},
@@ -246,6 +248,7 @@ ALWAYS = (SLOW, HEAD_TOO_LARGE, FAILED)
 #: names of the OpenAPI security schemes
 BEARER = "bearer"
 API_KEY = "apiKey"
+API_KEY_BEARER = "apiKeyBearer"
 
 IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
@@ -283,7 +286,7 @@ def operation(
         "summary": summary,
         "description": description,
         "operationId": name,
-        "security": [{API_KEY: []}],
+        "security": [{API_KEY: []}, {API_KEY_BEARER: []}],
         "parameters": list(parameters),
         "requestBody": {"required": True, "content": {"application/json": {"schema": dict(body)}}},
         "responses": merged({200: ok}, *refusals, *every),

@@ -12,7 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from toolgate_service.core import strict_json
-from toolgate_service.core.errors import ApiError
+from toolgate_service.core.errors import ApiError, Detail, error_body
 from toolgate_service.core.settings import Settings
 
 NO_STORE = {"Cache-Control": "no-store"}
@@ -29,6 +29,13 @@ class Reply(Response):
     def render(self, content: object) -> bytes:
         """Return the content as JSON bytes."""
         return strict_json.dumps(content).encode()
+
+
+class ErrorReply(Reply):
+    """Error response with the detail and the code of the error."""
+
+    def __init__(self, detail: Detail, status: int, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(error_body(status, detail), status, headers)
 
 
 class NoContent(Response):
@@ -180,7 +187,7 @@ class ResponseHeaders:
             append_to_head: The server's function in the scope under `APPEND_TO_HEAD`; None for other servers.
         """
         given = message.get("headers", ())
-        if append_to_head is None or any(name in added or name in self._default_names for name, _ in given):
+        if append_to_head is None or self._sets_common_header(given, added):
             message["headers"] = self.complete(given, request_id, added)
             return
         lines = _lines((*added.items(), (b"x-request-id", request_id.encode())))
@@ -189,12 +196,19 @@ class ResponseHeaders:
             raise ValueError("a response header contains a line break")
         append_to_head(lines + self._default_lines)
 
+    def _sets_common_header(self, given: Iterable[RawHeader], added: Mapping[bytes, bytes]) -> bool:
+        defaults = self._default_names
+        for name, _ in given:  # noqa: SIM110 - `any` with a generator takes twice as long
+            if name in added or name in defaults:
+                return True
+        return False
+
     def answer(self, error: ApiError, request_id: str) -> bytes:
         """Return a complete HTTP/1.1 error response as bytes.
 
         The connection sends these bytes itself if a request is rejected before it reaches the ASGI application.
         """
-        body = strict_json.dumps({"detail": error.detail}).encode()
+        body = strict_json.dumps(error_body(error.status_code, error.detail)).encode()
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),

@@ -1,4 +1,4 @@
-"""Change or delete many rows in small transactions, so that other writers never wait long."""
+"""Changes and deletions of many rows in small transactions, so that other writers never wait long."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,15 +12,17 @@ from toolgate_service.db.database import Database
 from toolgate_service.db.models import Table
 from toolgate_service.db.retry import with_retry
 
-#: function that processes one batch in the session's write transaction and returns the number of changed rows
+#: Function that changes one batch of rows in the session's write transaction, and returns the number of changed rows.
 Work = Callable[[AsyncSession], Awaitable[int]]
 
 
 async def in_batches(database: Database, batch: int, work: Work, *locks: str) -> int:
-    """Call `work` repeatedly, each time in a new transaction, until it changes fewer than `batch` rows.
+    """Call `work` in new transactions, again and again, until it changes fewer than `batch` rows.
 
-    Return the total number of changed rows. `locks` are the names of the locks that each transaction takes, see
-    `Database.writing`.
+    `locks` are the names of the database locks that each transaction holds.
+
+    Returns:
+        Total number of changed rows.
     """
     total, loop, began = 0, asyncio.get_running_loop(), 0.0
 
@@ -46,15 +48,16 @@ async def delete_where(
     *conditions: ColumnElement[bool],
     within: Sequence[ColumnElement[bool]] = (),
 ) -> int:
-    """Delete the rows of a table that meet all conditions, and return their number.
+    """Delete all rows of a table that meet the conditions, and return their number.
 
-    Each transaction deletes at most `batch` rows. `within` contains additional conditions that restrict the search to a
-    few partitions of a partitioned table.
+    Each transaction deletes at most `batch` rows. `within` contains further conditions, which restrict the search to
+    some partitions of a partitioned table.
     """
     conditions += tuple(within)
-    keys = [col(getattr(table, column.name)) for column in table.__table__.primary_key]  # type: ignore[attr-defined]  # of a table=True class
-    # Skip rows that another transaction has locked, since it may renew them (for instance an expired idempotency key).
-    # The next round deletes them if they are still expired. So two gateways that delete never wait for each other.
+    keys = [col(getattr(table, column.name)) for column in table.__table__.primary_key]  # type: ignore[attr-defined]  # mypy does not know it
+    # Skip rows that another transaction has locked, because it may be renewing them, for example an expired idempotency
+    # key. If they are still expired in the next round, they are deleted then. Two gateways that delete rows therefore
+    # never wait for each other.
     chosen = select(*keys).where(*conditions).limit(batch).with_for_update(skip_locked=True)
     key: Any = keys[0] if len(keys) == 1 else tuple_(*keys)
 
@@ -62,7 +65,7 @@ async def delete_where(
         return (await session.exec(delete(table).where(key.in_(chosen), *within))).rowcount
 
     async with database.reading() as session:
-        # Read first: a write transaction is started only if there is a row to delete.
+        # A read is cheaper than a write transaction, which is started only if there are rows to delete.
         if (await session.exec(select(keys[0]).where(*conditions).limit(1))).first() is None:
             return 0
     return await in_batches(database, batch, work)

@@ -1,11 +1,11 @@
-"""Scheduler of background jobs, and the maintenance lease.
+"""Scheduler for background jobs, and the maintenance lease.
 
-The lease is held by one gateway, so that usually only one runs maintenance. The lease only saves work: every job is also
-correct if several gateways run it, since each job locks the rows that it changes. The lease is a row in a table and not
-an advisory lock, because a row survives a lost connection and works through any connection pooler.
+One gateway at a time holds the lease, so that usually only one gateway runs maintenance. The lease only avoids double
+work: every job locks the rows that it changes, so it is correct even if several gateways run it. The lease is a row in
+a table instead of an advisory lock, because a row survives a lost connection and works through every connection pooler.
 
-After a clock jump no gateway deletes rows until the clock has run steadily for some time: a wrong clock would make rows
-look expired.
+After the clock has jumped, no gateway deletes rows until the clock has run steadily for a day, because a wrong clock
+makes rows look expired.
 """
 
 import asyncio
@@ -31,22 +31,22 @@ from toolgate_service.db.retry import with_retry
 
 
 class Heartbeat(Table, table=True):
-    """Row with the last heartbeat of a job and the gateway that holds the job's lease."""
+    """Row of a background job, with the time of its latest run and the gateway that holds its lease."""
 
     __tablename__ = "heartbeats"
 
     job: str = Field(primary_key=True, max_length=20)
-    #: id of the gateway's scheduler that holds the lease; `held_until` is the end of the lease
+    #: Id of the scheduler that holds the lease. `held_until` is the end of the lease.
     holder: str | None = Field(default=None, sa_type=Id)
     held_until: datetime | None = Field(default=None, sa_type=Timestamp)
     beaten_at: datetime = Field(sa_type=Timestamp)
-    #: time since which the clock has not jumped
+    #: Time since which the clock has run without a jump.
     steady_since: datetime = Field(sa_type=Timestamp)
 
 
-#: maximum time between two heartbeats; a longer gap is treated as a jump of the clock
+#: Maximum time between two heartbeats. A longer gap means that the clock has jumped.
 JUMP = timedelta(days=1)
-#: time for which the clock must run steadily after a jump before rows are deleted again
+#: Time for which the clock must run steadily after a jump before rows are deleted again.
 STEADY = timedelta(days=1)
 
 UPKEEP = "upkeep"
@@ -55,11 +55,11 @@ RETENTION = "retention"
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """Interval and lease duration of maintenance rounds.
+    """Timing of maintenance rounds.
 
     Attributes:
-        every: Time from the start of a round until the next round is due.
-        lease: Time after which the lease expires if the gateway does not renew it.
+        every: Time from the start of one round until the next one is due.
+        lease: Time after which a lease expires if its gateway does not renew it.
     """
 
     every: timedelta
@@ -67,12 +67,12 @@ class Rounds:
 
 
 async def claim(database: Database, holder: str, rounds: Rounds) -> bool:
-    """Take the lease and return True; return False if no round is due or another gateway holds the lease."""
+    """Try to take the maintenance lease. Return False if no round is due, or another gateway holds the lease."""
     return await with_retry(partial(_claim, database, holder, rounds))
 
 
 async def renew(database: Database, holder: str, rounds: Rounds) -> None:
-    """Extend the lease during a round, if `holder` still holds it."""
+    """Extend the maintenance lease during a round, if `holder` still holds it."""
 
     async def once() -> None:
         async with database.writing(UPKEEP) as session:
@@ -85,14 +85,17 @@ async def renew(database: Database, holder: str, rounds: Rounds) -> None:
 
 
 async def release(database: Database, holder: str, *, done: bool) -> None:
-    """Release the lease at the end of a round. If it is not `done`, any gateway may start a new round immediately."""
+    """Release the maintenance lease at the end of a round.
+
+    If the round is not `done`, any gateway may start another one immediately.
+    """
 
     async def once() -> None:
         async with database.writing(UPKEEP) as session:
             beat = await _beat(session, UPKEEP)
             if beat.holder == holder:
-                # A row with a holder but without `held_until` means that a round is due immediately. `beaten_at` stays
-                # unchanged: it is the start of the last round, from which the age of maintenance is reported.
+                # In a row with a holder but without `held_until`, a round is due immediately. `beaten_at` does not
+                # change, because the age of the latest maintenance is computed from it.
                 beat.held_until = None
                 if done:
                     beat.holder = None
@@ -103,7 +106,7 @@ async def release(database: Database, holder: str, *, done: bool) -> None:
 
 async def _claim(database: Database, holder: str, rounds: Rounds) -> bool:
     async with database.reading() as session:
-        # Read without a lock first, since usually no round is due.
+        # Read without a lock first, because usually no round is due.
         if not _may_begin(await _beat(session, UPKEEP), holder, rounds, now(session)):
             return False
     async with database.writing(UPKEEP) as session:
@@ -117,22 +120,25 @@ async def _claim(database: Database, holder: str, rounds: Rounds) -> bool:
 
 def _may_begin(beat: Heartbeat, holder: str, rounds: Rounds, moment: datetime) -> bool:
     if beat.holder in {None, holder} or beat.held_until is None:
-        # A round is due if the last heartbeat is older than the interval. It is also due if the heartbeat is in the
-        # future: a wrong clock must not delay maintenance.
+        # A round is due if the latest heartbeat is older than the interval, or lies in the future because a clock was
+        # wrong.
         return beat.holder is not None or not moment - rounds.every < beat.beaten_at <= moment
-    # Ignore a lease that ends too far in the future, since it comes from a wrong clock. The limit of six intervals
-    # allows for earlier versions, whose lease lasts three intervals.
+    # Ignore a lease that ends too far in the future, because a wrong clock has set it. Leases of earlier versions last
+    # three intervals, so the limit is at least six intervals.
     return not moment < beat.held_until <= moment + max(2 * rounds.lease, 6 * rounds.every)
 
 
 class RetentionHalted(Exception):
-    """No rows are deleted because the clock has jumped; the message contains the time at which deletion resumes."""
+    """Error that halts the deletion of rows after the clock has jumped.
+
+    The message contains the time at which deletion resumes.
+    """
 
 
 async def steady_from(database: Database) -> tuple[datetime, datetime]:
-    """Record a heartbeat and return two times: the current time, and the time from which the clock is trusted.
+    """Record a heartbeat, and return the current time and the time from which the clock counts as reliable.
 
-    Rows may be deleted only if the current time has reached the second time.
+    Rows may be deleted only if the second time has been reached.
     """
     return await with_retry(partial(_steady_from, database))
 
@@ -152,7 +158,8 @@ async def _beat(session: AsyncSession, job: str) -> Heartbeat:
     found = (await session.exec(select(Heartbeat).where(Heartbeat.job == job))).first()
     if found is not None:
         return found
-    # Without an earlier heartbeat the clock is trusted, since no jump can be detected, and the first round is due.
+    # Without an earlier heartbeat, no jump can be detected, so the clock is trusted. The first round is due
+    # immediately.
     moment = now(session)
     beaten = moment - JUMP if job == UPKEEP else moment
     return Heartbeat(job=job, beaten_at=beaten, steady_since=moment - STEADY)
@@ -160,26 +167,27 @@ async def _beat(session: AsyncSession, job: str) -> Heartbeat:
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: background job: a function that the scheduler calls once in every round
+#: Background job: an asynchronous function that the scheduler calls once per round.
 Job: TypeAlias = Callable[[], Awaitable[object]]
 
-#: maximum time in seconds from the start of a gateway to its first round, before random variation by 20 %
+#: Maximum seconds from the start of a gateway to its first round. The actual delay varies randomly by 20 %.
 FIRST_DELAY = 60
-#: maximum duration of a lease in seconds
+#: Maximum duration of a lease in seconds.
 LEASE = 60
-#: duration of a lease in intervals, if that is shorter than `LEASE`; also the number of renewals per lease duration
+#: A lease lasts this many intervals if that is shorter than `LEASE`. It is renewed this many times before it would
+#: expire.
 ROUNDS = 3
-#: Fraction of the interval after which a round is due. It is less than 1, because the delays of gateways vary randomly:
-#: otherwise a gateway that checks slightly early would skip the round.
+#: Fraction of the interval after which the next round is due. It is less than 1, because the delays vary randomly: a
+#: gateway that checks slightly too early would otherwise skip the round.
 DUE = 0.8
 
 
 class Scheduler:
-    """Runs a list of jobs in every round. If a job fails, the other jobs and the gateway continue.
+    """Scheduler that runs a list of jobs in every round. If a job fails, the other jobs still run.
 
-    Rounds start every `seconds`, randomly varied by 20 %, so that gateways do not start them at the same time. With
-    `exclusive`, a round runs on only one gateway, which holds the maintenance lease. `problem` returns the reason why
-    this gateway must not run jobs, for instance a wrong clock, or None.
+    A round starts every `seconds`, randomly varied by 20 %, so that gateways do not start at the same time. If
+    `exclusive` is True, only the gateway with the maintenance lease runs a round. `problem` returns why this gateway
+    must not run jobs at the moment, such as a wrong clock, or None.
     """
 
     def __init__(
@@ -194,17 +202,17 @@ class Scheduler:
         self._database = database
         lease = min(LEASE, ROUNDS * seconds)
         self._rounds = Rounds(timedelta(seconds=DUE * seconds), timedelta(seconds=lease))
-        # If rounds are exclusive, every gateway checks at least once per lease duration. So after a crash of the
-        # gateway with the lease another gateway takes over soon.
+        # With exclusive rounds, every gateway checks at least once per lease duration, so that another gateway soon
+        # takes over if the one with the lease crashes.
         self._seconds = min(seconds, lease) if exclusive else seconds
         self._jobs = jobs
         self._problem = problem
         self._exclusive = exclusive
         self._id = new_id()
         self._task: asyncio.Task[None] | None = None
-        #: the problem that was logged last, or None if the jobs run
+        #: Problem that was logged most recently; None if the jobs run.
         self._logged: str | None = None
-        #: Unix time of the end of the last round of this process in which no job failed
+        #: Unix time at which this process last completed a round without a failed job.
         self.finished_at: float | None = None
 
     def start(self) -> None:
@@ -222,14 +230,13 @@ class Scheduler:
         if not self._exclusive:
             return
         try:
-            # This call has an effect only if a round was interrupted, since between rounds no gateway holds the lease.
+            # This call changes something only if a round was interrupted, because between rounds no gateway holds the
+            # lease.
             await release(self._database, self._id, done=False)
         except StorageFault as failed:
             OUTAGE.failed("releases of the maintenance lease", failed)
         except Exception:
-            logger.exception(
-                "the upkeep could not be left to another gateway, which waits until it may take it"
-            )
+            logger.exception("could not release the maintenance lease; other gateways wait until it expires")
 
     async def _run(self) -> None:
         await asyncio.sleep(_about(min(self._seconds, FIRST_DELAY)))
@@ -241,7 +248,7 @@ class Scheduler:
                     await self._round()
                 elif problem is None and await claim(self._database, self._id, self._rounds):
                     await self._exclusive_round()
-            except Exception as failed:  # noqa: BLE001 - it is logged, and tried again
+            except Exception as failed:  # noqa: BLE001 - logged; the loop tries again
                 OUTAGE.failed("rounds of maintenance", failed)
             await asyncio.sleep(_about(self._seconds))
 
@@ -259,37 +266,37 @@ class Scheduler:
             await asyncio.sleep(self._rounds.lease.total_seconds() / ROUNDS)
             try:
                 await renew(self._database, self._id, self._rounds)
-            except Exception as failed:  # noqa: BLE001 - it is logged
+            except Exception as failed:  # noqa: BLE001 - logged; the lease only saves work
                 # If the lease expires, another gateway may start a round at the same time, which is harmless.
                 OUTAGE.failed("renewals of the maintenance lease", failed)
 
     def _log_problem(self, problem: str | None) -> None:
-        """Log that a problem stops maintenance, or that maintenance resumes, but only once per change."""
+        """Log a problem that prevents maintenance, or the end of the problem, once per change."""
         if problem != self._logged:
             if problem is not None:
-                logger.warning("no upkeep is done: %s", problem)
+                logger.warning("maintenance is paused: %s", problem)
             else:
-                logger.info("upkeep is done again")
+                logger.info("maintenance runs again")
             self._logged = problem
 
     async def _round(self) -> None:
         succeeded = True
         for job in self._jobs:
             try:
-                # Before the first commit of a job, `with_retry` repeats the whole job. Later, only the job's own
-                # `with_retry` calls repeat a failed transaction.
+                # Only until the first commit of the job, `with_retry` repeats the whole job. After that, the job itself
+                # repeats failed transactions.
                 await with_retry(job)
             except RetentionHalted as halted:
-                logger.warning("retention halts: %s", halted)
+                logger.warning("retention is halted: %s", halted)
             except StorageFault as failed:
                 succeeded = False
                 OUTAGE.failed("steps of maintenance", failed)
             except Exception:
                 succeeded = False
-                logger.exception("a step of the upkeep failed; the gateway tries again in the next round")
+                logger.exception("a maintenance job failed; the gateway runs it again in the next round")
         if succeeded:
             self.finished_at = time.time()
 
 
 def _about(seconds: float) -> float:
-    return seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spreads load, guards nothing
+    return seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter is no secret

@@ -1,1 +1,1 @@
-"""Activity log: records of tool calls. The package stores, queries, counts, exports and removes log entries."""
+"""Activity log: records of tool calls. This package stores, queries, counts, exports and deletes log entries."""

@@ -1,8 +1,9 @@
 """Counts of log entries by time, agent, action and outcome.
 
-Each entry increments three counts. Maintenance rolls up the counts of an environment from minutes into hours, and those
-of agents and actions from hours into days. At any time, each entry is counted in exactly one row per subject
-(environment, agent, action), so sums over `log_counts` and `day_counts` together are correct.
+Each log entry increments three counts: those of its environment, its agent and its action. A maintenance job adds up
+the counts per minute of an environment to counts per hour ("roll-up"), and the counts per hour of agents and actions to
+counts per day. At any time, each entry is counted in exactly one row for its environment, its agent and its action.
+Sums over the tables `log_counts` and `day_counts` are therefore correct at any time.
 """
 
 from collections import Counter, defaultdict
@@ -43,18 +44,18 @@ CountRow: TypeAlias = tuple[str, str, str, int, int, str, int, int, int, int]
 
 #: number of agents or actions in a ranking
 TOP_COUNT = 10
-#: Number of candidates for a ranking that each sampled day or hour contributes: the agents or actions with the most
-#: entries on that day or in that hour.
+#: number of agents or actions with the most entries that each sampled day or hour contributes to a ranking, as
+#: candidates
 CANDIDATES = 20
-#: maximum number of days that are searched for candidates for a ranking; they are spread evenly over the time range
+#: maximum number of days that are searched for the candidates of a ranking; they are spread evenly over the time range
 SAMPLED_DAYS = 31
-#: Number of newest hours that are searched for candidates for a ranking. Earlier hours need no search, because
-#: maintenance has usually rolled them up into days.
+#: number of newest hours that are searched for the candidates of a ranking; earlier hours need no search, because the
+#: maintenance job has usually added them up to days
 SAMPLED_HOURS = 2
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE = timedelta(minutes=1)
-#: index of each status in the counts of a row
+#: position of each status of a log entry in the counts of a row
 _POSITIONS = {status: position for position, status in enumerate(COUNTED)}
 
 
@@ -84,12 +85,12 @@ class Counts(NamedTuple):
         return sum(self)
 
     def plus(self, other: "Counts") -> "Counts":
-        """Add the counts of `other` and return the sums."""
+        """Return the sums of these counts and the counts of `other`."""
         return Counts(*(one + two for one, two in zip(self, other, strict=True)))
 
 
 class EnvironmentKey(NamedTuple):
-    """Identifier of one environment of an organization: the organization's id and the environment's name."""
+    """Identifier of an environment: the id of the organization and the name of the environment."""
 
     organization_id: str
     environment: str
@@ -108,12 +109,12 @@ class TopEntry(NamedTuple):
 
 
 def minute_of(moment: datetime) -> int:
-    """Return a time as the number of whole minutes since the epoch."""
+    """Return a time as the number of whole minutes since 1970-01-01 UTC."""
     return (moment - _EPOCH) // _MINUTE
 
 
 def count_rows(entries: Iterable[tuple[NewEntry, Stored]]) -> list[CountRow]:
-    """Return the increments of `log_counts` for stored entries, one for each primary key.
+    """Return the increments of the table `log_counts` for stored log entries, one for each primary key.
 
     Entries with the status `pending` are not counted. The increments are sorted by key, so that all gateways lock the
     rows in the same order and cannot deadlock.
@@ -128,15 +129,15 @@ def count_rows(entries: Iterable[tuple[NewEntry, Stored]]) -> list[CountRow]:
             if counts is None:
                 counts = rows[key] = [0] * len(_POSITIONS)
             counts[_POSITIONS[entry.status]] += 1
-    return [(*key, *rows[key]) for key in sorted(rows)]  # type: ignore[misc]  # four counts, as many as statuses
+    return [(*key, *rows[key]) for key in sorted(rows)]  # type: ignore[misc]  # the key has six values, and there are four counts
 
 
 def request_count_rows(
     environment: tuple[str, str], agent_id: str, action: str, created_at: datetime
 ) -> list[dict[str, object]]:
-    """Return the increments of `log_counts` for a new approval request, sorted by key.
+    """Return the increments of the table `log_counts` for a new approval request, sorted by key.
 
-    `environment` consists of the organization's id and the environment's name.
+    `environment` contains the id of the organization and the name of the environment.
     """
     none = dict.fromkeys(COUNTED.values(), 0)
     keys = sorted(_keys(environment, agent_id, action, created_at))
@@ -156,14 +157,11 @@ def _keys(environment: tuple[str, str], agent_id: str, action: str, moment: date
 async def counts_over_time(
     session: AsyncSession, environment: EnvironmentKey, since: int, width: int, bars: int
 ) -> Sequence[Counts]:
-    """Return the counts of `bars` consecutive periods. The query reads about one row per hour of the time range.
+    """Return the counts of log entries in `bars` consecutive periods.
 
-    Args:
-        session: A database session.
-        environment: The environment.
-        since: Start of the first period, in minutes since the epoch.
-        width: Length of a period in minutes: 1 within the last hour, otherwise a multiple of 60.
-        bars: Number of periods.
+    `since` is the start of the first period, in minutes since 1970-01-01 UTC. `width` is the length of each period in
+    minutes: 1 within the last hour, otherwise a multiple of 60. The query reads about one row per hour of the time
+    range.
     """
     period = ((col(LogCount.starts) - since) // width).label("place")
     sums = [func.sum(col(getattr(LogCount, name))) for name in Counts._fields]
@@ -195,24 +193,24 @@ async def top_n(
 ) -> Sequence[TopEntry]:
     """Return the agents or actions with the most log entries, in descending order.
 
-    An environment can have ten thousand agents on each of hundreds of days. Summing up all of them would take too long.
-    Therefore the function first chooses candidates: the agents or actions with the most entries on sampled days, and in
-    the newest hours. Then it counts the entries of the candidates exactly.
+    To add up the counts of all agents would take too long, because an environment can have ten thousand agents on each
+    of hundreds of days. The function therefore first chooses candidates: the agents or actions with the most entries on
+    sampled days and in the newest hours. It then counts only the entries of the candidates exactly.
 
     Args:
         session: A database session.
-        environment: The environment.
-        subject: `AGENT` or `ACTION`.
-        since: Start of the time range in minutes since the epoch, at the start of a day or hour.
-        until: The current time in minutes since the epoch.
-        hours_only: True to count only rows of hours, not rows of days.
+        environment: Environment whose entries are counted.
+        subject: `AGENT` for a ranking of agents, `ACTION` for a ranking of actions.
+        since: Start of the time range in minutes since 1970-01-01 UTC, at the start of a day or hour.
+        until: Current time in minutes since 1970-01-01 UTC.
+        hours_only: True to add up only counts per hour, and no counts per day.
     """
     points: Counter[str] = Counter()
     if not hours_only:
         days = _sample_days(since // DAY, until // DAY)
         points += await _sum_of_tops(session, environment, subject, "day_counts", days)
-    # If days yielded enough candidates for a long time range, skip the query for hours. The query is slow, because no
-    # index contains the counts of hours. It would rarely matter: entries of one hour are few compared with the range.
+    # For a long time range, skip the query for hours if the days yielded enough candidates. It is slow, because no
+    # index contains the counts of hours, and the entries of one hour are few compared with the whole range.
     if until - since <= 2 * DAY or len(points) < CANDIDATES:
         hours = range(until - until % HOUR, max(since - 1, until - SAMPLED_HOURS * HOUR), -HOUR)
         points += await _sum_of_tops(session, environment, subject, "log_counts", hours)
@@ -224,7 +222,7 @@ async def top_n(
 
 
 def _sample_days(first: int, last: int) -> Sequence[int]:
-    """Return at most `SAMPLED_DAYS` evenly spaced days of a range, including the last day."""
+    """Return at most `SAMPLED_DAYS` evenly spaced days of a range. The last day is always included."""
     step = -(-(last - first + 1) // SAMPLED_DAYS)
     return range(last, first - 1, -step)
 
@@ -236,7 +234,10 @@ async def _sum_of_tops(
     table: Literal["day_counts", "log_counts"],
     slots: Sequence[int],
 ) -> Counter[str]:
-    """Sum up the `CANDIDATES` largest counts of each day or hour in `slots`, by agent or action."""
+    """Return the sums of the largest counts by agent or action.
+
+    The `CANDIDATES` largest counts of each day or hour in `slots` are added up.
+    """
     values = {**environment._asdict(), "subject": subject} | {
         f"slot{n}": slot for n, slot in enumerate(slots)
     }
@@ -249,12 +250,12 @@ async def _sum_of_tops(
 
 @cache
 def _tops_statement(table: Literal["day_counts", "log_counts"], slots: int) -> TextClause:
-    # The statement is cached text, because SQLAlchemy would build it more slowly than the database executes it.
+    # Cache the statement as text, because SQLAlchemy takes longer to build it than the database to execute it.
     total, slot = "total", "day"
     if table == "log_counts":
         total, slot = " + ".join(Counts._fields), f"span = {HOUR} AND starts"
     each = " UNION ALL ".join(
-        f"SELECT name, total FROM (SELECT name, {total} AS total FROM {table} "  # noqa: S608 - constants
+        f"SELECT name, total FROM (SELECT name, {total} AS total FROM {table} "  # noqa: S608 - the inserted texts are constants
         f"WHERE organization_id = :organization_id AND environment = :environment AND subject = :subject "
         f"AND {slot} = :slot{number} ORDER BY total DESC LIMIT {CANDIDATES}) AS slot{number}"
         for number in range(slots)
@@ -280,7 +281,8 @@ async def _count_names(
     )
     earliest = select(LogCount.starts).where(*in_hours, LogCount.starts >= since)
     first = (await session.exec(earliest.order_by(col(LogCount.starts)).limit(1))).first()
-    # Select the rows by complete primary keys. A condition on a range of hours would read the rows of all names.
+    # Select the rows by complete primary keys, because a condition on a range of hours would read the rows of all
+    # names.
     starts = range(until if first is None else first, until + 1, HOUR)
     hours = select(LogCount.name, *(col(getattr(LogCount, name)) for name in Counts._fields)).where(
         *in_hours, col(LogCount.starts).in_(starts), col(LogCount.name).in_(names)
@@ -297,7 +299,7 @@ async def _count_names(
     return [TopEntry(name, Counts(*map(int, counts))) for name, *counts in (await session.exec(query)).all()]
 
 
-#: subject and span (in minutes) of the rows that are rolled up
+#: subject and span (in minutes) of the rows whose counts are added up to longer periods
 _FINE = ((ALL, MINUTE), (AGENT, HOUR), (ACTION, HOUR))
 
 _COUNTS = tuple(COUNTED.values())
@@ -307,9 +309,9 @@ _DELETE = delete(LogCount).where(
 
 
 async def roll_up(database: Database, batch: int) -> int:
-    """Roll up all counts from before the previous hour, and return the number of rows that were rolled up.
+    """Add up the counts of minutes to hours and of hours to days. Return the number of rows that were replaced.
 
-    Each transaction rolls up at most `batch` rows.
+    Only counts from before the previous hour are changed. Each transaction replaces at most `batch` rows.
     """
     total = 0
     for subject, span in _FINE:
@@ -330,7 +332,7 @@ async def count_request(
 ) -> None:
     """Increment the counts of approval requests, in the transaction that creates a request.
 
-    `environment` consists of the organization's id and the environment's name.
+    `environment` contains the id of the organization and the name of the environment.
     """
     connection = await session.connection()
     rows = request_count_rows(environment, agent_id, action, created_at)
@@ -338,9 +340,9 @@ async def count_request(
 
 
 def _roll_up_before(minute: int) -> int:
-    """Return the first minute of the previous hour; only counts from before this minute are rolled up.
+    """Return the first minute of the previous hour. Only counts from before this minute are added up.
 
-    `minute` is the current time in minutes since the epoch.
+    `minute` is the current time in minutes since 1970-01-01 UTC.
     """
     return minute - minute % HOUR - HOUR
 
@@ -379,8 +381,8 @@ async def _roll_up_batch(
         )
         .order_by(col(LogCount.starts), col(LogCount.name))
         .limit(batch)
-        # Rows are locked, and rows locked by another gateway are skipped: if two gateways rolled up the same row, it
-        # would count twice.
+        # Lock the rows and skip rows that another gateway has locked, because a row that two gateways add up would
+        # count twice.
         .with_for_update(skip_locked=True)
     )
     rows = (await session.exec(chosen)).all()
@@ -408,7 +410,7 @@ def _upsert(table: type[LogCount | DayCount], dialect: str) -> Insert:
 
 
 def _sums(rows: Sequence[LogCount]) -> list[dict[str, object]]:
-    """Sum the counts of `rows` by hour or day, and return the sums as rows to insert, sorted by key."""
+    """Return the sums of the counts in `rows` by hour or by day, as rows to insert, sorted by key."""
     sums: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0] * len(_COUNTS))
     first = rows[0]
     width = HOUR if first.subject == ALL else DAY

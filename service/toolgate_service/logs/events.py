@@ -1,6 +1,6 @@
-"""Webhook events for a batch of log entries, without I/O and without the current time.
+"""Webhook events for a batch of log entries, computed without I/O and without reading the clock.
 
-The events are committed in the same transaction as the entries. A store loads the webhooks only if the batch can have
+The events are committed in the same transaction as the log entries. The webhooks are loaded only if the batch can cause
 events.
 """
 
@@ -17,12 +17,12 @@ from toolgate_service.webhooks.events import LOG_CREATED, USAGE_WARNING, build_p
 
 #: SQL condition for webhooks (alias `w`) that receive an event for every log entry
 STREAMS_ENTRIES = f"w.is_active AND w.events LIKE '%\"{LOG_CREATED}\"%'"
-#: id of an active webhook, and the event types that it subscribes to, as stored in the database
+#: id of an active webhook, and the event types to which it subscribes, as stored in the database
 Subscriber = tuple[str, str | None]
 
 
 class EventRow(NamedTuple):
-    """Row of the table `events`, with the columns in the order of the table."""
+    """Row of the table `events`, with the values in the order of the columns."""
 
     id: str
     organization_id: str
@@ -33,7 +33,7 @@ class EventRow(NamedTuple):
 
 
 class DeliveryRow(NamedTuple):
-    """Row of the table `deliveries` for a delivery that is due immediately; `moment` is its creation time."""
+    """Row of the table `deliveries` for an event that must be delivered immediately. `moment` is the creation time."""
 
     id: str
     organization_id: str
@@ -44,14 +44,17 @@ class DeliveryRow(NamedTuple):
 
 
 class Events(NamedTuple):
-    """Rows to insert for the events of a batch."""
+    """Rows of the tables `events` and `deliveries` to insert for a batch of log entries."""
 
     events: list[EventRow]
     deliveries: list[DeliveryRow]
 
 
 def tenants_with_events(batch: Batch) -> Sequence[Tenant]:
-    """Return the tenants of a batch for which webhooks must be loaded; usually none."""
+    """Return the tenants in a batch whose webhooks must be loaded. Usually there are none.
+
+    A tenant is an environment of an organization.
+    """
     streaming = batch.state.streaming
     found = {tenant_of(entry) for entry, _ in batch.crossings if entry.has_webhooks}
     if streaming:
@@ -64,7 +67,7 @@ def tenants_with_events(batch: Batch) -> Sequence[Tenant]:
 
 
 def agents_in_events(batch: Batch, tenants: Iterable[Tenant]) -> Sequence[str]:
-    """Return the ids of the agents whose names are needed for the events of these tenants."""
+    """Return the ids of the agents whose names the events of these tenants contain."""
     wanted = set(tenants)
     return sorted({entry.agent_id for entry, _ in batch.entries if tenant_of(entry) in wanted})
 
@@ -72,12 +75,10 @@ def agents_in_events(batch: Batch, tenants: Iterable[Tenant]) -> Sequence[str]:
 def build_events(
     batch: Batch, webhooks: Mapping[Tenant, Sequence[Subscriber]], names: Mapping[str, str]
 ) -> Events:
-    """Return the event and delivery rows of a decided batch.
+    """Return the rows of events and deliveries for a batch of log entries.
 
-    Args:
-        batch: Batch after `decide`.
-        webhooks: Active webhooks of the tenants that `tenants_with_events` returned.
-        names: Names of agents by id.
+    `batch.decide` must have been called before. `webhooks` contains the active webhooks of the tenants that
+    `tenants_with_events` returned. `names` contains the names of agents by id.
     """
     rows = Events([], [])
     logs, usage = (

@@ -1,4 +1,4 @@
-"""Tables of log entries, of responses to requests with idempotency keys, and of counts of log entries."""
+"""Database tables of log entries, of stored responses for idempotency keys, and of counts of log entries."""
 
 from datetime import datetime
 
@@ -11,10 +11,10 @@ STATUSES = ("success", "failed", "pending", "denied")
 
 
 class LogEntry(Table, table=True):
-    """Record of one tool call of an agent, or of one denied call.
+    """Log entry: record of one tool call of an agent, including denied calls.
 
-    The primary key is sorted like lists of entries: by organization and environment, then time, then id. On PostgreSQL,
-    the table is partitioned by the month of `created_at` (`logs/partitions.py`).
+    The primary key has the order of lists of entries: organization and environment, then time, then id. On PostgreSQL,
+    the table is partitioned by the month of `created_at` (module `logs.partitions`).
     """
 
     __tablename__ = "log_entries"
@@ -22,8 +22,8 @@ class LogEntry(Table, table=True):
         PrimaryKeyConstraint("organization_id", "environment", "created_at", "id"),
         of_agent(),
         one_of("status", STATUSES),
-        # A query with several filters reads the most selective of these indexes. Each index also contains the columns
-        # of the other filters, so that the database fetches only matching rows.
+        # Each index also contains the other columns by which entries are filtered, so that a query reads one index and
+        # fetches only matching rows.
         Index(
             "ix_log_entries_by_agent",
             *("organization_id", "environment", "agent_id", "created_at", "id", "action", "status"),
@@ -42,27 +42,27 @@ class LogEntry(Table, table=True):
     agent_id: str = Field(sa_type=Id)
     action: str = Field(max_length=255)
     status: str = Field(max_length=10)
-    #: context as canonical JSON; null if none was sent
+    #: context of the call as canonical JSON; null if the client sent no context
     context: str | None = Field(default=None, sa_type=Text)
-    #: IP address that the caller sent, or else `address_seen`
+    #: IP address that the client sent with the entry; if it sent none, the same as `address_seen`
     ip_address: str | None = Field(default=None, max_length=45)
-    #: IP address from which the request came
+    #: IP address from which the gateway received the request
     address_seen: str | None = Field(default=None, max_length=45)
-    #: time of the entry, by the clock of the gateway or its database
+    #: time at which the entry was stored, by the clock of the gateway or of its database
     created_at: datetime = Field(sa_type=Timestamp)
-    #: time of the tool call, by the caller's clock
+    #: time of the tool call, by the clock of the client
     occurred_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: ids that the caller sent; the gateway does not verify these four columns
+    #: ids that the client sent; the gateway does not verify the values of these four columns
     decision_id: str | None = Field(default=None, max_length=255)
     approval_id: str | None = Field(default=None, max_length=255)
     call_id: str | None = Field(default=None, max_length=255)
     run_id: str | None = Field(default=None, max_length=255)
-    #: id of the API key that sent the entry
+    #: id of the API key with which the entry was sent
     key_id: str = Field(sa_type=Id)
 
 
 class IdempotencyKey(Table, table=True):
-    """Response to a request with an idempotency key. A retry with the same key receives the same response."""
+    """Stored response to a request with an idempotency key. A retry with the same key receives the same response."""
 
     __tablename__ = "idempotency_keys"
     __table_args__ = (
@@ -74,10 +74,10 @@ class IdempotencyKey(Table, table=True):
 
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
-    #: kind of request: ``check`` (response stored for 10 minutes) or ``log`` (24 hours)
+    #: kind of request: ``check`` (the response is stored for 10 minutes) or ``log`` (24 hours)
     surface: str = Field(max_length=10)
     key: str = Field(max_length=255)
-    #: SHA-256 digest of the request's content, which detects the same key with another content
+    #: SHA-256 digest of the content of the request; it shows if the same key is sent with different content
     fingerprint: str = Field(max_length=64)
     answer: bytes
     #: headers of the response, as JSON
@@ -86,29 +86,30 @@ class IdempotencyKey(Table, table=True):
     expires_at: datetime = Field(sa_type=Timestamp)
 
 
-#: subjects of counts: all entries of an environment, the entries of one agent, or the entries of one action
+#: what a row counts: all entries of an environment, the entries of one agent, or the entries of one action
 ALL = "all"
 AGENT = "agent"
 ACTION = "action"
 SUBJECTS = (ALL, AGENT, ACTION)
 
-#: lengths of periods, in minutes
+#: lengths of the periods for which entries are counted, in minutes
 MINUTE = 1
 HOUR = 60
 DAY = 24 * HOUR
 
 #: name of the column that counts approval requests
 HELD = "held"
-#: Name of the column that counts the entries of each status. `held` counts approval requests instead of `pending`
-#: entries, because every retry of a call that waits for its approval logs another `pending` entry.
+#: name of the column that counts the entries of each status; `held` counts approval requests and not `pending` entries,
+#: because each retry of a call that waits for its approval logs another `pending` entry
 COUNTED = {"success": "succeeded", "failed": "failed", "denied": "blocked", "pending": HELD}
 
 
 class LogCount(Table, table=True):
-    """Counts of the log entries of a minute or an hour.
+    """Counts of the log entries in one minute or one hour.
 
-    Each log entry increments three rows: the minute of its environment, the hour of its agent and the hour of its
-    action. Maintenance later rolls up minutes into hours, and hours of agents and actions into days (`logs/counts.py`).
+    Each log entry increments three rows: one minute of its environment, one hour of its agent, and one hour of its
+    action. A maintenance job later adds up minutes to hours, and the hours of agents and actions to days (module
+    `logs.counts`).
     """
 
     __tablename__ = "log_counts"
@@ -122,9 +123,9 @@ class LogCount(Table, table=True):
     subject: str = Field(primary_key=True, max_length=10)
     #: length of the period in minutes: 1 or 60
     span: int = Field(primary_key=True)
-    #: start of the period, in minutes since the epoch
+    #: start of the period, in minutes since 1970-01-01 UTC
     starts: int = Field(primary_key=True)
-    #: id of the agent, or the action; empty for all entries of an environment
+    #: id of the agent, or the action; empty in a row that counts all entries of an environment
     name: str = Field(primary_key=True, max_length=255)
     succeeded: int = Field(sa_type=BigInteger)
     failed: int = Field(sa_type=BigInteger)
@@ -139,10 +140,10 @@ class DayCount(Table, table=True):
     __table_args__ = (
         in_environment(),
         one_of("subject", (AGENT, ACTION)),
-        # Index for the search for the agents and actions with the most entries on a day.
+        # Index for the query for the agents or actions with the most entries on a day.
         Index("ix_day_counts_most", "organization_id", "environment", "subject", "day", "total"),
-        # A table without rowid is faster to read, but updates take 2.5 times as long. This table is read often and
-        # written only by maintenance. `log_counts` is written with every log entry and therefore has rowids.
+        # Use a table without rowid, which is faster to read, although updates take 2.5 times as long: only a
+        # maintenance job writes to this table. `log_counts` has rowids, because every log entry changes it.
         {"sqlite_with_rowid": False},
     )
 
@@ -151,7 +152,7 @@ class DayCount(Table, table=True):
     subject: str = Field(primary_key=True, max_length=10)
     #: id of the agent, or the action
     name: str = Field(primary_key=True, max_length=255)
-    #: the day, in days since the epoch
+    #: day, as the number of days since 1970-01-01 UTC
     day: int = Field(primary_key=True)
     succeeded: int = Field(sa_type=BigInteger)
     failed: int = Field(sa_type=BigInteger)

@@ -1,8 +1,9 @@
-"""Queries for log entries: filtered pages, single entries, the neighbours of an entry, and tenants with old entries.
+"""Database queries for log entries: filtered pages, single entries, entries around an entry, and old entries.
 
-The cost of a console page depends only on the number of its rows, not on the length of the log, because matches are not
-counted. With one filter, the page is a range of one index. With several filters, matches can be rare. Then the query
-reads at most `SCAN_LIMIT` entries of the most selective index, and the caller requests the next page from there.
+The time for a page of the console depends only on the number of its rows and not on the length of the log, because
+matching entries are not counted. With one filter, the page is a range of one index. With several filters, matching
+entries can be rare: the query then reads at most `SCAN_LIMIT` entries of the most selective index, and the caller
+requests the next page from there.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -31,30 +32,31 @@ from toolgate_service.logs.models import ALL, HOUR, LogCount, LogEntry
 from toolgate_service.logs.schemas import LogEntryView
 from toolgate_service.organizations.models import Organization
 
-#: maximum number of index entries that a page with several filters reads
+#: maximum number of index entries that the query for a page with several filters reads
 SCAN_LIMIT = 10_000
-#: number of newest ids that are compared to detect new entries
+#: number of newest ids that are compared in order to detect new entries
 _NEWEST = 100
-#: PostgreSQL has a partition per month. A query first searches back to the start of the previous month, then to the
-#: month one year before, then the whole log.
+#: numbers of months to which a query on PostgreSQL is limited in its first attempts, because each month is a separate
+#: partition; if all attempts find too few entries, the query searches the whole log
 RECENT_MONTHS = (1, 12)
 #: maximum number of organizations that one statement reads
 ORGANIZATIONS_PER_QUERY = 1_000
-#: maximum number of characters of a context that lists contain
+#: maximum number of characters of a context that are loaded for a list
 EXCERPT_LENGTH = 2_000
 
-#: Maximum differences between the time in an id and `created_at`. The first applies if both times come from one clock,
-#: the second if they come from the clocks of the gateway and the database.
+#: maximum differences between the creation time that an entry's id contains and the column `created_at`: first if both
+#: were read from the same clock, second if one was read from the clock of the gateway and one from the clock of the
+#: database
 _ID_TIME_TOLERANCES = (timedelta(seconds=2), timedelta(minutes=1))
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: function that returns the rows that match filters
+#: function that returns the rows that match the given filters
 Query: TypeAlias = Callable[["Filters"], Awaitable[Sequence[Sequence[Any]]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Conditions for the entries of an environment; None matches every value."""
+    """Conditions for the log entries of an environment. None matches every value."""
 
     agent_id: str | None = None
     status: str | None = None
@@ -65,7 +67,7 @@ class Filters:
 
     @property
     def match_nothing(self) -> bool:
-        """True if no entry can match, because the agent id or the action is malformed. Then no query is needed."""
+        """True if no entry can match, because the agent id or the action has an invalid format."""
         return (self.agent_id is not None and not is_id(self.agent_id)) or (
             self.action is not None and not is_action(self.action)
         )
@@ -92,13 +94,13 @@ class LogLine:
 
     @property
     def position(self) -> Position:
-        """Position of the entry in the log, for pagination."""
+        """Position of the entry in the log, as needed for pagination."""
         return Position(self.created_at, self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class LogPage:
-    """Page of log entries.
+    """Page of a list of log entries.
 
     Attributes:
         lines: Matching entries, newest first.
@@ -112,13 +114,13 @@ class LogPage:
 
 
 def matching(organization_id: str, environment: str, filters: Filters) -> SelectOfScalar[LogEntry]:
-    """Return the query for the entries that match filters, without an order."""
+    """Return the query for the entries that match the filters, in no particular order."""
     query = select(LogEntry).where(
         LogEntry.organization_id == organization_id, LogEntry.environment == environment
     )
-    # Each column has an index; the columns are sorted by selectivity. SQLite might not choose the most selective index.
-    # Therefore only the first given column is compared directly. The others are compared as expressions, which prevents
-    # the use of their indexes.
+    # Compare only the first given column directly, because SQLite might not choose the most selective index. The
+    # columns are sorted by selectivity, and the other columns are compared as expressions, which prevents the use of
+    # their indexes.
     wanted = (
         (LogEntry.agent_id, filters.agent_id),
         (LogEntry.action, filters.action),
@@ -143,10 +145,11 @@ def in_order(
     after: Position | None,
     floor: Position | None = None,
 ) -> SelectOfScalar[LogEntry]:
-    """Return the query for matching entries, newest first.
+    """Return the query for the entries that match the filters, newest first.
 
-    The entries are older than the position `after`, and not older than the position `floor`. If a position is given, it
-    replaces the time filter on the same side. With both, SQLite would seek to the time and then scan to the position.
+    The entries are older than the position `after`, and not older than the position `floor`. A position replaces the
+    time filter on the same side, because with both, SQLite would first seek to the time and then scan up to the
+    position.
     """
     if after is not None and filters.ends is not None and after.created_at < filters.ends:
         filters = replace(filters, ends=None)
@@ -166,7 +169,7 @@ def in_order(
 async def list_entries(
     session: AsyncSession, caller: Caller, environment: str, filters: Filters, page: Page
 ) -> Found[LogEntryView]:
-    """Return a page of entries for the API, newest first, with the total number of matches.
+    """Return a page of log entries for the API, newest first, with the total number of matching entries.
 
     Entries of deleted agents are included.
     """
@@ -187,7 +190,7 @@ async def list_page(
     after: Position | None,
     limit: int,
 ) -> LogPage:
-    """Return a page of at most `limit` entries that are older than the position `after`, newest first."""
+    """Return a page of at most `limit` log entries that are older than the position `after`, newest first."""
     if filters.match_nothing:
         return LogPage(())
     floor = await find_floor(session, organization_id, environment, filters, after)
@@ -206,9 +209,10 @@ async def list_page(
 async def list_around(
     session: AsyncSession, entry: LogEntry, count: int
 ) -> tuple[Sequence[LogLine], Sequence[LogLine]]:
-    """Return the entries of the same agent around an entry: at most `count` later and at most `count` earlier ones.
+    """Return the entries of the same agent before and after an entry.
 
-    Both lists are sorted newest first.
+    The result contains at most `count` later entries and at most `count` earlier entries. Both lists are sorted newest
+    first.
     """
     environment = (entry.organization_id, entry.environment)
     filters, position = Filters(agent_id=entry.agent_id), Position(entry.created_at, entry.id)
@@ -229,9 +233,9 @@ async def list_around(
 
 
 async def list_newest_ids(session: AsyncSession, organization_id: str, environment: str) -> Sequence[str]:
-    """Return the ids of the newest entries. A caller compares them with earlier ids to detect new entries.
+    """Return the ids of the newest entries. The caller compares them with earlier ids to detect new entries.
 
-    The newest id alone does not suffice: if several gateways write, an entry with an earlier time can be committed
+    The newest id alone is not sufficient: if several gateways write, an entry with an earlier time may be committed
     after the newest entry.
     """
     recent = Filters(begins=month_start(now(session), -1))
@@ -240,10 +244,10 @@ async def list_newest_ids(session: AsyncSession, organization_id: str, environme
 
 
 async def get_entry(session: AsyncSession, organization_id: str, environment: str, entry_id: str) -> LogEntry:
-    """Return one log entry.
+    """Return the log entry with this id.
 
-    There is no index of ids, because it would slow down every write. The query searches the primary key, which is
-    ordered by time, around the time that the id contains.
+    There is no index of ids, because it would slow down every write. Instead, the query searches the primary key, which
+    is ordered by time, around the time that the id contains.
 
     Raises:
         ApiError: 404, the entry does not exist in this environment.
@@ -271,9 +275,9 @@ async def find_floor(
     filters: Filters,
     after: Position | None,
 ) -> Position | None:
-    """Return the position of the oldest entry that a page after `after` may read.
+    """Return the position of the oldest entry that the query for a page after the position `after` may read.
 
-    None if the page may read to the end of the log.
+    The result is None if the query may read to the end of the log.
     """
     narrowest = _narrowest(filters)
     if narrowest == filters:
@@ -291,7 +295,7 @@ async def find_floor(
 async def agent_names(session: AsyncSession, ids: Iterable[str]) -> dict[str, str]:
     """Return the names of agents by id, including deleted agents.
 
-    The names are not joined in the query for entries, because the database might then start from the agents and sort
+    The query for log entries does not join the names, because the database might then start from the agents and sort
     the whole log.
     """
     found = await session.exec(select(Agent.id, Agent.name).where(col(Agent.id).in_(list(ids))))
@@ -299,14 +303,14 @@ async def agent_names(session: AsyncSession, ids: Iterable[str]) -> dict[str, st
 
 
 async def fetch_rows(session: AsyncSession, query: Executable) -> Sequence[Sequence[Any]]:
-    """Run a query and return its rows with all columns."""
-    # `session.exec` is not used, because it returns only the first column of a query that began as select(LogEntry).
+    """Execute a query and return its rows with all columns."""
+    # Do not use `session.exec`, because it returns only the first column of a query that began as select(LogEntry).
     found: Sequence[Sequence[Any]] = (await (await session.connection()).execute(query)).all()
     return found
 
 
 async def to_lines(session: AsyncSession, found: Sequence[Sequence[Any]]) -> Sequence[LogLine]:
-    """Convert rows with the columns of `LogLine` to lines, and add the names of the agents."""
+    """Convert database rows to lines of a list, and add the names of the agents."""
     names = await agent_names(session, {row[1] for row in found}) if found else {}
     return [LogLine(row[0], row[1], names[row[1]], *row[2:]) for row in found]
 
@@ -314,10 +318,10 @@ async def to_lines(session: AsyncSession, found: Sequence[Sequence[Any]]) -> Seq
 async def _recent_first(
     session: AsyncSession, filters: Filters, after: Position | None, count: int, query: Query
 ) -> Sequence[Sequence[Any]]:
-    """Return the rows of a query for the newest entries that are older than `after`.
+    """Return the rows of a query for the newest entries that are older than the position `after`.
 
-    On PostgreSQL, each month is another table. Therefore the query is first limited to the newest months, in the steps
-    of `RECENT_MONTHS`. It reads the whole log only if these months contain fewer than `count` rows.
+    On PostgreSQL, each month is a separate table. The query is therefore first limited to the newest months, in the
+    steps of `RECENT_MONTHS`. It reads the whole log only if these months contain fewer than `count` rows.
     """
     if filters.begins is None and (await session.connection()).dialect.name == "postgresql":
         ends = (now(session), filters.ends, None if after is None else after.created_at)
@@ -335,7 +339,7 @@ def _view(entry: LogEntry, agent_name: str) -> LogEntryView:
 
 
 def _select_lines(query: SelectOfScalar[LogEntry]) -> Select[Any]:
-    # Only excerpts are loaded, because the complete contexts of fifty entries can have three megabytes.
+    # Load only excerpts, because the complete contexts of fifty entries can have three megabytes.
     return query.with_only_columns(*_COLUMNS, func.substr(LogEntry.context, 1, EXCERPT_LENGTH), _SIZE)
 
 
@@ -347,26 +351,26 @@ def _narrowest(filters: Filters) -> Filters:
 
 
 def _time_of_id(entry_id: str) -> datetime | None:
-    """Return the time that a UUIDv7 contains (RFC 9562 §5.7); None if the id is invalid or the time out of range."""
+    """Return the time that a UUID of version 7 contains; None if the id is invalid or the time is out of range."""
     if not is_id(entry_id):
         return None
     try:
         created = _EPOCH + timedelta(milliseconds=int(entry_id.replace("-", "")[:12], 16))
     except OverflowError:
         return None
-    # Times in the last possible year are rejected, because adding a tolerance could overflow.
+    # Reject times in the last possible year, because adding a tolerance to them could overflow.
     return created if created.year < MAXYEAR else None
 
 
 class RetentionTerms(NamedTuple):
-    """An organization, with the values that determine the retention of its log entries.
+    """Organization with the values that determine how long its log entries are kept.
 
     Attributes:
         id: Id of the organization.
         plan: Name of its plan.
         plan_changed_at: Time of the last change of the plan; None if the plan never changed.
-        retention_days_before: Retention of the previous plan in days; -1 means without limit; None if there is no
-            previous plan.
+        retention_days_before: Retention of the previous plan in days; -1 means without limit, and None means that there
+            is no previous plan.
     """
 
     id: str
@@ -382,9 +386,10 @@ async def tenants_with_old_rows(
     environment: str | None = None,
     plan: str | None = None,
 ) -> Sequence[RetentionTerms]:
-    """Return the organizations that have rows older than `before` in a table, optionally of one environment or plan.
+    """Return the organizations that have rows older than `before` in a table.
 
-    The query reads only one index entry per organization, because most organizations have no such rows.
+    If `environment` or `plan` is given, only rows of this environment or organizations with this plan are considered.
+    The query reads one index entry per organization, because most organizations have no old rows.
     """
     oldest = select(table.created_at).where(
         table.organization_id == Organization.id, col(table.created_at) < before
@@ -398,8 +403,8 @@ async def tenants_with_old_rows(
     found: list[RetentionTerms] = []
     last = ""
     async with database.reading() as session:
-        # The organizations are read in several statements. With many partitions, a single statement would exceed the
-        # statement timeout.
+        # Read the organizations with several statements, because with many partitions a single statement would exceed
+        # the statement timeout.
         ids = select(Organization.id).order_by(col(Organization.id)).limit(ORGANIZATIONS_PER_QUERY)
         while some := (await session.exec(ids.where(Organization.id > last) if last else ids)).all():
             last = some[-1]
@@ -412,8 +417,8 @@ async def tenants_with_old_counts(
     database: Database, environment: str, before: datetime
 ) -> Sequence[RetentionTerms]:
     """Return the organizations that have counts of log entries older than `before` in an environment."""
-    # Only counts of hours are searched, which costs one index entry per organization. An organization with counts of
-    # days always has counts of hours too.
+    # Search only counts of hours, which takes one index entry per organization. An organization with counts of days
+    # always has counts of hours too.
     oldest = (
         select(LogCount.starts)
         .where(

@@ -17,7 +17,7 @@ from toolgate_service.core.sdk_fields import SdkFields, idempotency_key
 from toolgate_service.core.strict_json import Json, TooManyValues, read_object
 from toolgate_service.core.telemetry import span_of_entry
 from toolgate_service.gateway import Gateway
-from toolgate_service.http.asgi import Call, Handler, Response
+from toolgate_service.http.asgi import Handler, PlainRequest, PlainResponse
 from toolgate_service.http.dependencies import (
     AnyCaller,
     EnvironmentName,
@@ -104,10 +104,10 @@ async def export_logs(
 def log_endpoint(gateway: Gateway) -> Handler:
     """Return the handler of `POST /sdk/log`."""
 
-    async def log(call: Call) -> Response:
-        caller = await authenticate_api_key(call.scope, gateway, "actions")
-        auth, peer = caller.context, call.peer
-        key = idempotency_key(call.header(b"idempotency-key"))
+    async def log(received: PlainRequest) -> PlainResponse:
+        caller = await authenticate_api_key(received.scope, gateway, "actions")
+        auth, peer = caller.context, received.peer
+        key = idempotency_key(received.header(b"idempotency-key"))
         plan = gateway.plans[auth.plan]
         cap = gateway.settings.test_log_bytes
 
@@ -116,7 +116,7 @@ def log_endpoint(gateway: Gateway) -> Handler:
             return body, read_entry(SdkFields(body), auth, plan, peer, key, test_log_bytes=cap)
 
         try:
-            raw = await call.read()
+            raw = await received.read()
             body, entry = await gateway.parser.run(len(raw), partial(read, raw))
         except FieldErrors as error:
             return await _replay_response(gateway, auth, plan, peer, key, error)
@@ -135,7 +135,7 @@ def log_endpoint(gateway: Gateway) -> Handler:
 
 async def _replay_response(
     gateway: Gateway, auth: AuthContext, plan: Plan, peer: str | None, key: str | None, error: FieldErrors
-) -> Response:
+) -> PlainResponse:
     # A used idempotency key returns the stored response, even if the new body is invalid. An API key of a single agent
     # must not see responses to other agents, and an invalid body does not identify the agent.
     if key is None or auth.key_agent_id is not None:
@@ -146,7 +146,7 @@ async def _replay_response(
     return response_for(outcome)
 
 
-def response_for(outcome: Outcome) -> Response:
+def response_for(outcome: Outcome) -> PlainResponse:
     """Return the response for the outcome of an entry.
 
     Raises:
@@ -154,12 +154,12 @@ def response_for(outcome: Outcome) -> Response:
     """
     match outcome:
         case Stored(body=answer):
-            return Response(answer)
+            return PlainResponse(answer)
         case Replayed(body=answer, mismatch=mismatch):
             headers = {b"idempotency-replayed": b"true"}
             if mismatch:
                 headers[b"idempotency-mismatch"] = b"true"
-            return Response(answer, headers=headers)
+            return PlainResponse(answer, headers=headers)
         case Refused(status=status, detail=detail):
             raise ApiError(status, detail)
 
@@ -191,9 +191,9 @@ ParsedEntry: TypeAlias = NewEntry | ReplayProbe | ApiError
 def logs_endpoint(gateway: Gateway) -> Handler:
     """Return the handler of `POST /sdk/logs`."""
 
-    async def logs(call: Call) -> Response:
-        caller = await authenticate_api_key(call.scope, gateway, "actions")
-        raw, peer = await call.read(), call.peer
+    async def logs(received: PlainRequest) -> PlainResponse:
+        caller = await authenticate_api_key(received.scope, gateway, "actions")
+        raw, peer = await received.read(), received.peer
 
         def read() -> tuple[Sequence[Json], Sequence[ParsedEntry]]:
             found = _entries(_members(raw))
@@ -201,7 +201,7 @@ def logs_endpoint(gateway: Gateway) -> Handler:
 
         raw_entries, entries = await gateway.parser.run(len(raw), read)
         results = await _append_all(gateway, entries, raw_entries)
-        return Response(b'{"results":[%s]}' % b",".join(map(_serialize_result, results)))
+        return PlainResponse(b'{"results":[%s]}' % b",".join(map(_serialize_result, results)))
 
     return logs
 

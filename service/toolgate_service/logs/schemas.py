@@ -1,7 +1,7 @@
 """Log entries in requests, responses and exported files.
 
-This module validates the entries of requests, defines the outcomes of storing them, and serializes entries as JSON,
-JSON lines and CSV. Cells of CSV files are protected against formula injection.
+This module validates the log entries in requests, defines the possible outcomes when they are stored, and serializes
+entries as JSON, JSON lines and CSV. Cells of CSV files are protected against formula injection.
 """
 
 import csv
@@ -30,7 +30,7 @@ from toolgate_service.webhooks.events import FEATURE
 
 
 class LogEntryView(BaseModel):
-    """A log entry."""
+    """Log entry in responses of the API and in webhook events."""
 
     id: str
     agent_id: str
@@ -48,28 +48,28 @@ class LogEntryView(BaseModel):
     run_id: str | None
 
 
-#: Number of bytes that each log entry counts in addition to the length of its texts (action and context). It is used to
-#: calculate the size of the log of a test environment.
+#: number of bytes that each log entry counts in addition to its texts (action and context), when the size of the log of
+#: a test environment is computed
 ROW_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True)
 class NewEntry:
-    """A validated log entry that is not stored yet.
+    """Validated log entry that is not stored yet.
 
     Attributes:
-        acts_as: Id of the only agent for which the API key is valid; None for a key of the organization.
-        context: Context as canonical JSON; None if none was sent.
-        ip_address: Address that the caller sent, or else `address_seen`.
-        address_seen: Address from which the request came.
-        fingerprint: SHA-256 digest of the entry's values.
+        acts_as: Id of the only agent for which the API key is valid; None for a key of the whole organization.
+        context: Context of the call as canonical JSON; None if the client sent no context.
+        ip_address: IP address that the client sent; if it sent none, the same as `address_seen`.
+        address_seen: IP address from which the gateway received the request.
+        fingerprint: SHA-256 digest of the values of the entry.
     """
 
     organization_id: str
     environment: str
     plan: str
     max_logs_per_month: int
-    #: maximum size in bytes of the environment's log; -1 for no limit
+    #: maximum size in bytes of all log entries of the environment; -1 means no limit
     max_log_bytes: int
     key_id: str
     acts_as: str | None
@@ -86,21 +86,22 @@ class NewEntry:
     run_id: str | None
     idempotency_key: str | None
     fingerprint: str
-    #: True if the plan includes webhooks
+    #: True if the plan of the organization includes webhooks
     has_webhooks: bool = False
 
     @property
     def size(self) -> int:
-        """Size of the entry in bytes, which counts towards the limit of a test environment's log."""
+        """Size of the entry in bytes, as it counts towards the maximum size of a test environment's log."""
         return entry_bytes(self.action, self.context)
 
     def values(self) -> tuple[str | None, ...]:
-        """Return the entry's values in the order of `COLUMNS`."""
+        """Return the values of the entry in the order of `COLUMNS`."""
         values: tuple[str | None, ...] = _VALUES(self)
         return values
 
 
-#: columns of `log_entries` whose values a `NewEntry` contains in the same form; the others are the id and the times
+#: columns of `log_entries` whose values a `NewEntry` contains in the same form; the other columns are the id and the
+#: times
 COLUMNS = (
     "organization_id", "environment", "agent_id", "action", "status", "context", "ip_address", "address_seen",
     "decision_id", "approval_id", "call_id", "run_id", "key_id",
@@ -110,12 +111,12 @@ _VALUES = attrgetter(*COLUMNS)
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Outcome of an entry that was stored and committed to disk.
+    """Outcome of a log entry that was stored and committed to disk.
 
     Attributes:
         id: Id of the entry.
-        created_at: Time of the entry.
-        body: Response body.
+        created_at: Time at which the entry was stored.
+        body: Response body for the client.
     """
 
     id: str
@@ -124,21 +125,21 @@ class Stored:
 
     @classmethod
     def at(cls, now: datetime) -> "Stored":
-        """Create the outcome with a new id and the time `now`."""
+        """Return an outcome with a new id and the time `now`."""
         return cls(new_id(), now)
 
     def with_body(self, body: bytes) -> "Stored":
-        """Return a copy of the outcome with a response body."""
+        """Return a copy of the outcome with this response body."""
         return Stored(self.id, self.created_at, body)
 
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Outcome of an entry that was not stored, because its idempotency key was used before.
+    """Outcome of a log entry that was not stored, because its idempotency key was used before.
 
     Attributes:
         body: Response to the first request with this key, byte for byte.
-        mismatch: True if the first request had another body.
+        mismatch: True if the first request had a different body.
     """
 
     body: bytes
@@ -147,10 +148,10 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Outcome of an entry that was not stored, because it was rejected.
+    """Outcome of a log entry that the gateway rejected.
 
     Attributes:
-        status: HTTP status.
+        status: HTTP status of the error response.
         detail: `detail` of the error response.
     """
 
@@ -160,21 +161,21 @@ class Refused:
     @classmethod
     def key_of_other_agent(cls) -> "Refused":
         """Return the outcome for an idempotency key that another agent has used before."""
-        return cls(400, {"Idempotency-Key": ["was used for another agent; choose another"]})
+        return cls(400, {"Idempotency-Key": ["was used for another agent; choose another key"]})
 
     @classmethod
     def agent_not_found(cls) -> "Refused":
-        """Return the outcome for an entry of an agent that does not exist or was deleted."""
+        """Return the outcome for a log entry of an agent that does not exist or was deleted."""
         return cls(404, "Agent not found")
 
     @classmethod
     def plan_limit(cls, used: int, limit: int, plan: str) -> "Refused":
-        """Return the outcome for an entry above the plan's monthly limit."""
+        """Return the outcome for a log entry that would exceed the monthly limit of the plan."""
         return cls(403, plan_limit_detail("logs", used, limit, plan))
 
     @classmethod
     def test_log_full(cls, used: int, limit: int) -> "Refused":
-        """Return the outcome for an entry that exceeds the maximum size of the test environment's log."""
+        """Return the outcome for a log entry that would exceed the maximum size of the test environment's log."""
         message = (
             f"The test environment's log is full: {used}/{limit} bytes used; its entries are removed after seven days, "
             "and the operator may raise TOOLGATE_TEST_LOG_BYTES"
@@ -186,14 +187,17 @@ Outcome: TypeAlias = Stored | Replayed | Refused
 
 
 def entry_bytes(action: str, context: str | None) -> int:
-    """Return the size of an entry in bytes for the limit of a test log: length of its texts plus `ROW_BYTES`."""
+    """Return the size of a log entry in bytes: the length of its texts plus `ROW_BYTES`.
+
+    The size counts towards the maximum size of a test environment's log.
+    """
     return ROW_BYTES + len(action) + len((context or "").encode())
 
 
 def entry_answer(entry: NewEntry, stored: Stored) -> bytes:
-    """Return the response body for a stored entry: seven fields as JSON."""
-    # The JSON is formatted directly, because serializing an object would take a fifth of the time in which an entry is
-    # processed. Ids and statuses need no escaping, and the context is already JSON.
+    """Return the response body for a stored log entry: seven fields as JSON."""
+    # Format the JSON directly, because serializing an object would take a fifth of the time for processing an entry.
+    # Ids and statuses need no escaping, and the context is already JSON.
     return (
         f'{{"id":"{stored.id}","agent_id":"{entry.agent_id}","organization_id":"{entry.organization_id}",'
         f'"action":{strict_json.dumps(entry.action)},"status":"{entry.status}",'
@@ -201,7 +205,7 @@ def entry_answer(entry: NewEntry, stored: Stored) -> bytes:
     ).encode()
 
 
-#: maximum number of entries in one request to `/sdk/logs`
+#: maximum number of log entries in one request to `/sdk/logs`
 MAX_ENTRIES = 100
 
 
@@ -214,18 +218,13 @@ def read_entry(
     *,
     test_log_bytes: int,
 ) -> NewEntry:
-    """Validate the fields of a request and return them as an entry.
+    """Validate the fields of a log entry in a request.
 
-    Args:
-        fields: Members of the request body, or of one of its entries.
-        auth: Context of the API key.
-        plan: Plan of the organization.
-        peer: IP address of the client.
-        key: Idempotency key, or None.
-        test_log_bytes: Maximum number of bytes in a test environment's log.
+    `peer` is the IP address of the client, `key` the idempotency key, if there is one. `test_log_bytes` is the maximum
+    size of a test environment's log in bytes.
 
     Raises:
-        FieldErrors: Fields are missing or invalid. The error contains every such field.
+        FieldErrors: Fields are missing or invalid. The error contains all of them.
     """
     context = fields.context("context")
     agent_id, action = fields.text("agent_id"), fields.action("action")
@@ -274,9 +273,9 @@ def read_entry(
 
 
 def probe_entry(auth: AuthContext, plan: Plan, peer: str | None, key: str) -> NewEntry:
-    """Return a placeholder entry, with which the writer looks up the response stored for an idempotency key.
+    """Return a placeholder entry, with which the writer finds the stored response for an idempotency key.
 
-    The writer never stores it, because it has no agent.
+    The writer never stores this entry, because it has no agent.
     """
     return NewEntry(
         organization_id=auth.organization_id,
@@ -303,13 +302,14 @@ def probe_entry(auth: AuthContext, plan: Plan, peer: str | None, key: str) -> Ne
 
 
 def _fingerprint(values: Iterable[str | None]) -> str:
-    # The digest covers the parsed values, so that an entry has the same fingerprint in `/sdk/log` and in a batch. NUL
-    # is a safe separator, because no value contains it. No sent value is empty, so '' stands only for missing values.
+    # Compute the digest from the parsed values, so that an entry has the same fingerprint in `/sdk/log` and in
+    # `/sdk/logs`. NUL is a safe separator, because no value contains it. An empty text stands only for a missing value,
+    # because no value that a client sends is empty.
     return hashlib.sha256("\0".join(part or "" for part in values).encode()).hexdigest()
 
 
 Format: TypeAlias = Literal["jsonl", "csv"]
-#: an entry and the name of its agent
+#: log entry and the name of its agent
 NamedEntry: TypeAlias = tuple[LogEntry, str]
 
 EXPORTED_COLUMNS = (
@@ -322,11 +322,12 @@ _SIGN = r"[=+\-@\uff1d\uff0b\uff0d\uff20]"
 #: characters that a spreadsheet may ignore before a formula: white space, control characters, quotes, zero-width
 #: characters
 _SKIPPED = r"\s\"\x00-\x1f\x7f\u0085\u00ad\u200b-\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff"
-#: characters that begin a new cell or row in programs that use another delimiter than the comma
+#: characters that begin a new cell or row in programs that do not use the comma as the delimiter
 _BREAKS = r";,|\t\r\n\x0b\x0c\x1c-\x1e\u0085\u2028\u2029"
 
 _START = re.compile(rf"[\t\r]|[{_SKIPPED}]*+{_SIGN}")
-# The quantifiers are possessive, so that the expression does not backtrack: the time stays linear in the text's length.
+# The quantifiers are possessive, so that the expressions do not backtrack and the time stays linear in the length of
+# the text.
 _RUN = re.compile(rf"([{_SKIPPED}{_BREAKS}]++)({_SIGN})?")
 _RUN_IN_STRING = re.compile(
     rf"(\A(?:[{_SKIPPED}{_BREAKS}]|\\[nrt\"])*+|(?:[{_SKIPPED}{_BREAKS}]|\\[nrt\"])++)({_SIGN})?"
@@ -342,7 +343,7 @@ class FileFormat(NamedTuple):
     Attributes:
         media_type: Media type of the file.
         header: Bytes at the start of the file.
-        write: Function that serializes entries.
+        write: Function that serializes log entries.
     """
 
     media_type: str
@@ -351,7 +352,7 @@ class FileFormat(NamedTuple):
 
 
 def download_headers(environment: str, form: Format) -> dict[str, str]:
-    """Return the `Content-Disposition` header, with which browsers save the response as a file with this name."""
+    """Return the header `Content-Disposition`, with which browsers save the exported log as a file."""
     name = f"toolgate-logs-{environment}-{utcnow():%Y-%m-%d}.{form}"
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
@@ -359,8 +360,8 @@ def download_headers(environment: str, form: Format) -> dict[str, str]:
 def text_cell(text: str) -> str:
     """Insert an apostrophe before each character of a text that could begin a formula in a spreadsheet.
 
-    Some programs read CSV files with ``;``, ``|`` or tabs as delimiters. For them, the quotes around a cell do not
-    protect its content, so characters after such delimiters get an apostrophe too.
+    Some programs read CSV files with ``;``, ``|`` or tabs as delimiters. For these programs, the quotes around a cell
+    do not protect its content. Characters after such delimiters therefore get an apostrophe too.
     """
     guarded = _RUN.sub(_with_apostrophe, text)
     return f"'{guarded}" if _START.match(guarded) else guarded
@@ -393,7 +394,7 @@ def _json_line(named: NamedEntry) -> str:
         name: getattr(entry, name) for name in EXPORTED_COLUMNS if name not in {"agent_name", "context"}
     }
     written = strict_json.dumps(fields | {"agent_name": agent_name})
-    # The stored context is inserted unchanged: it is already JSON, with the numbers as the client sent them.
+    # Insert the stored context unchanged, because it is already JSON, with the numbers as the client sent them.
     return f'{written[:-1]},"context":{entry.context or "null"}}}\n'
 
 

@@ -1,7 +1,8 @@
-"""Search, export and retention of log entries.
+"""Search, export and deletion of log entries.
 
-Contexts have no index, so a search reads entries one by one, newest first. One call stops after a maximum number of
-entries, characters or seconds. The caller continues with another call from the position where it stopped.
+The contexts of entries have no index, so a search reads the entries one by one, newest first. One call stops after a
+maximum number of entries, characters or seconds. The caller continues with another call from the position at which it
+stopped.
 """
 
 import asyncio
@@ -48,16 +49,16 @@ from toolgate_service.logs.repository import (
 from toolgate_service.logs.schemas import FORMATS, Format, entry_bytes
 from toolgate_service.organizations.models import Environment
 
-#: maximum number of entries that an export holds in memory; an entry can have 64 KiB
+#: maximum number of entries that an export holds in memory; one entry can have 64 KiB
 BATCH = 100
 
 
 async def export_entries(
     context: AppContext, organization_id: str, environment: str, filters: Filters, form: Format
 ) -> AsyncGenerator[bytes]:
-    """Yield a file with all matching entries, newest first, as a sequence of byte strings.
+    """Yield the parts of a file that contains all matching log entries, newest first.
 
-    All entries are read from one database snapshot. At most `BATCH` entries are in memory at a time.
+    All entries are read from one snapshot of the database. At most `BATCH` entries are in memory at a time.
 
     Raises:
         ApiError: 429, too many exports are running.
@@ -86,22 +87,22 @@ async def _read_batch(
     return list((await session.exec(query.limit(BATCH))).all())
 
 
-#: limits of one call of `search`: entries read, characters of their contexts, and seconds
+#: limits of one call of `search`: number of entries, characters of their contexts, and seconds
 MAX_ENTRIES = 5_000
 MAX_CHARACTERS = 4_000_000
 MAX_SECONDS = 0.02
-#: Numbers of entries in the first batch and in the largest later batch. The first batch is small, because the length of
-#: the contexts is not known yet.
+#: Numbers of entries in the first batch and in the largest later batch of a search. The first batch is small, because
+#: the length of the contexts is not known yet.
 _FIRST_BATCH = 60
 _LARGEST_BATCH = 500
 
 
 class TextMatcher:
-    """Matcher for a literal text in contexts.
+    """Matcher that finds a literal text in the contexts of log entries.
 
-    A context matches if a single member name or value contains the text. Numbers, ``true``, ``false`` and ``null`` are
-    compared as written in JSON. The comparison ignores case (full Unicode case folding) and treats canonically
-    equivalent characters as equal (NFC).
+    A context matches if the name or the value of a single member contains the text. Numbers, ``true``, ``false`` and
+    ``null`` are compared as they are written in JSON. The comparison ignores case (full Unicode case folding) and
+    treats canonically equivalent characters as equal (NFC).
     """
 
     def __init__(self, text: str) -> None:
@@ -109,17 +110,17 @@ class TextMatcher:
         self._escaped = encode_basestring(self._text)[1:-1]
 
     def matches(self, context: str | None) -> bool:
-        """Return whether a context, given as canonical JSON, contains the text."""
+        """Return whether a context contains the text. The context is given as canonical JSON."""
         if context is None or not self._may_match(context):
             return False
         return any(self._text in _fold(part) for part in _parts(strict_json.loads_own(context)))
 
     def _may_match(self, context: str) -> bool:
-        # A search in the stored text excludes most contexts, in a tenth of the time of parsing them.
+        # Search the stored text first, which excludes most contexts in a tenth of the time that parsing would take.
         if context.isascii():
             return self._escaped in context.lower()
-        # A context with escape sequences is not excluded: a combining mark may follow an escaped letter, and the stored
-        # text does not show the composed character.
+        # Do not exclude a context with escape sequences: a combining mark may follow an escaped letter, so the stored
+        # text does not contain the composed character.
         return "\\" in context or self._text in _fold(context)
 
 
@@ -132,22 +133,16 @@ async def search(
     after: Position | None,
     limit: int,
 ) -> LogPage:
-    """Search one part of the log, and return the matching entries, newest first.
+    """Search a part of the log for a text, and return the matching entries, newest first.
 
-    Args:
-        session: A database session.
-        organization_id: Id of the organization.
-        environment: Name of the environment.
-        filters: Further conditions; `begins` is required.
-        matcher: Matcher for the text.
-        after: Position after which the search starts; None to start with the newest entry.
-        limit: Number of matches after which the search stops.
+    The search starts with the newest entry, or after the position `after`. It stops after `limit` matching entries, or
+    after the limits of one call. `filters.begins` is required.
 
     Raises:
         FieldErrors: 400, `filters.begins` is missing.
     """
     if filters.begins is None:
-        raise FieldErrors({"from": ["must be given: a text is looked for only within a time range"]})
+        raise FieldErrors({"from": ["is required, because a text is searched only within a time range"]})
     if filters.match_nothing:
         return LogPage((), scanned=0)
     floor = await find_floor(session, organization_id, environment, filters, after)
@@ -157,10 +152,10 @@ async def search(
     while True:
         query = in_order(organization_id, environment, filters, position, floor)
         fetched = await fetch_rows(session, query.with_only_columns(*_COLUMNS).limit(size))
-        # The time limit starts after the first batch is read, so that each call searches at least one batch, even with
-        # a slow database.
+        # Start the time limit after the first batch was read, so that each call searches at least one batch even if the
+        # database is slow.
         until = until or time.perf_counter() + MAX_SECONDS
-        # The batch is searched in a thread, so that the event loop can process checks in the meantime.
+        # Search the batch in a thread, so that the event loop can process checks meanwhile.
         read, hits = await asyncio.to_thread(_scan, fetched, matcher, limit - len(found), until)
         found += hits
         scanned += read
@@ -184,9 +179,10 @@ async def search(
 def _scan(
     rows: Sequence[Sequence[Any]], matcher: TextMatcher, limit: int, until: float
 ) -> tuple[int, list[Sequence[Any]]]:
-    """Search rows, and return the number of rows that were searched and the matching rows.
+    """Search rows for a text. Return the number of searched rows, and the matching rows.
 
-    The search stops after `limit` matches, or when `time.perf_counter()` reaches `until`. At least one row is searched.
+    The search stops after `limit` matching rows, or when `time.perf_counter()` reaches `until`. At least one row is
+    searched.
     """
     hits = []
     for number, row in enumerate(rows, 1):
@@ -212,7 +208,7 @@ def _fold(text: str) -> str:
 
 
 def _parts(value: Json) -> Iterator[str]:
-    """Yield every member name and every scalar value of a context as text."""
+    """Yield each member name and each scalar value of a context as text."""
     left = [value]
     while left:
         one = left.pop()
@@ -235,18 +231,21 @@ _COLUMNS = tuple(
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: retention of data of test environments, in days
+#: number of days for which the data of test environments is kept
 TEST_DAYS = 7
 
 
 async def make_months(database: Database) -> None:
-    """On PostgreSQL, create missing partitions for the coming months, unless the clock recently jumped forward."""
+    """On PostgreSQL, create missing partitions of the log for the coming months.
+
+    Nothing is done if the clock recently jumped forward.
+    """
     if isinstance(database, SqliteDatabase):
         return
     moment, trusted = await steady_from(database)
     if trusted > moment:
         return
-    # The module is imported here, because it needs the driver, which is only installed for PostgreSQL.
+    # Import the module here, because it needs the PostgreSQL driver, which is an optional dependency.
     from toolgate_service.db.postgres import PostgresDatabase
     from toolgate_service.logs import partitions
 
@@ -254,19 +253,24 @@ async def make_months(database: Database) -> None:
         try:
             made = await partitions.make_months(database)
         except StorageFault as fault:
-            # The table is locked, or the gateway's database role does not own it. A warning suffices, because entries
-            # of a month without a partition are stored in the default partition.
+            # The table is locked, or the database role of the gateway does not own it. A warning is sufficient, because
+            # entries of a month without a partition are stored in the default partition.
             logger.warning(
-                "months of the log are not made in this round: %s; entries without a month are kept all the same",
+                "cannot create partitions of the log: %s; new entries are stored in the default partition, and the next "
+                "maintenance run tries again",
                 fault,
             )
             return
         if made:
-            logger.info("made months of the log: %s", ", ".join(made))
+            logger.info("created partitions of the log: %s", ", ".join(made))
 
 
 async def drop_months(database: Database, plans: Plans, moment: datetime) -> int:
-    """On PostgreSQL, drop partitions whose entries are all past their retention; return the number of dropped entries."""
+    """On PostgreSQL, drop partitions of the log whose entries are all older than their retention.
+
+    Returns:
+        Number of dropped entries.
+    """
     if isinstance(database, SqliteDatabase):
         return 0
     from toolgate_service.db.postgres import PostgresDatabase
@@ -282,8 +286,8 @@ async def drop_months(database: Database, plans: Plans, moment: datetime) -> int
             TEST_DAYS,
         )
     except StorageFault as fault:
-        # A long export can lock the partition. Until it ends, `prune_entries` deletes the entries row by row.
-        logger.warning("months of the log are not dropped in this round: %s", fault)
+        # A long export can lock the partition. Until it ends, `prune_entries` deletes the entries one by one.
+        logger.warning("cannot drop partitions of the log: %s; the next maintenance run tries again", fault)
         return 0
 
 
@@ -298,15 +302,15 @@ async def prune_test_entries(database: Database, batch: int, organization_id: st
     )
 
     async def work(session: AsyncSession) -> int:
-        # Rows are locked, and rows locked by another gateway are skipped: otherwise both gateways would subtract the
-        # size of the same entries from `log_bytes`.
+        # Lock the rows and skip rows that another gateway has locked, because otherwise both gateways would subtract
+        # the size of the same entries from `log_bytes`.
         entries = (await session.exec(old.limit(batch).with_for_update(skip_locked=True))).all()
         if not entries:
             return 0
         places = [(entry.created_at, entry.id) for entry in entries]
         made = col(LogEntry.created_at)
         near = PartitionHint(made.between(places[0][0], places[-1][0]))
-        await session.exec(delete(LogEntry).where(*of, near, place.in_(places)))  # type: ignore[arg-type]  # SQLModel's columns
+        await session.exec(delete(LogEntry).where(*of, near, place.in_(places)))  # type: ignore[arg-type]  # SQLModel declares columns with their Python types
         size = sum(entry_bytes(entry.action, entry.context) for entry in entries)
         held = col(Environment.log_bytes)
         await session.exec(
@@ -325,16 +329,10 @@ async def prune_test_entries(database: Database, batch: int, organization_id: st
 def retention_days(
     plans: Plans, plan: str, changed_at: datetime | None, before: int | None, moment: datetime
 ) -> int:
-    """Return the retention of an organization's log entries in days; -1 means without limit.
+    """Return the number of days for which the log entries of an organization are kept; -1 means without limit.
 
-    For a grace period after a change of plan, the longer retention of the two plans applies.
-
-    Args:
-        plans: All plans.
-        plan: Name of the current plan.
-        changed_at: Time of the last change of plan; None if the plan never changed.
-        before: Retention of the previous plan in days; None if there is no previous plan.
-        moment: The current time.
+    After a change of the plan at `changed_at`, the longer of two retentions applies for 30 days: the retention of the
+    current plan, and `before`, the retention of the previous plan in days.
     """
     days = plans[plan].log_retention_days
     if before is None or changed_at is None or moment >= changed_at + RETENTION_GRACE:
@@ -343,7 +341,7 @@ def retention_days(
 
 
 async def prune_entries(database: Database, plans: Plans, batch: int, moment: datetime) -> int:
-    """Delete the production entries that are past their organization's retention, and return their number."""
+    """Delete production entries that are older than the retention of their organization, and return their number."""
     removed = 0
     for plan in PLAN_NAMES:
         days = plans[plan].log_retention_days
@@ -362,7 +360,7 @@ async def prune_entries(database: Database, plans: Plans, batch: int, moment: da
 async def _prune_entries_of(database: Database, batch: int, organization_id: str, before: datetime) -> int:
     """Delete the production entries of an organization that are older than `before`, and return their number.
 
-    Each step covers one month, so that PostgreSQL reads only one partition.
+    Each step deletes the entries of one month, so that PostgreSQL reads only one partition.
     """
     of = (col(LogEntry.organization_id) == organization_id, col(LogEntry.environment) == PRODUCTION)
     made = col(LogEntry.created_at)
@@ -378,7 +376,7 @@ async def _prune_entries_of(database: Database, batch: int, organization_id: str
 
 
 async def prune_counts(database: Database, plans: Plans, batch: int, moment: datetime) -> Counter[str]:
-    """Remove the counts of log entries that are past their retention, and return the number of rows by table name."""
+    """Delete counts of log entries that are older than their retention. Return the numbers of rows by table name."""
     removed: Counter[str] = Counter()
     for environment in ENVIRONMENTS:
         is_test = environment == TEST
@@ -399,10 +397,11 @@ async def _prune_counts_of(
     days = (
         col(DayCount.organization_id) == organization_id,
         col(DayCount.environment) == environment,
-        # Only whole days are removed, because some entries of the day of `before` are still within their retention.
+        # Delete only whole days, because some entries of the day of `before` are still within their retention.
         col(DayCount.day) < minute_of(before) // DAY,
     )
-    # Hours are removed last: if a failure interrupts the removal, `tenants_with_old_counts` still finds the organization.
+    # Delete the hours last: if a failure interrupts the deletion, `tenants_with_old_counts` still finds the
+    # organization.
     hours = (
         col(LogCount.organization_id) == organization_id,
         col(LogCount.environment) == environment,

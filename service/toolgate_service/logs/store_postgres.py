@@ -30,21 +30,17 @@ if TYPE_CHECKING:
 
 
 async def begin_locked(connection: "Connection", entries: Sequence[NewEntry], lock_timeout: int) -> None:
-    """Begin a transaction and lock the tenants of the entries against writes by other gateways.
+    """Begin a transaction and lock the tenants of the log entries against writes by other gateways.
 
-    Until the transaction ends, no other transaction changes the monthly usage or the idempotency keys of these tenants.
-    All gateways take the locks in the same order, so that they cannot deadlock.
-
-    Args:
-        connection: Connection without an open transaction.
-        entries: Entries to write.
-        lock_timeout: Lock timeout in milliseconds, for these locks and for row locks of later statements.
+    A tenant is an environment of an organization. Until the transaction ends, no other transaction changes the monthly
+    usage or the idempotency keys of these tenants. All gateways take the locks in the same order, so that they cannot
+    deadlock. `lock_timeout` is the maximum wait in milliseconds, for these locks and for row locks of later statements.
 
     Raises:
         asyncpg.LockNotAvailableError: Another gateway held a lock for longer than the timeout.
     """
-    # All statements are sent in one round trip, which allows no bind parameters. The literals are safe: they consist of
-    # ids and environment names that the gateway generated.
+    # Send all statements in one round trip, which allows no bind parameters. The literals are safe, because they
+    # consist of ids and environment names that the gateway generated.
     names = ", ".join(_literal(tenant) for tenant in _tenants(entries))
     await connection.execute(
         f"BEGIN; SET LOCAL lock_timeout = {lock_timeout}; {_LOCK.format(names=names)}; {_SETTINGS}"
@@ -54,9 +50,9 @@ async def begin_locked(connection: "Connection", entries: Sequence[NewEntry], lo
 async def begin_available(
     connection: "Connection", entries: Sequence[NewEntry], lock_timeout: int
 ) -> frozenset[Tenant]:
-    """Begin a transaction and lock only the tenants whose locks are free; return these tenants.
+    """Begin a transaction and lock only those tenants whose locks are free. Return these tenants.
 
-    `lock_timeout` is the lock timeout in milliseconds for row locks of later statements.
+    `lock_timeout` is the maximum wait in milliseconds for row locks of later statements.
     """
     tenants = _tenants(entries)
     await connection.execute(f"BEGIN; SET LOCAL lock_timeout = {lock_timeout}; {_SETTINGS}")
@@ -77,10 +73,10 @@ def _literal(tenant: Tenant) -> str:
 
 
 async def load_state(connection: "Connection", entries: Sequence[NewEntry]) -> BatchState:
-    """Load the state of the database on which the decisions about a batch depend.
+    """Load the values from the database on which the decisions about a batch of log entries depend.
 
-    Must be called after `begin_locked` or `begin_available`. Then its time is later than that of every earlier batch of
-    the same tenants.
+    Call this function after `begin_locked` or `begin_available`. The time in the result is then later than that of each
+    earlier batch of the same tenants.
     """
     rows = await connection.fetch(
         BATCH_STATE,
@@ -117,10 +113,10 @@ FROM unnest($1::text[]) WITH ORDINALITY AS wanted (name, place)
 # The settings include `synchronous_commit`, so that COMMIT returns only after the entries are on disk.
 _SETTINGS = f"SELECT {WRITE_SETTINGS}"
 
-# The lateral joins with LIMIT 1 force index lookups for each row. Without them, a connection could keep a plan with
-# sequential scans, which the server made while the tables were empty (64 entries took 45 ms with 6,000 stored keys).
-# The time is `statement_timestamp()`, which is later than the acquisition of the locks. Expiry is compared with
-# `clock_timestamp()`, so that the planner does not use the index of expiry times.
+# The lateral joins with LIMIT 1 force an index lookup for each row. Without them, a connection could keep a plan with
+# sequential scans, which the server made while the tables were empty (64 entries then took 45 ms with 6,000 stored
+# keys). The time is `statement_timestamp()`, which is later than the acquisition of the locks. The expiry is compared
+# with `clock_timestamp()`, so that the planner does not use the index of expiry times.
 BATCH_STATE = f"""
 SELECT place::int, statement_timestamp(), a.id IS NOT NULL, a.is_streaming, coalesce(u.log_entries, 0), e.log_bytes,
        k.answer, k.fingerprint
@@ -153,11 +149,11 @@ LEFT JOIN LATERAL (
       AND key = wanted.key AND expires_at > clock_timestamp()
     LIMIT 1
 ) AS k ON true
-"""  # noqa: S608 - our own words
+"""  # noqa: S608 - the inserted texts are constants
 
 
 async def write_batch(connection: "Connection", batch: Batch) -> None:
-    """Write the rows of a batch in its transaction."""
+    """Write the log entries of a batch and all related rows, in the transaction of the batch."""
     if batch.entries:
         await connection.execute(_WRITE_BATCH, *_columns(batch))
     if batch.mismatches:
@@ -199,7 +195,7 @@ def _transposed(rows: Sequence[Sequence[object]], width: int) -> Iterable[Sequen
     return zip(*rows, strict=True) if rows else [()] * width
 
 
-#: columns of each table that a batch writes, with their SQL types
+#: columns of each table to which a batch writes, with their SQL types
 _ENTRY = {
     "id": "uuid", "created_at": "timestamptz", "occurred_at": "timestamptz",
     **{name: "uuid" if name in {"organization_id", "agent_id", "key_id"} else "text" for name in COLUMNS},
@@ -217,7 +213,7 @@ _GROWN = {"organization_id": "uuid", "environment": "text", "bytes": "bigint"}
 
 
 def _unnested(columns: Mapping[str, str], first: int) -> str:
-    # Ids are sent as text, because the driver encodes text faster than UUID objects.
+    # Send ids as text, because the driver encodes text faster than UUID objects.
     return ", ".join(
         f"${place}::text[]::uuid[]" if kind == "uuid" else f"${place}::{kind}[]"
         for place, kind in enumerate(columns.values(), first)
@@ -225,7 +221,7 @@ def _unnested(columns: Mapping[str, str], first: int) -> str:
 
 
 def _insert(table: str, columns: Mapping[str, str], first: int) -> str:
-    return f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({_unnested(columns, first)})"  # noqa: S608 - our own names
+    return f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({_unnested(columns, first)})"  # noqa: S608 - the inserted names are constants
 
 
 _FIRST_OF_KEY = 1 + len(_ENTRY)
@@ -253,7 +249,7 @@ WITH keys AS (
     WHERE e.organization_id = g.organization_id AND e.name = g.environment
 )
 {_insert("log_entries", _ENTRY, 1)}
-"""  # noqa: S608 - our own words
+"""  # noqa: S608 - the inserted texts are constants
 
 _WRITE_AUDIT = """
 INSERT INTO audit_entries (id, organization_id, environment, kind, resource_id, ip_address, created_at)
@@ -262,7 +258,7 @@ VALUES ($1, $2, $3, $4, $5, $6, $7)
 
 
 async def write_events(connection: "Connection", batch: Batch) -> bool:
-    """Write the webhook events of a batch in its transaction. Return True if the batch had events."""
+    """Write the webhook events of a batch, in the transaction of the batch. Return True if there were events."""
     tenants = tenants_with_events(batch)
     if not tenants:
         return False
@@ -280,7 +276,7 @@ async def write_events(connection: "Connection", batch: Batch) -> bool:
     return bool(events)
 
 
-# One statement returns the names of agents and the active webhooks, to save a round trip. In rows of agents, the
+# One statement returns the names of agents and the active webhooks, to save a round trip. In the rows of agents, the
 # organization is NULL.
 _SUBSCRIBERS = """
 SELECT id, name, NULL::uuid, NULL FROM agents WHERE id = ANY($1::text[]::uuid[])
@@ -307,12 +303,14 @@ FROM unnest($7::text[]::uuid[], $8::text[]::uuid[], $9::text[], $10::text[]::uui
 """
 
 
-#: milliseconds that a batch waits for the lock of an organization or of a row, before its entries are moved to lanes; a
-#: working gateway holds such a lock for a few milliseconds
+#: time in milliseconds for which a batch waits for the lock of an organization or of a row, before its entries are
+#: moved to lanes (separate queues per organization and environment); a working gateway holds such a lock only for a few
+#: milliseconds
 SHARED_WAIT = 250
-#: milliseconds that entries in a lane wait for the lock of their organization, and for each row lock
+#: time in milliseconds for which the entries in a lane (separate queue of an organization) wait for the lock of their
+#: organization, and for each row lock
 LANE_WAIT = 3_000
-#: number of connections for entries in lanes
+#: number of connections for entries in lanes (separate queues per organization and environment)
 LANES = 4
 
 #: outcomes of the entries, and True if webhook events were written
@@ -328,7 +326,7 @@ class PostgresLogStore:
         self._database = database
 
     async def open(self) -> None:
-        """Connect to the database, whose schema must exist."""
+        """Connect to the database, whose schema must already exist."""
         await self._connections.open()
         await self._lanes.open()
 
@@ -337,13 +335,13 @@ class PostgresLogStore:
         return nullcontext()
 
     async def commit(self, entries: Sequence[NewEntry], *, wait: bool = False) -> list[Outcome | None]:
-        """Commit entries and return one outcome for each, in order.
+        """Commit log entries, and return one outcome for each entry, in the same order.
 
         Args:
-            entries: Entries of any organizations; with `wait`, of one organization.
-            wait: True to wait for a lock that another gateway holds. Without `wait`, entries of a locked organization
-                are not written and their outcome is None. If a row is locked, no entry is written, and the outcome of
-                all entries is None. The caller must commit these entries again with `wait`.
+            entries: Entries of any organizations; with `wait`, of one organization only.
+            wait: True to wait for a lock that another gateway holds. Without `wait`, the entries of a locked
+                organization are not written, and their outcome is None. If a row is locked, no entry is written, and
+                the outcome of all entries is None. The caller must commit these entries again with `wait`.
 
         Raises:
             StorageFault: No entry of the batch was stored.
@@ -352,7 +350,7 @@ class PostgresLogStore:
         committed = await with_retry(lambda: self._commit(connections, entries, lock_timeout))
         if committed is None:
             if wait:
-                raise StorageFault("another gateway keeps the organization's lock")
+                raise StorageFault("another gateway holds the organization's lock")
             committed = await with_retry(lambda: self._commit_available(entries))
         outcomes, has_events = committed
         if has_events:
@@ -362,7 +360,7 @@ class PostgresLogStore:
     async def _commit(
         self, connections: PostgresPool, entries: Sequence[NewEntry], lock_timeout: int
     ) -> "_Committed | None":
-        """Commit entries. Return None without writing any if an organization's lock is not free within the timeout."""
+        """Commit log entries. If the lock of an organization is not free in time, write none and return None."""
         # If an error occurs, the pool closes the connection, which rolls back the transaction.
         async with connections.acquire() as connection:
             try:
@@ -375,11 +373,11 @@ class PostgresLogStore:
             return await self._commit_shared(connection, entries)
 
     async def _commit_shared(self, connection: "Connection", entries: Sequence[NewEntry]) -> _Committed:
-        """Commit entries as `_commit_batch` does. If a row is locked, roll back and return None for every outcome.
+        """Commit log entries as `_commit_batch` does. If a row is locked, roll back and return None for each outcome.
 
-        For example, a check that creates an approval request locks the rows of its organization's counts, and keeps
-        them locked if its gateway freezes. The error does not identify the organization, so the caller then commits
-        all entries again in lanes: separate queues, one for each organization and environment.
+        For example, a check that creates an approval request locks rows with counts of its organization, and keeps them
+        locked if its gateway freezes. The error does not contain the organization. The caller therefore commits all
+        entries again in lanes: separate queues, one for each organization and environment.
         """
         try:
             return await _commit_batch(connection, entries)
@@ -401,21 +399,21 @@ class PostgresLogStore:
             return outcomes, has_events
 
     def usage(self) -> Usage:
-        """Return the number of busy and idle connections and of waiting callers."""
+        """Return the numbers of used connections, free connections and waiting callers."""
         shared, lanes = self._connections.usage(), self._lanes.usage()
         waiting = (shared.waiting or 0) + (lanes.waiting or 0)
         return Usage(shared.busy + lanes.busy, shared.idle + lanes.idle, waiting)
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close all connections to the database."""
         await self._connections.close()
         await self._lanes.close()
 
 
 async def _commit_batch(connection: "Connection", entries: Sequence[NewEntry]) -> _Committed:
-    """Decide about entries whose tenants are locked, write them and commit.
+    """Decide about log entries whose tenants are locked, write the accepted ones and commit.
 
-    This takes three round trips, and two more if there are webhook events.
+    This takes three round trips to the database, and two more if there are webhook events.
     """
     batch = Batch(await load_state(connection, entries))
     outcomes = batch.decide(entries)

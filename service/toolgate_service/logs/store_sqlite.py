@@ -18,7 +18,7 @@ from toolgate_service.webhooks.events import wake_worker
 
 
 def write_events(connection: sqlite3.Connection, batch: Batch) -> bool:
-    """Write the webhook events of a batch in its transaction. Return True if the batch had events."""
+    """Write the webhook events of a batch, in the transaction of the batch. Return True if there were events."""
     tenants = tenants_with_events(batch)
     if not tenants:
         return False
@@ -57,15 +57,15 @@ class SqliteLogStore:
         self._connection: sqlite3.Connection | None = None
 
     async def open(self) -> None:
-        """Connect to the database, whose schema must exist."""
+        """Connect to the database, whose schema must already exist."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._connect)
 
     def write_access(self) -> asyncio.Lock:
-        """Return the write lock of this process; the caller holds it while it commits."""
+        """Return the write lock of this process, which the caller must hold while it commits."""
         return self._write_lock
 
-    async def commit(self, entries: Sequence[NewEntry], *, wait: bool = False) -> list[Outcome]:  # noqa: ARG002 - a file has one writer
-        """Commit entries and return one outcome for each, in order. `wait` has no effect on SQLite.
+    async def commit(self, entries: Sequence[NewEntry], *, wait: bool = False) -> list[Outcome]:  # noqa: ARG002 - an SQLite file has only one writer
+        """Commit log entries, and return one outcome for each entry, in the same order. SQLite ignores `wait`.
 
         Raises:
             sqlite3.Error: No entry of the batch was stored.
@@ -77,10 +77,10 @@ class SqliteLogStore:
         return outcomes
 
     def usage(self) -> None:
-        """Return None, because the store has no connection pool."""
+        """Return None, because this store has no connection pool."""
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close the connection to the database, and stop the thread."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._disconnect)
         self._thread.shutdown()
 
@@ -106,7 +106,7 @@ class SqliteLogStore:
             has_events = write_events(connection, batch)
             connection.execute("COMMIT")
         except BaseException:
-            # After some disk errors SQLite has already rolled back, and ROLLBACK would fail.
+            # After some disk errors, SQLite has already rolled back the transaction, and ROLLBACK would fail.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
@@ -205,7 +205,7 @@ SELECT coalesce((
 ), 0), EXISTS (
     SELECT 1 FROM webhooks w WHERE w.organization_id = ?1 AND w.environment = ?2 AND {STREAMS_ENTRIES}
 )
-"""  # noqa: S608 - our own words
+"""  # noqa: S608 - the inserted texts are constants
 
 _READ_BYTES = "SELECT log_bytes FROM environments WHERE organization_id = ? AND name = ?"
 
@@ -217,7 +217,7 @@ WHERE organization_id = ? AND environment = ? AND surface = 'log' AND key = ? AN
 """
 
 _INSERT_ENTRY = (
-    f"INSERT INTO log_entries (id, created_at, occurred_at, {', '.join(COLUMNS)}) "  # noqa: S608 - our own names
+    f"INSERT INTO log_entries (id, created_at, occurred_at, {', '.join(COLUMNS)}) "  # noqa: S608 - the inserted names are constants
     f"VALUES ({', '.join('?' * (3 + len(COLUMNS)))})"
 )
 

@@ -1,11 +1,11 @@
 """Group commit of log entries: entries that wait at the same time share one transaction and one sync to disk.
 
-A store locks the tenants of a batch and loads a `BatchState`, `Batch` decides about each entry without I/O, and the
-store writes the rows and commits. An invalid entry fails alone: the batch rejects it before the write, so it cannot
-cause a database error that would fail the whole batch.
+A store locks the tenants of a batch (environments of organizations) and loads a `BatchState`. A `Batch` then decides
+about each entry without I/O, and the store writes the rows and commits. An invalid entry does not affect the others:
+the batch rejects it before the write, so it cannot cause a database error for the whole batch.
 
-If another gateway holds the lock of an organization, the organization's entries move to a separate queue, called a
-lane, so that they do not delay the entries of other organizations.
+If another gateway holds the lock of an organization, the entries of this organization move to a separate queue, called
+a lane, so that they do not delay the entries of other organizations.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from toolgate_service.logs.schemas import NewEntry, Outcome, Refused, Replayed, 
 if TYPE_CHECKING:
     from toolgate_service.core.metrics import Metrics
 
-#: time for which the response to an idempotency key is stored
+#: time for which the response to a request with an idempotency key is stored
 KEY_LIFETIME = timedelta(hours=24)
 
 #: id of an organization and name of one of its environments
@@ -41,13 +41,13 @@ _TICK = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
-    """State of the database that the decisions about a batch depend on.
+    """Values from the database on which the decisions about a batch of log entries depend.
 
     Attributes:
         now: Current time of the database.
-        agents: Existing agents of the batch, as pairs of tenant and agent id.
-        used: Number of entries that each tenant has logged this month.
-        log_bytes: Size of each test environment's log in bytes.
+        agents: Existing agents to which entries of the batch refer, as pairs of tenant and agent id.
+        used: Number of entries that each tenant has logged in the current month.
+        log_bytes: Size in bytes of the log of each test environment.
         answers: Stored response and fingerprint of each idempotency key that was used before, by tenant and key.
         streaming: Tenants with a webhook that receives an event for every log entry.
     """
@@ -62,14 +62,14 @@ class BatchState:
 
 @dataclass(slots=True)
 class Batch:
-    """Decisions about a batch, and the rows to write for them.
+    """Decisions about a batch of log entries, and the rows to write for them.
 
     Attributes:
         entries: Entries to store.
         answers: Entries with an idempotency key, and the response to store for each.
-        mismatches: Entries that repeat an idempotency key with another body. They are written to the audit log.
-        added_bytes: Number of bytes by which each test environment's log grows.
-        crossings: Entries that reached a warning level or the limit of the plan, each with the number of entries of the
+        mismatches: Entries that repeat an idempotency key with a different body. They are written to the audit log.
+        added_bytes: Number of bytes by which the log of each test environment grows.
+        crossings: Entries that reached a warning level or the limit of the plan, each with the number of entries in the
             month.
     """
 
@@ -82,16 +82,17 @@ class Batch:
 
     @property
     def month(self) -> str:
-        """Calendar month in which the entries are counted, such as ``2026-11``."""
+        """Calendar month in which the entries are counted, for example ``2026-11``."""
         return month_of(self.state.now)
 
     def decide(self, entries: Sequence[NewEntry]) -> list[Outcome]:
-        """Return the outcome of each entry, in order."""
+        """Return the outcome of each log entry, in the same order."""
         moments = self._moments()
         return [self._add(entry, moments) for entry in entries]
 
     def _moments(self) -> Iterator[datetime]:
-        # The times differ by a microsecond, so that lists show the entries of a batch in the order of their arrival.
+        # Increase the time by a microsecond for each entry, so that lists show the entries of a batch in the order of
+        # arrival.
         moment = self.state.now
         while True:
             yield moment
@@ -137,7 +138,7 @@ class Batch:
 
 
 def _may_see(entry: NewEntry, answer: bytes) -> bool:
-    # All API keys of a tenant share one set of idempotency keys. However, an API key of a single agent must not see
+    # All API keys of a tenant share one set of idempotency keys, but an API key of a single agent must not read the
     # entries of other agents.
     if entry.acts_as is None:
         return True
@@ -146,21 +147,21 @@ def _may_see(entry: NewEntry, answer: bytes) -> bool:
 
 
 def tenant_of(entry: NewEntry) -> Tenant:
-    """Return the organization's id and the environment's name of an entry."""
+    """Return the id of the organization and the name of the environment to which a log entry belongs."""
     return (entry.organization_id, entry.environment)
 
 
 def month_of(moment: datetime) -> str:
-    """Return the calendar month of a time in UTC, such as ``2026-11``."""
+    """Return the calendar month (UTC) of a time, for example ``2026-11``."""
     return f"{moment:%Y-%m}"
 
 
 MAX_BATCH = 256
-#: Maximum number of bytes of contexts in one batch, except for a single larger entry. A network of 100 Mbit/s transfers
-#: them in a third of a second; the statement timeout is four seconds.
+#: maximum number of bytes of the contexts in one batch, unless a single entry is larger; a network of 100 Mbit/s
+#: transfers them in a third of a second, and the statement timeout is four seconds
 MAX_BATCH_WEIGHT = 4 * 1024 * 1024
-#: maximum number of waiting entries, and maximum number of bytes of their contexts; if either is reached, new entries
-#: are rejected with a 503
+#: maximum number of waiting log entries, and maximum number of bytes of their contexts; if one of them is reached, new
+#: entries are rejected with the status 503
 MAX_WAITING = 10_000
 MAX_WEIGHT = 64 * 1024 * 1024
 RETRY_AFTER = 1
@@ -173,34 +174,38 @@ class LogStore(Protocol):
     """Interface of log stores, which commit batches of log entries."""
 
     async def open(self) -> None:
-        """Connect to the database, whose schema must exist."""
+        """Connect to the database, whose schema must already exist."""
 
     def write_access(self) -> AbstractAsyncContextManager[object]:
-        """Return a context manager that waits until this process may write."""
+        """Return a context manager that waits until this process may write to the database."""
 
     async def commit(self, entries: Sequence[NewEntry], *, wait: bool = False) -> Sequence[Outcome | None]:
-        """Commit entries and return one outcome for each, in order.
+        """Commit entries in one transaction and return one outcome for each, in order.
+
+        The method returns after the database has synced the transaction to disk.
 
         Args:
-            entries: Entries of any organizations; with `wait`, of one organization.
-            wait: True to wait for a lock that another gateway holds. Without `wait`, entries of a locked organization
-                are not written and their outcome is None. The caller must commit them again with `wait`.
+            entries: Entries of any organizations; with `wait`, of one organization only.
+            wait: True to wait for a lock that another gateway holds. Without `wait`, the entries of a locked
+                organization are not written, and their outcome is None. The caller must commit them again with `wait`.
 
         Raises:
-            Exception: No entry of the batch was stored.
+            Exception: The commit failed. If the connection was lost during the commit, the entries may be stored; a retry
+                with the same idempotency keys is safe.
         """
 
     def usage(self) -> Usage | None:
         """Return the usage of the connection pool; None if the store has no pool."""
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close all connections to the database."""
 
 
 class LogWriter:
     """Writer that collects the log entries of concurrent requests and commits them in batches.
 
-    While one batch is written, the next batch collects entries, so the size of batches grows with the load.
+    While one batch is written, entries for the next batch are collected, so the size of the batches grows with the
+    load.
     """
 
     def __init__(
@@ -210,18 +215,18 @@ class LogWriter:
         self._metrics = metrics
         self._max_batch = max_batch
         self._waiting = _queue()
-        #: lanes by tenant: queues for the entries of organizations whose lock another gateway holds
+        #: separate queues (lanes) by tenant, for entries of organizations whose lock another gateway holds
         self._lanes: dict[Tenant, _Queue] = {}
         self._lane_tasks: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Connect to the store."""
+        """Connect the log store to the database."""
         await self._store.open()
 
     @property
     def has_room(self) -> bool:
-        """True if the writer accepts another entry, because the limits of waiting entries are not reached."""
+        """True if the writer accepts another log entry, because the limits of waiting entries are not reached."""
         if self._lanes:
             weight = self._waiting.weight + sum(lane.weight for lane in self._lanes.values())
             return self.waiting < MAX_WAITING and weight < MAX_WEIGHT
@@ -229,11 +234,11 @@ class LogWriter:
 
     @property
     def waiting(self) -> int:
-        """Number of entries that wait to be written."""
+        """Number of log entries that wait to be written."""
         return len(self._waiting) + sum(len(lane) for lane in self._lanes.values())
 
     async def append(self, entry: NewEntry) -> Outcome:
-        """Queue an entry, wait until it is committed to disk, and return its outcome.
+        """Queue a log entry, wait until it is committed to disk, and return its outcome.
 
         Raises:
             ApiError: 503, too many entries wait, the entry waited for too long, or the database failed.
@@ -242,7 +247,7 @@ class LogWriter:
             raise _unavailable("Too many log entries wait to be written")
         lane = self._lanes.get(tenant_of(entry)) if self._lanes else None
         if lane is not None:
-            # The lane's own task writes the entry.
+            # The background task of the lane (the separate queue of a locked organization) writes the entry.
             return await lane.add(entry, len(entry.context or ""))
         future = self._waiting.add(entry, len(entry.context or ""))
         if self._task is None or self._task.done():
@@ -250,7 +255,7 @@ class LogWriter:
         return await future
 
     async def stop(self) -> None:
-        """Write all waiting entries, then disconnect from the store."""
+        """Write all waiting log entries, then close the connections of the store."""
         while (self._task is not None and not self._task.done()) or self._lane_tasks:
             await asyncio.wait({*self._lane_tasks, *({self._task} if self._task is not None else ())})
         await self._store.close()
@@ -258,17 +263,20 @@ class LogWriter:
     async def _drain(self) -> None:
         while self._waiting:
             async with self._store.write_access():
-                # The batch is taken after the wait for the lock, so that it includes entries that arrived during it.
+                # Take the batch after the wait for the lock, so that it includes entries that arrived during the wait.
                 batch = self._waiting.take(self._max_batch, MAX_BATCH_WEIGHT)
                 if not batch:
-                    # All waiting entries have passed their deadline.
+                    # The batch is empty because all waiting entries expired while the lock was awaited.
                     return
                 locked = await self._write(batch, wait=False)
             if locked:
                 self._open_lanes(locked)
 
     def _open_lanes(self, locked: Sequence[_Entry]) -> None:
-        """Create a lane for each tenant of these entries, and move all its waiting entries into the lane."""
+        """Create a lane for each tenant of these entries, and move all waiting entries of the tenant into it.
+
+        A lane is a separate queue for a tenant whose lock another gateway holds.
+        """
         by_tenant = defaultdict[Tenant, list[_Entry]](list)
         for one in locked:
             by_tenant[tenant_of(one.item)].append(one)
@@ -289,15 +297,15 @@ class LogWriter:
             del self._lanes[tenant]
 
     async def _write(self, batch: Sequence[_Entry], *, wait: bool) -> Sequence[_Entry]:
-        """Commit a batch and complete the futures of its entries.
+        """Commit a batch of log entries, and set the results of their futures.
 
         Returns:
-            The entries that were not written because another gateway holds the lock of their organization.
+            Entries that were not written, because another gateway holds the lock of their organization.
         """
         began = perf_counter()
         try:
             outcomes = await self._store.commit([one.item for one in batch], wait=wait)
-        except Exception as failed:  # noqa: BLE001 - it is logged, and every caller is answered
+        except Exception as failed:  # noqa: BLE001 - the error is logged, and each waiting request receives an error
             OUTAGE.failed("batches of log entries", failed)
             if self._metrics is not None:
                 self._metrics.log_entries.labels("failed").inc(len(batch))
@@ -319,7 +327,7 @@ class LogWriter:
 
 def _count(metrics: "Metrics", outcomes: Sequence[Outcome | None], seconds: float) -> None:
     metrics.log_commits.observe(seconds)
-    # Entries of locked organizations have no outcome yet. They are counted when they are committed.
+    # Entries of locked organizations have no outcome yet, and are counted when they are committed later.
     done = [outcome for outcome in outcomes if outcome is not None]
     if done:
         metrics.log_batches.observe(len(done))

@@ -1,1 +1,1 @@
-"""Migrations."""
+"""Alembic migrations of the database schema."""

@@ -1,4 +1,4 @@
-"""Alembic's environment: runs the migrations on the connection it is handed, in that connection's transaction."""
+"""Environment script of Alembic: runs the migrations on the given connection, in the transaction of the connection."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -13,10 +13,10 @@ from toolgate_service.migrations.metadata import METADATA
 def note(
     ctx: MigrationContext,
     step: MigrationInfo,
-    heads: Collection[Any],  # noqa: ARG001 - Alembic's signature
-    run_args: Mapping[str, Any],  # noqa: ARG001 - likewise
+    heads: Collection[Any],  # noqa: ARG001 - parameter required by Alembic
+    run_args: Mapping[str, Any],  # noqa: ARG001 - parameter required by Alembic
 ) -> None:
-    """Say how old gateways may be from here on, where a migration takes something away."""
+    """Store the oldest schema revision that a gateway must know, after a migration that removes a table or a column."""
     contracts = getattr(getattr(step.up_revision, "module", None), CONTRACTS, None)
     if step.is_upgrade and contracts is not None and ctx.connection is not None:
         raise_floor(ctx.connection, contracts)

@@ -1,4 +1,4 @@
-"""IP allowlist of an organization: the networks from which its API keys may be used.
+"""IP allowlist of an organization: the networks from which clients may use its API keys.
 
 An IPv4-mapped IPv6 address such as ``::ffff:192.0.2.1`` is compared as the IPv4 address.
 """
@@ -16,58 +16,61 @@ from toolgate_service.core.addresses import Network, read_address
 from toolgate_service.core.errors import ApiError
 from toolgate_service.db.database import Database
 
-#: maximum number of networks per organization
+#: maximum number of networks in the allowlist of one organization
 MAX_NETWORKS = 100
 _MAX_TEXT_LENGTH = 64
-_EXAMPLES = "write for instance '203.0.113.7', '10.0.0.0/8' or '2001:db8::/32'"
-#: prefix length in bits of ``::ffff:0:0/96``, the network of the IPv4-mapped IPv6 addresses (RFC 4291)
+_EXAMPLES = "write for example '203.0.113.7', '10.0.0.0/8' or '2001:db8::/32'"
+#: prefix length in bits of ``::ffff:0:0/96``, the network of all IPv4-mapped IPv6 addresses (RFC 4291)
 _MAPPED_PREFIX = 96
 
 
 def normalize_networks(entries: Sequence[str]) -> list[str]:
     """Return the networks in canonical form, in the given order and without duplicates.
 
-    A network of a single address is returned as that address, without a prefix length.
+    A network that contains a single address is returned as this address, without a prefix length.
 
     Raises:
-        ValueError: An entry is not an address or network, or there are more than `MAX_NETWORKS` entries. The message
-            contains the value and the fix.
+        ValueError: An entry is not an address or a network, or there are more than `MAX_NETWORKS` entries. The message
+            contains the invalid value and the fix.
     """
     if len(entries) > MAX_NETWORKS:
         raise ValueError(
-            f"are {len(entries)} networks; at most {MAX_NETWORKS} are allowed, so name larger ones"
+            f"are {len(entries)} networks; at most {MAX_NETWORKS} are allowed, so combine them into larger networks"
         )
     return list(dict.fromkeys(_to_text(_network(entry)) for entry in entries))
 
 
 def serialize_networks(networks: Sequence[str]) -> str | None:
-    """Return the networks as JSON for the database. An empty list becomes None, which allows every address."""
+    """Return the allowed networks as JSON for the database. An empty list becomes None: every address is allowed."""
     return strict_json.dumps(list(networks)) if networks else None
 
 
 def load_networks(stored: str | None) -> list[str]:
-    """Return the networks from their JSON in the database. None becomes an empty list, which allows every address."""
+    """Return the allowed networks from their JSON in the database. None becomes an empty list.
+
+    Both values mean that every address is allowed.
+    """
     return [] if stored is None else [str(one) for one in _load_list(stored)]
 
 
 @lru_cache(1024)
 def is_allowed(stored: str, address: str | None) -> bool:
-    """Return whether an address is in one of the stored networks; an unknown address never is.
+    """Return whether one of the stored networks contains the address. The result is False for an unknown address.
 
-    Results are cached, because comparing an address with 100 networks takes longer than the rest of a check.
+    Results are cached, because comparing an address with 100 networks takes longer than the rest of a check request.
     """
     found = None if address is None else read_address(address)
     return found is not None and any(found in network for network in _networks(stored))
 
 
 def address_forbidden(address: str | None) -> ApiError:
-    """Return the 403 error for an API key that is used from outside the allowed networks."""
+    """Return the 403 error for an API key that was used from an address outside the allowed networks."""
     found = None if address is None else read_address(address)
-    described = "an address that the gateway cannot see" if found is None else repr(str(found))
+    described = "an unknown address" if found is None else repr(str(found))
     return ApiError(
         403,
-        f"API keys of this organization do not work from {described}: it is in none of the allowed networks; call from one of "
-        "them, or have an admin add it to PUT /api/organization/allowed-networks",
+        f"API keys of this organization may not be used from {described}, which is in none of the allowed networks; "
+        "use one of these networks, or ask an admin to allow the address with PUT /api/organization/allowed-networks",
     )
 
 
@@ -79,20 +82,20 @@ def _networks(stored: str) -> tuple[Network, ...]:
 def _load_list(stored: str) -> Sequence[object]:
     found = strict_json.loads_own(stored)
     if not isinstance(found, list):
-        raise ValueError("the allowed networks of an organization are no list")  # noqa: TRY004 - as for its entries
+        raise ValueError("the stored networks of an organization are not a JSON list")  # noqa: TRY004 - invalid entries raise ValueError too
     return found
 
 
 def _network(entry: str) -> Network:
     text = entry.strip()
     shown = repr(text if len(text) <= _MAX_TEXT_LENGTH else f"{text[:_MAX_TEXT_LENGTH]}…")
-    # An IPv6 zone such as `%eth0` has a meaning on one machine only, so networks with a zone are rejected.
+    # Reject an IPv6 zone such as `%eth0`, because it is meaningful only on the machine that defines it.
     if "%" in text or len(text) > _MAX_TEXT_LENGTH:
-        raise ValueError(f"{shown} is no address or network; {_EXAMPLES}")
+        raise ValueError(f"{shown} is not an IP address or network; {_EXAMPLES}")
     try:
         interface = ip_interface(text)
     except ValueError:
-        raise ValueError(f"{shown} is no address or network; {_EXAMPLES}") from None
+        raise ValueError(f"{shown} is not an IP address or network; {_EXAMPLES}") from None
     if interface.ip != interface.network.network_address:
         raise ValueError(
             f"{shown} is an address within a network; write {str(interface.network)!r} for the network, "
@@ -114,26 +117,27 @@ def _to_text(network: Network) -> str:
 
 
 FOREIGN_ADDRESS_EVENT = "organization.key_used_elsewhere"
-#: minimum seconds between two audit events of an organization, so that a stolen key cannot flood the audit log
+#: minimum time in seconds between two audit events of an organization, so that a client with a stolen key cannot flood
+#: the audit log
 ALERT_INTERVAL = 60.0
-#: maximum number of organizations for which the time of the next alert is remembered
+#: maximum number of organizations for which a process stores the time of the next allowed audit event
 _MAX_ORGANIZATIONS = 1_000
 _MAX_ADDRESS_LENGTH = 45
 
 
 class AllowlistAlerts:
-    """Writer of audit events about API keys that are used from outside the allowed networks and may be stolen."""
+    """Writer of audit events about API keys that were used outside the allowed networks and may be stolen."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
         self._next_alerts: OrderedDict[str, float] = OrderedDict()
 
     async def record(self, auth: AuthContext, peer: str | None) -> None:
-        """Write an audit event, unless this process wrote one for the organization within `ALERT_INTERVAL`."""
+        """Write an audit event, at most one per organization in `ALERT_INTERVAL` seconds and process."""
         organization, moment = auth.organization_id, asyncio.get_running_loop().time()
         if moment < self._next_alerts.get(organization, moment):
             return
-        # The next time is set before the first await, so that only one of several concurrent requests writes an event.
+        # Set the next time before the first await, so that only one of several concurrent requests writes an event.
         self._next_alerts[organization] = moment + ALERT_INTERVAL
         self._next_alerts.move_to_end(organization)
         if len(self._next_alerts) > _MAX_ORGANIZATIONS:

@@ -24,7 +24,7 @@ PAYMENT: Cause = "payment"
 
 
 class Organization(Table, table=True):
-    """Tenant: an organization with its plan and settings."""
+    """Organization: the tenant to which users, agents, API keys and logs belong. It has a plan and settings."""
 
     __tablename__ = "organizations"
     __table_args__ = (one_of("plan", PLAN_NAMES),)
@@ -34,20 +34,21 @@ class Organization(Table, table=True):
     slug: str = Field(max_length=120, unique=True)
     plan: str = Field(max_length=20)
     plan_changed_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: log retention of the previous plan in days; if it is longer, it applies for 30 days after the change of the plan
+    #: number of days for which the previous plan kept log entries; if the current plan keeps them for a shorter time,
+    #: this number applies for 30 days after the change
     retention_days_before: int | None = None
-    #: rate limit in requests per minute, set by the operator; null means the plan's limit
+    #: rate limit in requests per minute, set by the operator; null means the limit of the plan
     requests_per_minute: int | None = None
-    #: customer id at the payment provider, set by the operator
+    #: id of the customer at the payment provider, set by the operator
     provider_customer_id: str | None = Field(default=None, max_length=255, unique=True)
-    #: networks from which API keys may be used, as JSON; null means all
+    #: networks from which clients may use API keys, as JSON; null means that every address is allowed
     ip_allow_list: str | None = Field(default=None, sa_type=Text)
     is_active: bool = True
     created_at: datetime = Field(sa_type=Timestamp)
 
 
 class Environment(Table, table=True):
-    """One of an organization's two environments: production or test."""
+    """One of the two environments of an organization: production or test."""
 
     __tablename__ = "environments"
     __table_args__ = (
@@ -57,15 +58,15 @@ class Environment(Table, table=True):
 
     organization_id: str = Field(primary_key=True, sa_type=Id)
     name: str = Field(primary_key=True, max_length=10)
-    #: size of the stored log entries in bytes, for the storage limit of the test environment
+    #: total size of the stored log entries in bytes; needed for the storage limit of the test environment
     log_bytes: int = Field(default=0, sa_type=BigInteger)
 
 
 class Epoch(Table, table=True):
-    """Version number of an environment's data, used to validate caches.
+    """Version number of the data of an environment, with which gateways validate their caches.
 
-    Every change of the environment's keys, agents, permissions or organization increases the number. Database triggers
-    do this in the transaction of the change, so no code path can omit it. Data that a gateway has read stays valid
+    Every change of the environment's keys, agents or permissions, or of the organization, increases the number.
+    Database triggers increase it in the transaction of the change, so no code path can omit it. Cached data is valid
     until the number changes.
     """
 
@@ -78,7 +79,7 @@ class Epoch(Table, table=True):
 
 
 class ApiKey(Table, table=True):
-    """API key for requests of the SDK. The key belongs to the whole organization or to one agent."""
+    """API key with which the SDK authenticates. The key belongs to the whole organization or to one agent."""
 
     __tablename__ = "api_keys"
     __table_args__ = (
@@ -100,9 +101,9 @@ class ApiKey(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     agent_id: str | None = Field(default=None, sa_type=Id)
-    #: SHA-256 of the key, used for lookup
+    #: SHA-256 digest of the key, by which the gateway finds the key
     digest: str = Field(max_length=64, unique=True)
-    #: the encrypted key, so that admins can display the key again
+    #: encrypted key, stored so that admins can display the key again
     ciphertext: bytes
     last_four: str = Field(max_length=4)
     created_by: str | None = Field(default=None, sa_type=Id)
@@ -111,9 +112,9 @@ class ApiKey(Table, table=True):
 
 
 class MonthlyUsage(Table, table=True):
-    """Number of log entries of an environment in a UTC calendar month.
+    """Number of log entries that an environment stored in a calendar month (UTC).
 
-    The transaction that writes the entries also updates the number.
+    The transaction that inserts log entries also updates this number.
     """
 
     __tablename__ = "monthly_usage"
@@ -127,21 +128,22 @@ class MonthlyUsage(Table, table=True):
 
 
 class RateWindow(Table, table=True):
-    """Number of requests in the current minute. Only gateways without Redis use this table."""
+    """Number of requests in the current minute, for rate limits. Only gateways without Redis use this table."""
 
     __tablename__ = "rate_windows"
     __table_args__ = (ForeignKeyConstraint(["organization_id"], ["organizations.id"]),)
 
     organization_id: str = Field(primary_key=True, sa_type=Id)
-    #: requests that share a limit: for example ``production/actions`` (checks and logs), ``test/reads`` or ``user/…``
+    #: group of requests that share a limit, for example ``production/actions`` (checks and logs), ``test/reads`` or
+    #: ``user/…``
     scope: str = Field(primary_key=True, max_length=64)
-    #: minute in which the requests were counted, as minutes since 1970-01-01 UTC
+    #: minute in which the requests were counted, as the number of minutes since 1970-01-01 UTC
     minute: int
     requests: int = 0
 
 
 class Deactivation(Table, table=True):
-    """Cause for which an organization is inactive."""
+    """Reason why an organization is inactive: the operator deactivated it, or a payment failed."""
 
     __tablename__ = "deactivations"
     __table_args__ = (

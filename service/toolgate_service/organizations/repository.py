@@ -1,4 +1,4 @@
-"""API keys: creation, lookup, display and revocation."""
+"""Database queries for API keys: create, find, display and revoke them."""
 
 import hashlib
 import secrets
@@ -23,13 +23,13 @@ _ALPHABET = string.ascii_lowercase + string.digits
 
 
 def key_digest(key: str) -> str:
-    """Return the SHA-256 digest by which the database finds a key. Digests of recent keys are cached."""
-    # A longer text cannot be a key, so its digest is not cached.
+    """Return the SHA-256 digest by which the database identifies an API key. Digests of recent keys are cached."""
+    # Do not cache the digest of a longer text, because it cannot be a key.
     return _cached_digest(key) if len(key) <= KEY_LENGTH else _hash_key(key)
 
 
 def may_be_key(key: str) -> bool:
-    """Return whether a text has the format of an API key. A text in another format needs no database lookup."""
+    """Return whether a text has the format of an API key. The gateway rejects other texts without a query."""
     return len(key) == KEY_LENGTH and key.startswith(_PREFIXES)
 
 
@@ -49,9 +49,9 @@ def mint_key(
     created_by: str,
     agent_id: str | None = None,
 ) -> ApiKey:
-    """Create a random API key and return its row, which is not stored yet.
+    """Create a random API key and return its row, which the caller must add to the database session.
 
-    The key has 40 characters: the environment's prefix, then random lower-case letters and digits.
+    The key has 40 characters: a prefix for the environment, then random lower-case letters and digits.
     """
     prefix = KEY_PREFIXES[environment]
     key = prefix + "".join(secrets.choice(_ALPHABET) for _ in range(KEY_LENGTH - len(prefix)))
@@ -70,17 +70,17 @@ def mint_key(
 
 
 def shown_key(vault: Vault, key: ApiKey) -> str | None:
-    """Return the decrypted key; None if it was encrypted with another secret of the gateway."""
+    """Return the decrypted API key; None if it was encrypted with a different secret of the gateway."""
     return vault.open(key.ciphertext, table=ApiKey.__name__, row=key.id, organization=key.organization_id)
 
 
 def masked_key(key: ApiKey) -> str:
-    """Return the masked form of a key: its prefix and last four characters."""
+    """Return the masked form of an API key: its prefix and its last four characters."""
     return f"{KEY_PREFIXES[key.environment]}…{key.last_four}"
 
 
 async def organization_key(session: AsyncSession, organization_id: str, environment: str) -> ApiKey:
-    """Return the valid key of an organization in an environment. Keys of agents are excluded."""
+    """Return the valid API key of an organization in an environment. Keys of single agents are ignored."""
     query = select(ApiKey).where(*valid_keys(organization_id, environment, None))
     return (await session.exec(query)).one()
 
@@ -88,7 +88,10 @@ async def organization_key(session: AsyncSession, organization_id: str, environm
 def valid_keys(
     organization_id: str, environment: str, agent_id: str | None
 ) -> tuple[ColumnElement[bool], ...]:
-    """Return the SQL condition for the valid keys of an agent, or of the organization if `agent_id` is None."""
+    """Return the SQL conditions that select unrevoked API keys.
+
+    They select the keys of one agent, or the key of the organization if `agent_id` is None.
+    """
     return (
         col(ApiKey.organization_id) == organization_id,
         col(ApiKey.environment) == environment,
@@ -100,7 +103,7 @@ def valid_keys(
 async def replace_organization_key(
     session: AsyncSession, vault: Vault, organization_id: str, environment: str, *, created_by: str
 ) -> ApiKey:
-    """Revoke the organization's key and create a new one; the old key stops working immediately."""
+    """Revoke the organization's API key and create a new one. The old key stops working immediately."""
     await revoke_keys(session, organization_id, environment, None)
     key = mint_key(vault, organization_id, environment, created_at=now(session), created_by=created_by)
     session.add(key)
@@ -109,7 +112,7 @@ async def replace_organization_key(
 
 
 async def is_key_valid(session: AsyncSession, digest: str) -> bool:
-    """Return whether a key with this digest exists and was not revoked."""
+    """Return whether an API key with this digest exists and was not revoked."""
     query = select(ApiKey.id).where(ApiKey.digest == digest, col(ApiKey.revoked_at).is_(None))
     return (await session.exec(query)).first() is not None
 
@@ -117,7 +120,7 @@ async def is_key_valid(session: AsyncSession, digest: str) -> bool:
 async def revoke_keys(
     session: AsyncSession, organization_id: str, environment: str, agent_id: str | None
 ) -> None:
-    """Revoke all keys of an agent, or of the organization if `agent_id` is None; they stop working immediately."""
+    """Revoke all API keys of an agent, or of the organization if `agent_id` is None. They stop working immediately."""
     await session.exec(
         update(ApiKey)
         .where(*valid_keys(organization_id, environment, agent_id))

@@ -1,6 +1,6 @@
-"""HTTP routes of the organization and its keys.
+"""HTTP routes of the organization and its API keys.
 
-A request that displays a full key uses a write transaction, which also records the display in the audit log.
+A request that returns a full API key uses a write transaction, which also records this in the audit log.
 """
 
 from fastapi import APIRouter
@@ -24,20 +24,27 @@ router = APIRouter(prefix="/api/organization", tags=["organization"], route_clas
 
 @router.get("", response_model=OrganizationView)
 async def get_organization(caller: AnyCaller, gateway: GatewayDep) -> Reply:
-    """Return the caller's organization. Its key is shown in full to admins, which is audited, and masked for others."""
+    """Return the caller's organization.
+
+    The response contains the production API key: in full for admins, which the audit log records, and masked for
+    others.
+    """
     return Reply(await service.show_organization(gateway, caller), headers=NO_STORE)
 
 
 @router.put("", response_model=OrganizationView)
 async def rename_organization(change: OrganizationChange, caller: AdminCaller, gateway: GatewayDep) -> Reply:
-    """Change the organization's name; the slug stays."""
+    """Change the name of the organization. Its slug does not change."""
     view = await service.rename_organization(gateway, caller, change.name)
     return Reply(view, headers=NO_STORE)
 
 
 @router.get("/allowed-networks", response_model=AllowedNetworks)
 async def get_allowed_networks(caller: AnyCaller, gateway: GatewayDep) -> Reply:
-    """Return the networks from which the organization's API keys may be used; an empty list allows every address."""
+    """Return the networks from which clients may use the organization's API keys.
+
+    An empty list allows every address.
+    """
     return Reply(await service.get_allowed_networks(gateway, caller))
 
 
@@ -45,26 +52,29 @@ async def get_allowed_networks(caller: AnyCaller, gateway: GatewayDep) -> Reply:
 async def set_allowed_networks(
     change: AllowedNetworksChange, caller: AdminCaller, gateway: GatewayDep
 ) -> Reply:
-    """Set the networks from which API keys may be used; an empty list allows every address.
+    """Set the networks from which clients may use the organization's API keys. An empty list allows every address.
 
-    The change applies from the next request on.
+    The change applies to the next request.
     """
     return Reply(await service.set_allowed_networks(gateway, caller, change))
 
 
 @router.post("/regenerate-key", response_model=KeyView)
 async def regenerate_key(caller: AdminCaller, gateway: GatewayDep) -> Reply:
-    """Replace the production key; the old key stops working immediately."""
+    """Replace the API key of the production environment. The old key stops working immediately."""
     return Reply(await service.regenerate_key(gateway, caller, PRODUCTION), headers=NO_STORE)
 
 
 @router.get("/test-key", response_model=KeyView)
 async def get_test_key(caller: AnyCaller, gateway: GatewayDep) -> Reply:
-    """Return the key of the test environment: in full for admins, which is audited, and masked for others."""
+    """Return the API key of the test environment.
+
+    Admins see the full key, which the audit log records. Other users see the masked key.
+    """
     return Reply(await service.show_key(gateway, caller, TEST), headers=NO_STORE)
 
 
 @router.post("/test-key/regenerate", response_model=KeyView)
 async def regenerate_test_key(caller: AdminCaller, gateway: GatewayDep) -> Reply:
-    """Replace the key of the test environment; the old key stops working immediately."""
+    """Replace the API key of the test environment. The old key stops working immediately."""
     return Reply(await service.regenerate_key(gateway, caller, TEST), headers=NO_STORE)

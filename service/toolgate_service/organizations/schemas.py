@@ -1,4 +1,4 @@
-"""Request and response bodies of organizations."""
+"""Request and response bodies of the routes of organizations."""
 
 from datetime import datetime
 from typing import Annotated
@@ -10,7 +10,7 @@ from toolgate_service.organizations.ip_allowlist import normalize_networks
 
 
 class OrganizationView(BaseModel):
-    """Organization. `api_key` is shown in full to admins and masked for others."""
+    """Organization in API responses. `api_key` is shown in full to admins and masked for other users."""
 
     id: str
     name: str
@@ -22,7 +22,7 @@ class OrganizationView(BaseModel):
 
 
 class KeylessOrganizationView(BaseModel):
-    """Organization without its API key, for webhook events."""
+    """Organization without its API key, as it is sent in webhook events."""
 
     id: str
     name: str
@@ -33,7 +33,7 @@ class KeylessOrganizationView(BaseModel):
 
 
 class OrganizationChange(Body):
-    """Body of PUT /api/organization."""
+    """Request body of PUT /api/organization."""
 
     model_config = example(name="Acme")
 
@@ -41,13 +41,13 @@ class OrganizationChange(Body):
 
 
 class AllowedNetworks(BaseModel):
-    """Networks from which the organization's API keys may be used; an empty list allows every address."""
+    """Networks from which clients may use the organization's API keys. An empty list allows every address."""
 
     networks: list[str]
 
 
 class AllowedNetworksChange(Body):
-    """Body of PUT /api/organization/allowed-networks."""
+    """Request body of PUT /api/organization/allowed-networks."""
 
     model_config = example(networks=["127.0.0.0/8", "2001:db8::/32"])
 
@@ -55,7 +55,7 @@ class AllowedNetworksChange(Body):
 
 
 class KeyView(BaseModel):
-    """API key of the organization. `id`, `name` and `created_at` are the organization's."""
+    """API key of an organization. `id`, `name` and `created_at` describe the organization, not the key."""
 
     id: str
     name: str

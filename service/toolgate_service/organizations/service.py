@@ -1,4 +1,4 @@
-"""Organizations: registration, settings, API keys, changes of the plan, deactivation and reactivation."""
+"""Organizations: registration, settings, API keys, plan changes, deactivation and reactivation."""
 
 import re
 import secrets
@@ -48,11 +48,11 @@ from toolgate_service.organizations.schemas import (
 )
 from toolgate_service.webhooks.events import emit
 
-#: name of the plan feature in error messages
+#: name of the IP allowlist in the error message for plans that do not include it
 NETWORKS_FEATURE = "ip_allow_list"
 REGISTRATION_REFUSALS = {
-    "invite": "Registration is by invitation only; ask an admin of your organization for one",
-    "closed": "Registration is closed on this gateway; ask its operator",
+    "invite": "Registration is by invitation only; ask an admin of your organization for an invitation",
+    "closed": "Registration is closed on this gateway; ask its operator for an account",
 }
 
 
@@ -63,16 +63,16 @@ async def get_organization(session: AsyncSession, caller: Caller) -> Organizatio
 
 
 async def show_organization(context: AppContext, caller: Caller) -> OrganizationView:
-    """Return the organization with its production key.
+    """Return the organization with its production API key.
 
-    Admins see the full key, and an audit event records this. Other users see the masked key.
+    Admins see the full key, and the gateway writes an audit event about this. Other users see the masked key.
     """
     async with transaction_as(context, caller, reads=True) as session:
         return await _view_organization(session, context.vault, caller)
 
 
 async def rename_organization(context: AppContext, caller: Caller, name: str) -> OrganizationView:
-    """Change the organization's name; the slug stays."""
+    """Change the name of the organization. Its slug does not change."""
     async with transaction_as(context, caller) as session:
         organization = await get_organization(session, caller)
         organization.name = name
@@ -81,7 +81,7 @@ async def rename_organization(context: AppContext, caller: Caller, name: str) ->
 
 
 async def get_allowed_networks(context: AppContext, caller: Caller) -> AllowedNetworks:
-    """Return the networks from which the organization's API keys may be used."""
+    """Return the networks from which clients may use the organization's API keys."""
     async with context.database.reading() as session:
         organization = await get_organization(session, caller)
     return AllowedNetworks(networks=ip_allowlist.load_networks(organization.ip_allow_list))
@@ -90,13 +90,13 @@ async def get_allowed_networks(context: AppContext, caller: Caller) -> AllowedNe
 async def set_allowed_networks(
     context: AppContext, caller: Caller, change: AllowedNetworksChange
 ) -> AllowedNetworks:
-    """Set the networks from which the organization's API keys may be used; an empty list allows every address.
+    """Set the networks from which clients may use the organization's API keys. An empty list allows every address.
 
-    The change applies from the next request on.
+    The change applies to the next request.
 
     Raises:
-        ApiError: 403 if the plan does not include an IP allowlist and the list is not empty. After a change of plan,
-            existing networks apply until an admin removes them, which every plan allows.
+        ApiError: 403 if the list is not empty and the plan does not include an IP allowlist. If the organization
+            changed to such a plan later, the existing networks apply until an admin sets an empty list.
     """
     async with transaction_as(context, caller) as session:
         organization = await get_organization(session, caller)
@@ -109,9 +109,9 @@ async def set_allowed_networks(
 
 
 async def show_key(context: AppContext, caller: Caller, environment: str) -> KeyView:
-    """Return the organization's key for an environment.
+    """Return the organization's API key for an environment.
 
-    Admins see the full key, and an audit event records this. Other users see the masked key.
+    Admins see the full key, and the gateway writes an audit event about this. Other users see the masked key.
     """
     async with transaction_as(context, caller, reads=True) as session:
         organization = await get_organization(session, caller)
@@ -121,7 +121,10 @@ async def show_key(context: AppContext, caller: Caller, environment: str) -> Key
 async def regenerate_key(
     context: AppContext, caller: Caller, environment: str, *, first: Precondition = no_precondition
 ) -> KeyView:
-    """Replace the organization's key for an environment; the old key stops working immediately."""
+    """Replace the organization's API key for an environment. The old key stops working immediately.
+
+    `first` is an additional check in the same transaction, before the key is replaced.
+    """
     async with transaction_as(context, caller) as session:
         await first(session)
         organization = await get_organization(session, caller)
@@ -165,7 +168,7 @@ def _view_of_key(organization: Organization, api_key: str) -> KeyView:
 
 
 async def deactivate(session: AsyncSession, organization: Organization, cause: Cause) -> bool:
-    """Deactivate the organization for a cause. Return False if the cause was stored already.
+    """Deactivate the organization for a cause: `operator` or `payment`. Return False if this cause is already stored.
 
     The organization is inactive as long as at least one cause is stored. A payment removes only the cause `payment`.
     """
@@ -173,8 +176,8 @@ async def deactivate(session: AsyncSession, organization: Organization, cause: C
     if any(one.cause == cause for one in found):
         return False
     if cause == PAYMENT and not (organization.is_active or found):
-        # The operator deactivated the organization without a stored cause. Store it, so that a payment does not
-        # reactivate the organization.
+        # The operator deactivated the organization without a stored cause. Store one now, because otherwise a payment
+        # would reactivate the organization.
         session.add(_deactivation(session, organization, OPERATOR))
     session.add(_deactivation(session, organization, cause))
     organization.is_active = False
@@ -183,12 +186,12 @@ async def deactivate(session: AsyncSession, organization: Organization, cause: C
 
 
 async def reactivate(session: AsyncSession, organization: Organization, *causes: Cause) -> bool:
-    """Remove causes of the organization's deactivation. Return True if this made the organization active."""
+    """Remove causes for which the organization is inactive. Return True if it is active again because of this."""
     found = await _causes(session, organization)
     removed = [one for one in found if one.cause in causes]
     for one in removed:
         await session.delete(one)
-    # The operator may also reactivate an organization that is inactive without a stored cause.
+    # The operator may also reactivate an organization that was deactivated without a stored cause.
     has_no_cause = not found and OPERATOR in causes
     if organization.is_active or len(removed) < len(found) or not (removed or has_no_cause):
         return False
@@ -199,7 +202,7 @@ async def reactivate(session: AsyncSession, organization: Organization, *causes:
 
 
 async def causes_of(session: AsyncSession, organization: Organization) -> list[str]:
-    """Return the causes for which the organization is inactive."""
+    """Return the causes for which the organization is inactive: `operator`, `payment` or both."""
     return [one.cause for one in await _causes(session, organization)]
 
 
@@ -220,9 +223,9 @@ def change_plan(
     *,
     by: Literal["operator", "provider"],
 ) -> bool:
-    """Change the organization's plan immediately. Return False if the organization has this plan already.
+    """Change the plan of the organization immediately. Return False if the organization already has this plan.
 
-    If the new plan retains log entries for a shorter time, the old retention applies for 30 more days.
+    If the new plan keeps log entries for a shorter time, the retention of the old plan applies for 30 more days.
     """
     before = organization.plan
     if plan == before:
@@ -240,8 +243,8 @@ def _extend_retention(organization: Organization, plans: Plans, plan: PlanName, 
     if changed_at is None or moment >= changed_at + RETENTION_GRACE:
         running = None
     if longest(old, new) != new:
-        # The row stores only one former retention. If two changes within 30 days shorten the retention, the longest one
-        # applies until 30 days after the second change, so that no entry is removed too early.
+        # The row can store only one former retention. If two changes within 30 days shorten the retention, the longer
+        # of the former values applies until 30 days after the second change, so that no log entry is deleted too early.
         organization.retention_days_before = old if running is None else longest(old, running)
         organization.plan_changed_at = moment
     elif running is None:
@@ -250,17 +253,17 @@ def _extend_retention(organization: Organization, plans: Plans, plan: PlanName, 
 
 
 async def register(context: AppContext, registration: Registration, address: str | None) -> TokenView:
-    """Create an organization and its first admin, and return a token for the admin.
+    """Create an organization and its first admin, and return a session token for the admin.
 
     Raises:
-        ApiError: 403 if the gateway accepts no registrations; 400 if the e-mail is already registered; 429 if too many
-            other requests are waiting for a password to be hashed.
+        ApiError: 403 if the gateway accepts no registrations; 400 if the e-mail address is already registered; 429 if
+            too many other requests are waiting for a password to be hashed.
     """
     refusal = REGISTRATION_REFUSALS.get(context.settings.registration)
     if refusal is not None:
         raise ApiError(403, refusal)
     attempt = LoginAttempt.of(context.vault, address, registration.email)
-    # The password is hashed before the transaction: hashing takes a tenth of a second, during which a transaction would
+    # Hash the password before the transaction: hashing takes a tenth of a second, during which the transaction would
     # block all other writers.
     password_hash = await context.passwords.hash(registration.password)
     async with context.database.writing(ACCOUNTS) as session:
@@ -273,12 +276,13 @@ async def register(context: AppContext, registration: Registration, address: str
 async def create_organization(
     session: AsyncSession, vault: Vault, registration: Registration, password_hash: str, plan: str
 ) -> User:
-    """Create an organization with both environments and their keys, and return its first admin.
+    """Create an organization with its two environments and their API keys, and return its first admin.
 
-    The session must be a write transaction that holds the lock `ACCOUNTS`.
+    `session` must be a write transaction that holds the lock `ACCOUNTS`, which prevents a concurrent registration of
+    the same e-mail address.
 
     Raises:
-        ApiError: 400 if the e-mail is already registered.
+        ApiError: 400 if the e-mail address is already registered.
     """
     if await find_user_by_email(session, registration.email) is not None:
         raise ApiError(400, "E-mail already registered")
@@ -311,7 +315,7 @@ async def create_organization(
 
 async def _free_slug(session: AsyncSession, name: str) -> str:
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    # NFKD replaces some characters by several, so the name may have become longer than `MAX_NAME`.
+    # NFKD replaces some characters by several, so the result may be longer than `MAX_NAME`.
     slug = re.sub(r"[^a-z0-9]+", "-", plain)[:MAX_NAME].strip("-") or "organization"
     existing = (await session.exec(select(Organization.id).where(Organization.slug == slug))).first()
     return slug if existing is None else f"{slug}-{secrets.token_hex(4)}"

@@ -1,1 +1,1 @@
-"""Permissions: the actions that an agent may perform."""
+"""Permissions: the actions that an agent may perform, with their limits and approval rules."""

@@ -1,4 +1,4 @@
-"""Database table of permissions."""
+"""Database table of permissions, and the check of an amount against the limit of a permission."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -13,12 +13,12 @@ from sqlmodel import Field
 from toolgate_service.core.strict_json import plain_number
 from toolgate_service.db.models import ExactDecimal, Id, Table, Timestamp, of_agent, of_user
 
-#: maximum number of characters of an invalid amount that the reason of a denial repeats
+#: maximum length of an invalid amount in the reason for a denial; a longer value is cut off
 MAX_SHOWN = 40
 
 
 class Permission(Table, table=True):
-    """Permission of one agent for one action, optionally with a maximum amount or required approvals.
+    """Permission of one agent for one action, with an optional maximum amount and optional approval rules.
 
     An agent has at most one permission per action.
     """
@@ -39,15 +39,16 @@ class Permission(Table, table=True):
     action: str = Field(max_length=255)
     requires_approval: bool = False
     max_amount: Decimal | None = Field(default=None, sa_type=ExactDecimal)
-    #: if true and `max_amount` is set, a check without an amount is denied
+    #: if true and `max_amount` is set, the gateway denies a call whose context contains no amount
     amount_required: bool = False
-    #: number of different users who must approve
+    #: number of different users who must approve a call before it may run
     required_approvals: int = 1
-    #: if true, users who created the agent, created this permission or changed it to allow more may not approve
+    #: if true, users who created the agent or this permission, or changed the permission to allow more, may not approve
+    #: calls
     separation_of_duties: bool = False
-    #: seconds after which a pending approval request expires; null means the gateway's setting
+    #: time in seconds after which a pending approval request expires; null means the value of the gateway's setting
     approval_ttl_seconds: int | None = None
-    #: ids of the users who changed the permission to allow more, as a JSON list
+    #: ids of the users who changed the permission so that it allows more than before, as a JSON list
     loosened_by: str | None = Field(default=None, sa_type=Text)
     created_by: str = Field(sa_type=Id)
     created_at: datetime = Field(sa_type=Timestamp)
@@ -55,12 +56,12 @@ class Permission(Table, table=True):
 
 
 def loosening_users(permission: Permission) -> Collection[str]:
-    """Return the ids of all users who have changed the permission to allow more than before."""
+    """Return the ids of the users who changed the permission so that it allows more than before."""
     return json.loads(permission.loosened_by) if permission.loosened_by else ()
 
 
 class AmountCheck(StrEnum):
-    """Checks of the amount in a context, in the order in which they run."""
+    """Check of the amount in a call's context. The members are listed in the order in which the checks run."""
 
     PRESENT = "present"
     NUMBER = "number"
@@ -68,7 +69,7 @@ class AmountCheck(StrEnum):
 
 
 class AmountViolation(NamedTuple):
-    """Failed check of the amount in a context, and the reason as text."""
+    """Name of the failed check of an amount, and the reason for the denial as text."""
 
     failed: AmountCheck
     reason: str
@@ -76,11 +77,14 @@ class AmountViolation(NamedTuple):
 
 def find_amount_violation(
     maximum: Decimal | None,
-    required: bool,  # noqa: FBT001 - the two columns of a permission, in their order
+    required: bool,  # noqa: FBT001 - callers pass two columns of a permission
     action: str,
     context: Mapping[str, object],
 ) -> AmountViolation | None:
-    """Return why the amount in a context violates the limit of a permission; None if the amount is allowed."""
+    """Return the reason why the `amount` in the context of a call is not allowed; None if it is allowed.
+
+    `maximum` and `required` are the columns `max_amount` and `amount_required` of the permission.
+    """
     if maximum is None:
         return None
     amount = context.get("amount")

@@ -34,7 +34,7 @@ async def list_permissions(
     page: WholeOrPageDep,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return the agent's permissions, newest first. Without `limit`, the response contains all permissions."""
+    """Return the permissions of an agent, newest first. Without the parameter `limit`, all permissions are returned."""
     async with gateway.database.reading() as session:
         agent = await get_agent(session, caller, environment, agent_id)
         found = await service.list_permissions(session, agent, page)
@@ -55,7 +55,7 @@ async def create_permission(
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Create a permission for an action."""
+    """Create a permission of an agent for an action."""
     return Reply(await service.create_permission(gateway, caller, environment, agent_id, new), 201)
 
 
@@ -69,7 +69,7 @@ async def delete_agent_permission(
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> NoContent:
-    """Delete a permission of an agent; the next check is denied."""
+    """Delete a permission of an agent. Later calls of its action are denied."""
     await service.delete_permission(gateway, caller, permission_id, agent=(environment, agent_id))
     return NoContent()
 
@@ -78,13 +78,13 @@ async def delete_agent_permission(
 async def change_permission(
     permission_id: str, change: PermissionChange, caller: AdminCaller, gateway: GatewayDep
 ) -> Reply:
-    """Change a permission; fields that are not sent stay unchanged."""
+    """Change a permission. Fields that are missing in the request stay unchanged."""
     return Reply(await service.change_permission(gateway, caller, permission_id, change))
 
 
 @router.delete("/permissions/{permission_id}", status_code=204, responses=problems(NOT_FOUND))
 async def delete_permission(permission_id: str, caller: FullCaller, gateway: GatewayDep) -> NoContent:
-    """Delete a permission of any agent; the next check is denied."""
+    """Delete a permission by its id, without the id of the agent. Later calls of its action are denied."""
     await service.delete_permission(gateway, caller, permission_id)
     return NoContent()
 
@@ -93,7 +93,7 @@ async def delete_permission(permission_id: str, caller: FullCaller, gateway: Gat
 async def list_own_permissions(
     caller: AnyKey, gateway: GatewayDep, agent_id: Annotated[str, Query()]
 ) -> Reply:
-    """Return the current permissions of an agent; an inactive agent has none."""
+    """Return the current permissions of an agent. The list is empty for a disabled agent."""
     async with gateway.database.reading() as session:
         permissions = await service.list_by_key(session, caller, agent_id)
     return Reply([PermissionView.model_validate(one, from_attributes=True) for one in permissions])

@@ -1,4 +1,4 @@
-"""Request and response bodies of permissions."""
+"""Request and response bodies of the routes of permissions."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -13,7 +13,7 @@ People = Annotated[int, Field(ge=1, le=10), WHOLE]
 
 
 class PermissionView(BaseModel):
-    """Permission of an agent, as returned by the API."""
+    """Permission of an agent, in responses of the API."""
 
     id: str
     agent_id: str
@@ -28,7 +28,7 @@ class PermissionView(BaseModel):
 
 
 class NewPermission(Body):
-    """Body of POST /api/agents/{agent_id}/permissions."""
+    """Request body of POST /api/agents/{agent_id}/permissions."""
 
     model_config = example(action="stripe.refund", requires_approval=True, max_amount=50)
 
@@ -42,9 +42,10 @@ class NewPermission(Body):
 
 
 class PermissionChange(Change):
-    """Body of PUT /api/permissions/{permission_id}. Fields that are not sent stay unchanged.
+    """Request body of PUT /api/permissions/{permission_id}. Fields that are missing in the request stay unchanged.
 
-    If `max_amount` is null, the limit is removed. If `approval_ttl_seconds` is null, the gateway's setting applies.
+    The value null removes the limit `max_amount`. For `approval_ttl_seconds`, null selects the value of the gateway's
+    setting.
     """
 
     model_config = example(max_amount=25)

@@ -1,4 +1,4 @@
-"""Permissions: listing, creation, changes and deletion."""
+"""Permissions of agents: list, create, change and delete."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ from toolgate_service.permissions.models import Permission, loosening_users
 from toolgate_service.permissions.schemas import NewPermission, PermissionChange, PermissionView
 from toolgate_service.webhooks.events import emit
 
-#: environment and id of an agent, as in the path of a request
+#: environment and id of an agent, as they appear in the path of a request
 AgentPath: TypeAlias = tuple[str, str]
 
 _ONE = select(Permission).where(col(Permission.id) == bindparam("id"))
@@ -37,15 +37,16 @@ _SAME = select(Permission.id).where(
 
 
 async def list_permissions(session: AsyncSession, agent: Agent, page: Page) -> Found[Permission]:
-    """Return the agent's permissions, newest first."""
+    """Return the permissions of an agent, newest first."""
     return await find_page(session, _select_permissions_of(agent), Permission, page)
 
 
 async def list_by_key(session: AsyncSession, caller: KeyCaller, agent_id: str) -> Sequence[Permission]:
-    """Return the permissions of an agent for a request with an API key; an inactive agent has none.
+    """Return the permissions of an agent to a client with an API key. The list is empty for a disabled agent.
 
     Raises:
-        ApiError: 404 if the agent is unknown or belongs to another organization, or the key belongs to another agent.
+        ApiError: 404 if the agent does not exist or belongs to another organization, or if the API key belongs to
+            another agent.
     """
     auth = caller.context
     query = select(Agent).where(
@@ -65,10 +66,10 @@ async def list_by_key(session: AsyncSession, caller: KeyCaller, agent_id: str) -
 async def create_permission(
     context: AppContext, caller: Caller, environment: str, agent_id: str, new: NewPermission
 ) -> PermissionView:
-    """Create a permission for an action.
+    """Create a permission of an agent for an action.
 
     Raises:
-        ApiError: 404 if there is no such agent; 400 if the agent already has a permission for the action.
+        ApiError: 404 if the agent does not exist; 400 if it already has a permission for the action.
     """
     async with transaction_as(context, caller) as session:
         agent = await get_agent(session, caller, environment, agent_id)
@@ -79,10 +80,10 @@ async def create_permission(
 async def create_agent_with_permission(
     context: AppContext, caller: Caller, environment: str, new: NewAgent, permission: NewPermission
 ) -> str:
-    """Create an agent and its first permission in one transaction, and return the agent's id.
+    """Create an agent and its first permission in one transaction, and return the id of the agent.
 
     Raises:
-        PlanLimitExceeded: The plan allows no further production agents; inactive agents count.
+        PlanLimitExceeded: The plan allows no further agents in the production environment. Disabled agents also count.
     """
     async with transaction_as(context, caller) as session:
         agent = await add_agent(session, context.plans, caller, environment, new)
@@ -93,7 +94,7 @@ async def create_agent_with_permission(
 async def add_permission(
     session: AsyncSession, caller: Caller, agent: Agent, new: NewPermission
 ) -> Permission:
-    """Create a permission in the transaction of a session; see `create_permission`."""
+    """Create a permission as `create_permission` does, but in the caller's open transaction."""
     same = {
         "organization_id": agent.organization_id,
         "environment": agent.environment,
@@ -133,13 +134,15 @@ async def change_permission(
     *,
     agent: AgentPath | None = None,
 ) -> PermissionView:
-    """Change the fields that the request contains.
+    """Change those fields of a permission that the request contains.
 
-    When an approval request is consumed, it must satisfy both its original terms and the permission's current terms.
-    For separation of duties, a user who changes the permission to allow more counts as one of its creators.
+    The gateway accepts an approved request only if it satisfies the rules that were valid when the request was created,
+    and also the permission's current rules. For the separation of duties, a user who changes a permission to allow more
+    counts as one of its creators.
 
     Raises:
-        ApiError: 404 if the organization, or `agent` if it is given, has no such permission.
+        ApiError: 404 if the permission does not exist in the organization or, if `agent` is given, does not belong to
+            this agent.
     """
     async with transaction_as(context, caller) as session:
         permission = await _find_permission(session, caller, permission_id, agent)
@@ -152,16 +155,16 @@ async def change_permission(
 async def delete_permission(
     context: AppContext, caller: Caller, permission_id: str, *, agent: AgentPath | None = None
 ) -> None:
-    """Delete a permission and cancel its pending approval requests. The next check of the action is denied.
+    """Delete a permission and cancel its pending approval requests. Later calls of its action are denied.
 
     Raises:
-        ApiError: 404 if there is no such permission, or it does not belong to `agent`; 403 if `agent` is not given and
+        ApiError: 404 if the permission does not exist or does not belong to `agent`; 403 if `agent` is not given and
             the permission belongs to another organization.
     """
     async with transaction_as(context, caller) as session:
         permission = await _find_permission(session, caller, permission_id, agent)
         if permission.organization_id != caller.organization_id:
-            # The API specification requires 403 here, where other routes return 404.
+            # The API specification requires the status 403 for this route; other routes return 404.
             raise ApiError(403, "Permission not found")
         await remove_permission(session, caller, permission)
 
@@ -169,7 +172,7 @@ async def delete_permission(
 async def _find_permission(
     session: AsyncSession, caller: Caller, permission_id: str, path: AgentPath | None
 ) -> Permission:
-    """Return a permission of the given agent or, without an agent, of any organization."""
+    """Return a permission of the agent or, if no agent is given, a permission of any organization."""
     agent = None if path is None else await get_agent(session, caller, *path)
     permission = (await session.exec(_ONE, params={"id": permission_id})).first()
     if permission is None or (agent is not None and permission.agent_id != agent.id):
@@ -180,7 +183,7 @@ async def _find_permission(
 async def update_permission(
     session: AsyncSession, caller: Caller, permission: Permission, change: PermissionChange
 ) -> None:
-    """Change a permission in the transaction of a session; see `change_permission`."""
+    """Change a permission as `change_permission` does, but in the caller's open transaction."""
     changes = change.model_dump(exclude_unset=True)
     if _loosens(permission, changes):
         permission.loosened_by = json.dumps(sorted({*loosening_users(permission), caller.user_id}))
@@ -200,7 +203,7 @@ async def update_permission(
 
 
 def _loosens(permission: Permission, changes: Mapping[str, Any]) -> bool:
-    """Return whether the changes make the permission less strict than it is now."""
+    """Return whether the changes make the permission less strict."""
     maximum, new_maximum = permission.max_amount, changes.get("max_amount", permission.max_amount)
     return (
         any(
@@ -213,7 +216,7 @@ def _loosens(permission: Permission, changes: Mapping[str, Any]) -> bool:
 
 
 async def remove_permission(session: AsyncSession, caller: Caller, permission: Permission) -> None:
-    """Delete a permission in the transaction of a session; see `delete_permission`."""
+    """Delete a permission as `delete_permission` does, but in the caller's open transaction."""
     await cancel_open(session, permission, "the permission was deleted")
     await session.delete(permission)
     audit.record(

@@ -40,7 +40,7 @@ class Rate(NamedTuple):
         """
         reset = (window + 1) * WINDOW
         retry_after = max(1, int(reset - moment + 0.999))
-        return cls(limit, max(0, limit - used), reset, exceeded=exceeded, retry_after=retry_after)
+        return cls(limit, max(0, limit - used), reset, exceeded, retry_after)
 
     def headers(self) -> dict[bytes, bytes]:
         """Return the rate limit headers that every authenticated response contains."""

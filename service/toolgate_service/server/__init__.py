@@ -1,1 +1,1 @@
-"""Server processes of the gateway: listening socket, connections, TLS, workers, draining."""
+"""Server processes of the gateway: listening socket, connections, TLS, worker processes and graceful shutdown."""

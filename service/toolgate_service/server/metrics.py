@@ -1,4 +1,4 @@
-"""Server of `GET /metrics` on an address of its own, which agents and people do not reach."""
+"""HTTP server for `GET /metrics`. It listens on a separate address, which clients of the API need not reach."""
 
 import asyncio
 import contextlib
@@ -14,21 +14,24 @@ from toolgate_service.core.errors import StartError
 from toolgate_service.core.metrics import Metrics
 from toolgate_service.gateway import Gateway
 
-#: requests and connections at a time; a Prometheus server needs one
+#: maximum number of concurrent requests, and of connections; a Prometheus server needs only one
 MAX_CONNECTIONS = 16
-#: seconds that a connection may be idle: longer than the usual interval between two scrapes
+#: seconds after which an idle connection is closed; longer than the usual interval between two scrapes
 KEEP_ALIVE = 90
 
 
 class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Leave the signals to the gateway's server in the same process."""
+        """Install no signal handlers, because the gateway's server in the same process handles the signals."""
         yield
 
 
 class MetricsServer:
-    """Listens from the moment that it is created; responds from `start` to `stop`, in the gateway's event loop.
+    """Metrics server of one gateway process.
+
+    The socket listens as soon as the object is created, so that an unusable address is reported before the gateway starts.
+    Requests are served between `start` and `stop`, in the gateway's event loop.
 
     Raises:
         StartError: The address cannot be used.
@@ -41,13 +44,13 @@ class MetricsServer:
 
     @property
     def url(self) -> str:
-        """Address of the metrics, with the port that was taken."""
+        """URL of the metrics. If the configured port is 0, it contains the port that the operating system chose."""
         host, port = self._socket.getsockname()[:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
 
     def start(self, gateway: Gateway, metrics: Metrics) -> None:
-        """Start to respond."""
-        # A second series of each counter, with the time of its creation.
+        """Start serving requests."""
+        # Omit the `_created` series, which prometheus_client adds to every counter.
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the package has no annotation here
         config = uvicorn.Config(
             MetricsApp(gateway, metrics),
@@ -71,7 +74,7 @@ class MetricsServer:
         self._socket.close()
 
     async def stop(self) -> None:
-        """Stop listening, and close connections."""
+        """Stop listening and close all connections."""
         if self._server is not None and self._task is not None:
             self._server.should_exit = True
             await self._task

@@ -48,8 +48,8 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
     try:
         metrics = _metrics_servers(settings)
         # Prepare the database once, before any worker starts, and before uvicorn, which would report an error with a
-        # traceback. Create the secret afterwards, so that no secret is
-        # created if the database cannot be used.
+        # traceback. Create the secret only afterwards, so that an unusable database does not leave an unused secret
+        # file behind.
         asyncio.run(prepare_database(settings))
         settings.secret_bytes()
         summary = startup_summary(listening, settings, [server.url for server in metrics])

@@ -1,8 +1,8 @@
 """The gateway's uvicorn server: it starts the gateway, drains on SIGTERM, and stops the gateway.
 
-Draining: for `TOOLGATE_DRAIN_SECONDS` the gateway still serves, but reports that it is not ready, answers long polls, and
-adds `Connection: close` to every response, so that load balancers and clients turn to other gateways. Then uvicorn closes
-the port, finishes the requests in progress, and closes the connections.
+While the gateway drains, for `TOOLGATE_DRAIN_SECONDS`, it still serves requests, but it reports that it is not ready, ends
+long polls, and adds `Connection: close` to every response. Load balancers and clients therefore switch to other gateways.
+Then uvicorn closes the port, finishes the requests in progress, and closes the connections.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: seconds that requests in progress have to finish when the gateway stops
+#: maximum time in seconds for requests in progress to finish when the gateway stops
 GRACE = 5
-#: files that the gateway opens besides its connections
+#: number of file descriptors that the gateway needs in addition to those of its client connections
 OWN_FILES = 100
 
 
@@ -43,13 +43,13 @@ def create_server(
     metrics: "MetricsServer | None",
     on_started: Callable[[], None],
 ) -> "GatewayServer":
-    """Return a server of a new gateway.
+    """Create a gateway and return the server for it.
 
     Args:
         settings: Settings of the gateway.
-        certificates: TLS certificate; None serves http.
-        metrics: Server of the metrics, if they are enabled.
-        on_started: Called when requests are accepted.
+        certificates: TLS certificate; None to serve HTTP without TLS.
+        metrics: Metrics server; None if metrics are disabled.
+        on_started: Function that is called once the gateway accepts requests.
 
     Raises:
         StorageError: The database's URL or the secret cannot be used.
@@ -60,7 +60,7 @@ def create_server(
         from toolgate_service.api.tracing import TracingMiddleware
         from toolgate_service.core.telemetry import begin_traces
 
-        # The tracer provider is global: it is set up only in a process that serves.
+        # Set up the tracer provider only here, in a process that serves requests, because it is global to the process.
         app = TracingMiddleware(app, begin_traces())
     limits = Limits(
         settings.request_timeout_seconds,
@@ -101,7 +101,7 @@ class GatewayServer(uvicorn.Server):
         self._metrics = metrics
         self._on_started = on_started
         self._supervisor = parent_process()
-        #: when draining ends; None before SIGTERM
+        #: monotonic time at which draining ends; None before SIGTERM
         self._drain_ends: float | None = None
         self._is_draining = False
 
@@ -111,7 +111,7 @@ class GatewayServer(uvicorn.Server):
         Raises:
             StorageError: The gateway cannot start.
         """
-        # Not by ASGI's lifespan: uvicorn logs its errors with a traceback.
+        # Do not use ASGI's lifespan for this: uvicorn would log an error with a traceback.
         await self._gateway.start()
         if self._certificates is not None:
             self.config.ssl = self._certificates.context
@@ -136,7 +136,11 @@ class GatewayServer(uvicorn.Server):
         # A worker ignores a further SIGTERM: service managers send one to all processes, and so does the supervisor.
 
     async def on_tick(self, counter: int) -> bool:
-        """Enforce time-outs, reload certificates, and check the supervisor, once a second; drain."""
+        """Run the periodic tasks of the server; uvicorn calls this method ten times a second.
+
+        Once a second, enforce the time-outs of all connections, reload changed certificates, and stop if the supervisor
+        process has ended. While the gateway drains, stop when the drain time is over.
+        """
         if counter % 10 == 0:
             now = asyncio.get_running_loop().time()
             for connection in list(self.server_state.connections):
@@ -171,14 +175,18 @@ class GatewayServer(uvicorn.Server):
             return
         self._is_draining = True
         self._gateway.begin_shutdown()
-        # uvicorn composes the default headers from `encoded_headers` once a second.
+        # Change both lists: uvicorn rebuilds the default headers from `encoded_headers` only once a second.
         close = (b"connection", b"close")
         self.config.encoded_headers = [*self.config.encoded_headers, close]
         self.server_state.default_headers = [*self.server_state.default_headers, close]
 
 
 def raise_file_limit(connections: int) -> int:
-    """Raise the limit of open files as far as needed and allowed; return how many connections it is enough for."""
+    """Raise the process's limit of open files as far as needed and allowed.
+
+    Returns:
+        The number of connections for which the limit suffices: at most `connections`.
+    """
     if sys.platform == "win32":
         return connections
     import resource
@@ -191,6 +199,7 @@ def raise_file_limit(connections: int) -> int:
         if soft < needed:
             connections = max(1, soft - MAX_REFUSED - OWN_FILES)
             logger.error(
-                "The operating system allows so many open files that %d connections fit", connections
+                "The operating system's limit of open files allows only %d connections; raise it with `ulimit -n`",
+                connections,
             )
     return connections

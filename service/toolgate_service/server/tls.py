@@ -1,4 +1,4 @@
-"""TLS without a proxy: certificate and key are read from files, and again when these change."""
+"""TLS of the gateway's own port: reads certificate and key from files, and reads them again when the files change."""
 
 import logging
 import ssl
@@ -20,21 +20,21 @@ class Certificates:
     """Certificate and private key of the server.
 
     Args:
-        certificate: PEM file of the certificate, followed by those of its issuers.
-        key: PEM file of the private key, not encrypted.
+        certificate: PEM file with the certificate, followed by the intermediate certificates.
+        key: PEM file with the private key, which must not be encrypted.
 
     Attributes:
         context: TLS context for new connections.
 
     Raises:
-        StartError: A file cannot be used, or the key is not the certificate's.
+        StartError: A file cannot be used, or the private key does not belong to the certificate.
     """
 
     def __init__(self, certificate: Path, key: Path) -> None:
         self._files = (certificate, key)
         self._versions = self._file_versions()
         self.context = self._newest = self._load()
-        # OpenSSL calls it for every new connection, also if the client names no host.
+        # OpenSSL calls this callback for every new connection, even if the client sends no server name (SNI).
         self.context.sni_callback = self._use_newest
 
     def reload_if_changed(self) -> None:
@@ -48,7 +48,7 @@ class Certificates:
         try:
             self._newest = self._load()
         except StartError as error:
-            logger.error("the former TLS certificate stays: %s", error)  # noqa: TRY400 - a problem of the operator's, without a traceback
+            logger.error("the former TLS certificate stays: %s", error)  # noqa: TRY400 - the operator's configuration is wrong, so a traceback does not help
         else:
             logger.info("the TLS certificate was taken anew")
 
@@ -57,7 +57,7 @@ class Certificates:
 
     def _load(self) -> ssl.SSLContext:
         read_certificate(*self._files)
-        # A new context: `load_cert_chain` replaces the certificate before it checks the chain.
+        # Create a new context: `load_cert_chain` would replace the certificate of the old one before it validates the files.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
@@ -75,7 +75,7 @@ def load_certificates(settings: Settings) -> Certificates | None:
     """Return the certificate of the settings; None if TLS is disabled.
 
     Raises:
-        StartError: A file cannot be used, or the key is not the certificate's.
+        StartError: A file cannot be used, or the private key does not belong to the certificate.
     """
     if settings.tls_cert is None or settings.tls_key is None:
         return None
@@ -86,7 +86,7 @@ def read_certificate(certificate: Path, key: Path) -> x509.Certificate:
     """Return the first certificate of a file.
 
     Raises:
-        StartError: A file cannot be used, or the key is not the certificate's. The message contains nothing of the key.
+        StartError: A file cannot be used, or the private key does not belong to the certificate. The error message contains no part of the key.
     """
     try:
         found = x509.load_pem_x509_certificates(_read(_CERT, certificate))[0]
@@ -129,7 +129,7 @@ def _read(setting: str, file: Path) -> bytes:
 
 def _file_version(file: Path) -> tuple[int, int, int] | None:
     try:
-        # Of the target: Kubernetes and certbot replace a symbolic link.
+        # Compare the link's target, because Kubernetes and certbot update a certificate by replacing a symbolic link.
         found = file.stat()
     except OSError:
         return None

@@ -62,7 +62,7 @@ class Worker(multiprocess.Process):
     def __init__(
         self, config: uvicorn.Config, sockets: list[socket.socket], metrics: "MetricsServer | None"
     ) -> None:
-        #: sent to the worker process with its open socket
+        #: metrics server with its open socket, which is sent to the worker process
         self.metrics = metrics
         super().__init__(config, sockets)
 
@@ -76,7 +76,7 @@ class Worker(multiprocess.Process):
                 sockets
             )
         except (StartError, StorageError) as error:
-            logger.error("a worker cannot start: %s", error)  # noqa: TRY400 - a problem of the operator's, without a traceback
+            logger.error("a worker cannot start: %s", error)  # noqa: TRY400 - the operator's configuration is wrong, so a traceback does not help
             sys.exit(1)
 
     def is_alive(self, timeout: float = 5) -> bool:  # noqa: ARG002 - uvicorn's signature
@@ -146,7 +146,7 @@ class Supervisor(multiprocess.Multiprocess):
         except OSError as error:
             # Do not raise the error, because the other workers still serve requests.
             if not self._is_short:
-                logger.error("cannot start a worker: %s; the gateway tries again", error.strerror)  # noqa: TRY400 - a problem of the operator's, without a traceback
+                logger.error("cannot start a worker: %s; the gateway tries again", error.strerror)  # noqa: TRY400 - the operator's configuration is wrong, so a traceback does not help
             self._is_short = True
             return
         self._is_short = False

@@ -1,1 +1,1 @@
-"""Slack integration: messages about events, and decisions about approval requests by linked members."""
+"""Slack integration: sends messages about events, and lets users decide approval requests by buttons in Slack."""

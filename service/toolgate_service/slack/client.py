@@ -1,27 +1,27 @@
-"""Background tasks that process button presses from Slack and send replies."""
+"""Background tasks that process button clicks from Slack and send replies to the users who clicked."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable
 from urllib.parse import urlsplit
 
+from toolgate_service.outbound.sender import Sender
+from toolgate_service.outbound.ssrf import InvalidUrl, canonical_url
 from toolgate_service.slack.messages import ephemeral_message
-from toolgate_service.webhooks.sender import Sender
-from toolgate_service.webhooks.ssrf import InvalidUrl, canonical_url
 
 logger = logging.getLogger("toolgate.gateway")
 
 SLACK_HOST = "hooks.slack.com"
-#: maximum seconds before the gateway responds to a button press; Slack's own timeout is three seconds
+#: Maximum seconds before the gateway responds to a button click. Slack itself gives up after three seconds.
 RESPONSE_TIMEOUT = 2.0
-#: maximum number of concurrent tasks; further replies are dropped
+#: Maximum number of tasks that run at the same time. Replies beyond it are dropped.
 MAX_TASKS = 64
-#: seconds that running tasks have to finish when the gateway stops
+#: Seconds that running tasks have to finish when the gateway stops.
 STOP_TIMEOUT = 1
 
 
 class Replies:
-    """Background tasks that process button presses and send replies. A reply that fails is not retried."""
+    """Background tasks that process button clicks in Slack and send replies. A failed reply is not retried."""
 
     def __init__(self, sender: Sender, *, allow_private: bool) -> None:
         self._sender = sender
@@ -29,16 +29,19 @@ class Replies:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, work: Awaitable[None]) -> None:
-        """Run `work` and wait for it up to `RESPONSE_TIMEOUT`. After that, it continues in the background."""
+        """Start `work` and wait for it for at most `RESPONSE_TIMEOUT` seconds.
+
+        Unfinished work continues in the background.
+        """
         task = asyncio.ensure_future(_log_failure(work))
         self._keep(task)
         await asyncio.wait({task}, timeout=RESPONSE_TIMEOUT)
 
     def send(self, response_url: str, webhook_url: str, text: str) -> None:
-        """Send a text that only the Slack user sees.
+        """Send a text that only the Slack user who clicked can see.
 
-        The text is dropped if too many tasks are running. It is also dropped if `response_url` points neither to
-        Slack's host nor to the host of the webhook.
+        The text is dropped if too many tasks are running. It is also dropped if the host of `response_url` is neither
+        Slack's host nor the host of the webhook.
         """
         url = self._allowed_url(response_url, webhook_url)
         if url is None or len(self._tasks) >= MAX_TASKS:
@@ -46,7 +49,7 @@ class Replies:
         self._keep(asyncio.ensure_future(self._send(url, ephemeral_message(text))))
 
     async def stop(self) -> None:
-        """Wait up to `STOP_TIMEOUT` for running tasks, then cancel the remaining ones."""
+        """Wait at most `STOP_TIMEOUT` seconds for running tasks, then cancel those that have not finished."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=STOP_TIMEOUT)
         left = set(self._tasks)
@@ -55,7 +58,7 @@ class Replies:
         await asyncio.gather(*left, return_exceptions=True)
 
     async def _send(self, url: str, body: str) -> None:
-        # No error handling is needed: the sender returns failures instead of raising them.
+        # Errors need no handling here, because the sender returns failures instead of raising them.
         await self._sender.send(url, {}, body)
 
     def _allowed_url(self, response_url: str, webhook_url: str) -> str | None:
@@ -76,4 +79,4 @@ async def _log_failure(work: Awaitable[None]) -> None:
     try:
         await work
     except Exception:
-        logger.exception("a click in Slack could not be carried out")
+        logger.exception("could not process a button click from Slack")

@@ -1,11 +1,11 @@
-"""Slack messages for webhook events.
+"""Slack messages for webhook events, such as a new approval request.
 
-Text from agents and users appears only in code, in which Slack does not interpret formatting, links or mentions. A
-message has buttons only if it shows the complete context.
+Text from agents and users appears only inside code formatting, where Slack does not interpret formatting, links or
+mentions. A message has buttons only if it shows all arguments of the call.
 
-A context is shown as lines of a code block, in which no value can imitate another field. Strings and unusual names are
-quoted, and invisible characters are escaped. Every line begins with a bar (│), and bars in values are escaped.
-Therefore a reader can distinguish a new line from the rest of a line that Slack wraps.
+The arguments of a call (its `context`) are displayed as lines of a code block. No argument's value can imitate another
+argument: strings and unusual names are quoted, invisible characters are escaped, every line begins with a bar (│), and
+bars in values are escaped. Readers can therefore tell a new line from a line that Slack wrapped.
 """
 
 import json
@@ -29,24 +29,24 @@ from toolgate_service.db.models import TEST
 from toolgate_service.slack.schemas import APPROVE, DENY
 from toolgate_service.webhooks.events import resource_name
 
-#: Characters that are escaped in values, so that a value cannot imitate other parts of the message: the bar, with which
-#: each line of a context begins; the backquote, which can end a code block; and each space after another space, because
-#: many spaces move the text that follows them to where Slack shows the next line.
+#: Characters that are escaped in values, so that a value cannot imitate other parts of a message: the bar (│), because
+#: it begins each line of the arguments; the backquote, because it can end a code block; and repeated spaces, because
+#: they can move the text after them to where Slack shows the next line.
 _RESERVED = re.compile("[`│]|(?<= ) +")
 
 
 def in_code(text: object, *, quote: str = "") -> str:
-    """Return a text for use in a code block, on one line, with invisible and reserved characters escaped."""
+    """Escape a text for a code block. The result is one line without invisible or reserved characters."""
     return _RESERVED.sub(lambda found: "".join(map(_escape, found.group())), visible(text, quote=quote))
 
 
 def escape_text(text: str) -> str:
-    """Escape the three characters that start links, mentions and entities in Slack."""
+    """Escape the characters ``&``, ``<`` and ``>``, with which Slack marks entities, links and mentions."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def span(text: object) -> str:
-    """Return a text as inline code, in which Slack does not interpret formatting, links or mentions."""
+    """Format a text as inline code, in which Slack does not interpret formatting, links or mentions."""
     return f"`{escape_text(in_code(text))}`"
 
 
@@ -54,31 +54,31 @@ def _escape(char: str) -> str:
     return f"\\x{ord(char):02x}" if char.isascii() else f"\\u{ord(char):04x}"
 
 
-#: limits of a shortened context: maximum characters of a string, and maximum members of a list or an object
+#: Limits for shortened arguments: characters of a string, and members of a list or an object.
 MAX_TEXT = 500
 MAX_MEMBERS = 30
 
 WIDTH = 72
 BAR = "│ "
-#: maximum indent in characters, so that deeply nested values still have most of the line
+#: Maximum indentation in characters, so that most of the line remains for deeply nested values.
 _MAX_INDENT = 32
 _STEP = 2
 _MAX_NAME = 60
 _MAX_NAME_COLUMN = 22
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,59}")
 _DIGEST = re.compile(r"[a-z0-9-]{1,20}:[0-9a-f]{8,128}")
-# Matches one escape sequence or one character. Lines are wrapped only between two such pieces.
+# One escape sequence or one character. Long lines are wrapped only between two matches of this pattern.
 _PIECE = re.compile(r"\\(?:U[0-9a-f]{8}|u[0-9a-f]{4}|x[0-9a-f]{2}|.)|.", re.DOTALL)
 
 
 class Layout:
-    """Formatter of a context.
+    """Formatter that turns the arguments of a call into lines of text.
 
     Args:
-        full: True to format the complete context; False to shorten long values.
+        full: True to format all arguments completely; False to shorten long values.
 
     Attributes:
-        cut: Number of values that were shortened.
+        cut: Number of values that the formatter has shortened so far.
     """
 
     def __init__(self, *, full: bool) -> None:
@@ -86,7 +86,10 @@ class Layout:
         self.cut = 0
 
     def context(self, context: Mapping[str, Any]) -> Iterator[str]:
-        """Yield the lines of a context. Important fields, such as amounts and recipients, come first."""
+        """Yield the lines for the arguments of a call.
+
+        The important ones, such as amounts and recipients, come first.
+        """
         if is_hidden(context):
             yield from _wrapped(BAR, "", _hidden(context))
         elif not context:
@@ -129,17 +132,17 @@ class Layout:
 
 
 def labelled(label: str, text: str) -> Iterator[str]:
-    """Yield the lines that show a label and, after it, a text that is already escaped."""
+    """Yield the lines for a label and a text. The text must already be escaped."""
     yield from _wrapped(BAR, f"{label + ' ':<13}", text)
 
 
 def quoted(value: str) -> str:
-    """Return a string in double quotes, escaped for use in a code block."""
+    """Return a string in double quotes, escaped for a code block."""
     return f'"{in_code(value, quote=chr(34))}"'
 
 
 def _wrapped(margin: str, label: str, text: str) -> Iterator[str]:
-    # Continuation lines are aligned with the text, or indented by four spaces if the label is long.
+    # Continuation lines start below the text or, if the label is long, four spaces from the margin.
     under = text and len(label) <= _MAX_NAME_COLUMN + 2
     hanging = margin + " " * (len(label) if under else 4)
     line, room = margin, WIDTH - _cells(margin)
@@ -177,7 +180,7 @@ def _hidden(value: Mapping[str, Any], label: str = "hidden from you") -> str:
         label += f", a {in_code(str(value['$object'])[:_MAX_NAME])}"
     if isinstance(size, int) and not isinstance(size, bool):
         label += f", {size:,} bytes"
-    # Eight digits of the digest suffice to recognize equal redacted values in two requests.
+    # Eight digits of the digest are enough to see whether two requests hide an equal value.
     return f"{label} ({digest[: digest.index(':') + 9]}…)" if _DIGEST.fullmatch(digest) else label
 
 
@@ -186,7 +189,11 @@ def _cells(text: str) -> int:
 
 
 def buttons(approval_id: str, digest: str) -> dict[str, Any]:
-    """Return the block with the buttons of a request. The value of each button contains the request's id and digest."""
+    """Return the message block with the buttons "Approve" and "Deny".
+
+    The value of each button contains the id of the approval request and the digest of its arguments. Slack returns this
+    value when a user clicks the button.
+    """
     value = f"v1.{approval_id}.{digest}"
     return {
         "type": "actions",
@@ -208,10 +215,10 @@ def _button(action_id: str, text: str, style: str, value: str) -> dict[str, Any]
     }
 
 
-#: maximum number of characters in a section of a message; Slack allows 3000
+#: Maximum number of characters in one section of a message. Slack's limit is 3000.
 MAX_SECTION = 2900
-#: Maximum number of characters of a context in a message. Slack allows more, but with each button press it sends the
-#: message back to the gateway, with up to 16 bytes per character.
+#: Maximum number of characters that the arguments take up in a message. Slack allows more, but returns the whole
+#: message to the gateway with each button click, and each character then takes up to 16 bytes.
 MAX_CONTEXT = 10_000
 _MAX_NAMES = 10
 
@@ -221,20 +228,20 @@ _TITLES = {
     "approval.reminder": "An agent still waits for approval",
     "approval.approved": "Approved",
     "approval.denied": "Denied",
-    "approval.expired": "Nobody decided in time, or it was approved and not used",
-    "approval.cancelled": "Withdrawn",
-    "approval.consumed": "Approved before, and now let through",
-    "approval.replaced": "Approved with changes, as a request of its own",
+    "approval.expired": "Expired: not decided in time, or approved but not used in time",
+    "approval.cancelled": "Cancelled",
+    "approval.consumed": "Approved earlier, and now used by the agent",
+    "approval.replaced": "Approved with changes, and continued as a new request",
 }
-#: types of events whose messages can have buttons
+#: Types of events about pending approval requests. Only their messages can have buttons.
 WAITING = frozenset({"approval.requested", "approval.reminder"})
 
 
 def slack_message(payload: str) -> str:
-    """Return the message for an event, as the JSON body of a request to an incoming webhook of Slack.
+    """Return the message for an event as the JSON body of a request to a Slack incoming webhook.
 
     Args:
-        payload: JSON of the event. The context may be missing from it.
+        payload: The event as JSON. It may lack the arguments of the call (`context`).
     """
     event: Any = strict_json.loads_own(payload)
     kind, data = str(event["type"]), event["data"]
@@ -247,12 +254,12 @@ def slack_message(payload: str) -> str:
         blocks = [_section(f"*{kind}*{suffix}"), *_resource_blocks(resource)]
         summary = kind
     notice = f"[{TEST}] {summary}" if suffix else summary
-    # The JSON is pure ASCII, so that no proxy can change it by Unicode normalization.
+    # The JSON contains only ASCII characters, so that no proxy can change it by Unicode normalization.
     return json.dumps({"text": notice, "blocks": blocks, "unfurl_links": False, "unfurl_media": False})
 
 
 def ephemeral_message(text: str) -> str:
-    """Return the JSON of a message that only one user sees. The message with the buttons remains unchanged."""
+    """Return the JSON of a message that only one user sees. The message with the buttons stays unchanged."""
     return json.dumps({"response_type": "ephemeral", "replace_original": False, "text": escape_text(text)})
 
 
@@ -265,7 +272,7 @@ def _approval(kind: str, approval: Mapping[str, Any], suffix: str) -> list[dict[
     context = approval.get("context")
     whole = None if context is None else _full_lines(context)
     if context is not None:
-        blocks.append(_section("*With*"))
+        blocks.append(_section("*Arguments*"))
         blocks += _code(whole) if whole is not None else _abridged_blocks(context)
     if waits and whole is not None:
         blocks.append(buttons(approval["id"], approval["digest"]))
@@ -277,7 +284,7 @@ def _approval(kind: str, approval: Mapping[str, Any], suffix: str) -> list[dict[
 
 def _resource_blocks(resource: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     plain = {name: value for name, value in resource.items() if value is not None}
-    plain = strict_json.loads_own(strict_json.dumps(plain))  # type: ignore[assignment]  # an object stays one
+    plain = strict_json.loads_own(strict_json.dumps(plain))  # type: ignore[assignment]  # JSON keeps it an object
     whole = _full_lines(plain)
     yield from _code(whole) if whole is not None else _abridged_blocks(plain)
 
@@ -296,7 +303,7 @@ def _fact_lines(approval: Mapping[str, Any]) -> Iterator[str]:
     if approval.get("cancel_reason"):
         yield from labelled("why", quoted(approval["cancel_reason"]))
     if approval.get("replaced_by"):
-        yield from labelled("goes on as", in_code(approval["replaced_by"]))
+        yield from labelled("continues as", in_code(approval["replaced_by"]))
     if hidden := list(hidden_names(approval.get("context"))):
         more = f" and {len(hidden) - _MAX_NAMES} more" if len(hidden) > _MAX_NAMES else ""
         names = ", ".join(in_code(name[:100]) for name in hidden[:_MAX_NAMES])
@@ -312,9 +319,9 @@ def _quorum(approval: Mapping[str, Any]) -> str:
 
 
 def _full_lines(context: Mapping[str, Any]) -> Sequence[str] | None:
-    """Return all lines of a context; None if the context is too long for a message."""
-    # The length of the JSON is compared first: if it is too long, the lines are too long as well, because they are
-    # never much shorter than the JSON.
+    """Return all lines for the arguments of a call; None if they are too long for a message."""
+    # Checking the length of the JSON first avoids formatting arguments that are far too long: the lines are never much
+    # shorter than the JSON.
     if len(strict_json.dumps(dict(context))) > MAX_CONTEXT:
         return None
     lines, left = [], MAX_CONTEXT
@@ -334,11 +341,11 @@ def _abridged_blocks(context: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             break
         lines.append(line)
     yield from _code(lines)
-    yield _section("*This is not all of it.*")
+    yield _section("*The arguments are too long: this is only a part of them.*")
 
 
 def _code(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the lines as one or more code blocks, each of which fits into a section."""
+    """Yield the lines as code blocks. Each block is short enough for one section of a message."""
     text = ""
     for line in chain(map(escape_text, lines), (None,)):
         if text and (line is None or len(text) + len(line) + 1 > MAX_SECTION):
@@ -349,7 +356,7 @@ def _code(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def _section(text: str) -> dict[str, Any]:
-    # `verbatim` prevents Slack from turning text into links.
+    # With `verbatim`, Slack does not turn parts of the text into links.
     return {"type": "section", "text": {"type": "mrkdwn", "text": text, "verbatim": True}}
 
 
@@ -359,14 +366,14 @@ def _footer(text: str) -> dict[str, Any]:
 
 def _cli_hint(approval_id: str, *, hidden: bool) -> str:
     why = (
-        "What it would be done with is not told to Slack"
+        "This channel does not receive the arguments of calls"
         if hidden
-        else "It is too long to be shown here whole"
+        else "The arguments are too long to be shown here"
     )
-    return f"{why}, so it cannot be decided here. Look at it and decide with `toolgate approvals show {approval_id}`."
+    return f"{why}, so you cannot decide here. Review and decide the request with `toolgate approvals show {approval_id}`."
 
 
 def _format_time(text: str) -> str:
     moment = datetime.fromisoformat(text).astimezone(UTC)
-    # Slack shows the time in the reader's time zone. The text after the bar is the fallback.
+    # Slack displays the time in the reader's time zone. Clients that cannot do so display the text after the bar.
     return f"<!date^{int(moment.timestamp())}^{{date_short_pretty}} {{time}}|{moment:%Y-%m-%d %H:%M} UTC>"

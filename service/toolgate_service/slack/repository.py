@@ -1,7 +1,7 @@
-"""Queries for Slack apps, for links between members and Slack users, and for link codes.
+"""Database queries for Slack apps, links between Slack accounts and users, and the codes that create such links.
 
-Webhooks with the same signing secret belong to the same Slack app. Within one Slack app, the relation between members
-and Slack users is one-to-one. Wrong link codes are counted and delay further attempts.
+Webhooks with an identical signing secret belong to one Slack app. Within one Slack app, a user is linked to at most one
+Slack account and a Slack account to at most one user. Each wrong link code delays further attempts.
 """
 
 import hmac
@@ -25,12 +25,12 @@ from toolgate_service.webhooks.repository import unseal
 
 @dataclass(frozen=True, slots=True)
 class SigningSecret:
-    """Signing secret of a Slack webhook's app.
+    """Signing secret of the Slack app to which a webhook belongs.
 
     Attributes:
-        id: Id of the row in `webhook_secrets`. A replacement secret has a new row.
-        webhook: The Slack webhook.
-        plain: The decrypted secret.
+        id: Id of the secret's row in the table `webhook_secrets`. A new secret for the webhook has a new row.
+        webhook: The webhook that sends events to a Slack channel.
+        plain: The secret in plain text.
     """
 
     id: str
@@ -38,16 +38,16 @@ class SigningSecret:
     plain: str
 
     def is_same_app(self, other: "SigningSecret") -> bool:
-        """Return whether both webhooks belong to the same Slack app."""
+        """Return True if the webhooks of both secrets belong to one Slack app."""
         return hmac.compare_digest(self.plain.encode(), other.plain.encode())
 
 
 async def signing_secrets(
     session: AsyncSession, vault: Vault, organization_id: str
 ) -> Sequence[SigningSecret]:
-    """Return the signing secrets of an organization's Slack webhooks, oldest webhook first.
+    """Return the signing secrets of an organization's Slack webhooks, in the order in which the webhooks were created.
 
-    Deleted webhooks, and secrets that cannot be decrypted, are left out.
+    Secrets of deleted webhooks, and secrets that cannot be decrypted, are omitted.
     """
     query = (
         select(Webhook)
@@ -72,16 +72,16 @@ async def signing_secrets(
 async def secrets_of_app(
     session: AsyncSession, vault: Vault, organization_id: str, secret_id: str | None
 ) -> Sequence[str]:
-    """Return the ids of all signing secrets that belong to the same Slack app as the secret with the id `secret_id`.
+    """Return the ids of all signing secrets that belong to the Slack app of the secret with the id `secret_id`.
 
-    The result is empty if that secret was replaced in the meantime.
+    The result is empty if the secret `secret_id` no longer exists because it was replaced.
     """
     found = await signing_secrets(session, vault, organization_id)
     own = next((one for one in found if one.id == secret_id), None)
     return [one.id for one in found if own is not None and one.is_same_app(own)]
 
 
-#: characters of link codes: Crockford's base 32, which excludes letters that look like digits
+#: Characters of link codes: Crockford's base 32, which omits letters that look like digits.
 CODE_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 CODE_LENGTH = 16
 _LOOKALIKES = str.maketrans("OIL", "011")
@@ -90,10 +90,10 @@ _LOOKALIKES = str.maketrans("OIL", "011")
 async def find_code(
     session: AsyncSession, organization_id: str, secrets_of_app: Collection[str], code: str
 ) -> tuple[SlackLinkCode, User] | None:
-    """Return the row of a link code, and the member who created the code.
+    """Return the row of a link code and the user who created the code. The code may already be used.
 
-    The result also includes a code that was used before. Return None if the code is wrong, has expired or belongs to
-    another Slack app, if the member was removed, or if the member's `version` changed after the code was created.
+    The result is None if the code is wrong, expired, or belongs to another Slack app. It is also None if the user was
+    removed, or if the user's `version` has changed since the code was created, for example by a new password.
     """
     plain = code.strip().upper().replace("-", "").translate(_LOOKALIKES)
     if len(plain) != CODE_LENGTH or not set(plain) <= set(CODE_ALPHABET):
@@ -118,13 +118,13 @@ CODE_BACKOFF = Backoff(free=5, max_delay=60)
 
 
 def throttle_key(vault: Vault, webhook_id: str, slack_user: SlackUser) -> str:
-    """Return the key under which wrong codes of a Slack user are counted: a keyed hash of the Slack ids."""
+    """Return the key under which the wrong link codes of a Slack account are counted: a keyed hash of its Slack ids."""
     text = f"{webhook_id} {slack_user.team_id} {slack_user.user_id}"
     return f"slack:{hmac.digest(vault.login_key, text.encode(), 'sha256').hex()}"
 
 
 async def seconds_to_wait(session: AsyncSession, subject: str) -> int:
-    """Return the number of seconds until the next code is accepted; 0 if it is accepted now."""
+    """Return the seconds until the gateway accepts another link code from a Slack account; 0 if it accepts one now."""
     row = await session.get(LoginFailures, subject)
     if row is None:
         return 0
@@ -133,7 +133,7 @@ async def seconds_to_wait(session: AsyncSession, subject: str) -> int:
 
 
 async def count_wrong_code(session: AsyncSession, subject: str) -> None:
-    """Count a wrong code. Must run in a write transaction under the organization's lock."""
+    """Count a wrong link code. The caller must hold the organization's lock in a write transaction."""
     row = await session.get(LoginFailures, subject)
     if row is None:
         row = LoginFailures(subject=subject, failures=1, last_failed_at=now(session))
@@ -150,9 +150,9 @@ def _recent_failures(session: AsyncSession, row: LoginFailures) -> int:
 async def find_link_of_slack_user(
     session: AsyncSession, organization_id: str, secrets_of_app: Collection[str], slack_user: SlackUser
 ) -> SlackLink | None:
-    """Return the link between a Slack user and a member, or None.
+    """Return the link between a Slack account and a user; None if the account is not linked.
 
-    `secrets_of_app` contains the ids of the signing secrets of the Slack app in which the Slack user acts.
+    `secrets_of_app` contains the ids of all signing secrets of the Slack app in which the account is used.
     """
     query = select(SlackLink).where(
         SlackLink.organization_id == organization_id,
@@ -166,9 +166,9 @@ async def find_link_of_slack_user(
 async def find_link_of_member(
     session: AsyncSession, user: User, secrets_of_app: Collection[str]
 ) -> SlackLink | None:
-    """Return the link between a member and a Slack user of one Slack app, or None.
+    """Return the link between a user and a Slack account in one Slack app; None if the user is not linked there.
 
-    `secrets_of_app` contains the ids of the signing secrets of the Slack app.
+    `secrets_of_app` contains the ids of all signing secrets of the Slack app.
     """
     query = select(SlackLink).where(
         SlackLink.organization_id == user.organization_id,
@@ -179,7 +179,7 @@ async def find_link_of_member(
 
 
 async def list_links(session: AsyncSession, caller: Caller) -> Sequence[SlackLink]:
-    """Return the caller's links, newest first. Admins receive the links of all members."""
+    """Return the caller's links to Slack accounts, newest first. Administrators receive the links of all users."""
     query = select(SlackLink).where(SlackLink.organization_id == caller.organization_id)
     if not caller.is_admin:
         query = query.where(SlackLink.user_id == caller.user_id)

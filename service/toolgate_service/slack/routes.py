@@ -1,4 +1,4 @@
-"""HTTP routes for links between members and Slack users, and for requests from Slack."""
+"""HTTP routes for links between Slack accounts and users, and for the requests that Slack sends."""
 
 import json
 from functools import partial
@@ -25,34 +25,34 @@ from toolgate_service.slack.schemas import (
 
 router = APIRouter(prefix="/api/slack", tags=["slack"], route_class=StrictRoute)
 
-#: routes for requests from Slack; the OpenAPI document excludes them, because Slack defines their bodies
+#: Routes for requests from Slack. The OpenAPI document does not contain them, because Slack defines their format.
 interactions_router = APIRouter(tags=["slack"])
 
 
 @router.post("/link-codes", response_model=LinkCodeView, status_code=201, responses=problems(CONFLICT))
 async def create_link_code(caller: FullCaller, gateway: GatewayDep, new: NewLinkCode | None = None) -> Reply:
-    """Create a link code for the caller. The Slack user who types it within ten minutes can decide as the caller."""
+    """Create a link code for the caller. A Slack user who enters it within ten minutes can decide as the caller."""
     webhook_id = new.webhook_id if new else None
     return Reply(await service.create_link_code(gateway, caller, webhook_id), 201, NO_STORE)
 
 
 @router.get("/links", response_model=list[SlackLinkView])
 async def list_slack_links(caller: AnyCaller, gateway: GatewayDep) -> Reply:
-    """Return the caller's links to Slack users, newest first. Admins receive the links of all members."""
+    """Return the caller's links to Slack accounts, newest first. Administrators receive the links of all users."""
     return Reply(await service.list_links(gateway, caller))
 
 
 @router.delete("/links/{link_id}", status_code=204, responses=problems(NOT_FOUND))
 async def delete_slack_link(link_id: str, caller: FullCaller, gateway: GatewayDep) -> NoContent:
-    """Delete a link of the caller. Admins can delete the links of all members."""
+    """Delete a link between a Slack account and the caller. Administrators can delete the links of all users."""
     await service.delete_link(gateway, caller, link_id)
     return NoContent()
 
 
 @interactions_router.post("/integrations/slack/{webhook_id}")
 async def receive_interaction(webhook_id: str, request: Request, gateway: GatewayDep) -> Reply:
-    """Receive a button press or a command from Slack. The body is parsed only after its signature is verified."""
-    # Slack signs the uncompressed body and never compresses it, so compressed requests count as unsigned.
+    """Process a button click or a command from Slack. The body is parsed only after its signature was verified."""
+    # Slack signs the uncompressed body and never compresses requests, so a compressed request counts as unsigned.
     compressed = request.headers.get("content-encoding", "identity") != "identity"
     headers = {} if compressed else request.headers
     if not SignedRequest.of(headers, b"").has_signature:

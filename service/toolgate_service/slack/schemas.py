@@ -1,4 +1,4 @@
-"""Bodies of the API for links to Slack users, and requests from Slack: their signatures and bodies."""
+"""API bodies for links between Slack accounts and users, and parsing of the signed requests that Slack sends."""
 
 import hmac
 import re
@@ -17,11 +17,11 @@ from toolgate_service.core.schemas import Body, example
 
 
 class NewLinkCode(Body):
-    """The optional body of POST /api/slack/link-codes.
+    """Optional request body of POST /api/slack/link-codes.
 
     Attributes:
-        webhook_id: Id of a webhook of the Slack app in which the code will be typed. Required if the organization has
-            several Slack apps.
+        webhook_id: Id of a webhook that belongs to the Slack app in which the user will enter the code. Required if the
+            organization has several Slack apps.
     """
 
     model_config = example(webhook_id="{slack_webhook_id}")
@@ -29,19 +29,19 @@ class NewLinkCode(Body):
 
 
 class LinkCodeView(BaseModel):
-    """A code to type in Slack after `/toolgate link`. It works once, and only this response contains it."""
+    """Code that a user enters in Slack as `/toolgate link CODE`. It works once and is never shown again."""
 
     code: str
     expires_at: datetime
 
 
 class SlackLinkView(BaseModel):
-    """Link that lets a Slack user decide as a member, in the Slack app of one webhook.
+    """Link between a Slack account and a Toolgate user. The account's decisions count as those of the user.
 
     Attributes:
-        user_id: The gateway's id of the member.
+        user_id: Toolgate's id of the user.
         team_id: Slack's id of the workspace.
-        slack_user_id: Slack's id of the user.
+        slack_user_id: Slack's id of the Slack account.
     """
 
     id: str
@@ -53,7 +53,7 @@ class SlackLinkView(BaseModel):
     created_at: datetime
 
 
-#: action ids of the buttons
+#: Identifiers (`action_id` in Slack) of the buttons in a message.
 APPROVE = "toolgate.approve"
 DENY = "toolgate.deny"
 
@@ -64,7 +64,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class SlackUser:
-    """Slack user, identified by Slack's ids of the workspace and the user."""
+    """Slack account. Slack identifies it by the id of its workspace together with the id of the user."""
 
     team_id: str
     user_id: str
@@ -72,11 +72,11 @@ class SlackUser:
 
 @dataclass(frozen=True, slots=True)
 class ButtonPress:
-    """Press of the button "Approve" or "Deny" in a message.
+    """Click on the button "Approve" or "Deny" of a Slack message.
 
     Attributes:
-        approval_id: Id of the approval request.
-        digest: Digest of the context that the message showed.
+        approval_id: Id of the approval request that the message is about.
+        digest: Digest of the call's arguments that the message showed.
         approves: True for the button "Approve", False for "Deny".
     """
 
@@ -87,7 +87,7 @@ class ButtonPress:
 
 @dataclass(frozen=True, slots=True)
 class Click:
-    """Press of one of the gateway's buttons by a Slack user. The reply is sent to `response_url`."""
+    """Click of a Slack user on a button of the gateway. The gateway sends its reply to `response_url`."""
 
     slack_user: SlackUser
     button: ButtonPress
@@ -96,7 +96,7 @@ class Click:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """The `/toolgate` command; `text` is the text after the command's name."""
+    """Slack command `/toolgate` that a user entered. `text` is the part after `/toolgate`."""
 
     slack_user: SlackUser
     text: str
@@ -104,14 +104,14 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """Any other interaction, such as a click on a link. The gateway ignores it."""
+    """Interaction that the gateway ignores, such as a click on a link in a message."""
 
 
 Payload: TypeAlias = Click | Command | Other
 
 
 def read_payload(body: bytes) -> Payload:
-    """Parse the body of a request from Slack whose signature was verified.
+    """Parse the body of a request from Slack. The caller must have verified the request's signature.
 
     Raises:
         FieldErrors: The body does not have the format that Slack documents.
@@ -129,7 +129,7 @@ def read_payload(body: bytes) -> Payload:
 
 
 def parse_button(action_id: str, value: str) -> ButtonPress | None:
-    """Parse the action id and the value of a pressed button; None if it is not a button of the gateway."""
+    """Return the click on a button of the gateway; None if the button is not one of the gateway's."""
     found = _VALUE.fullmatch(value)
     if action_id not in {APPROVE, DENY} or found is None or not is_id(found.group(1)):
         return None
@@ -142,7 +142,7 @@ def _form(body: bytes) -> dict[str, str]:
             body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS
         )
     except ValueError:
-        # The library's message is dropped, because it may contain submitted values.
+        # The library's message may contain submitted values, so the error does not include it.
         raise FieldErrors({"body": ["The body must be a form as Slack sends it"]}) from None
     if len({name for name, _ in pairs}) != len(pairs):
         raise FieldErrors({"body": ["A field of the form appears more than once"]})
@@ -161,25 +161,25 @@ def _interaction(payload: strict_json.Json) -> Payload:
             found = parse_button(action_id, value)
             if found is None:
                 return Other()
-            # In a shared channel, the user's workspace can differ from the channel's workspace.
+            # In a channel that several workspaces share, the user's workspace can differ from that of the channel.
             slack_user = _slack_user(about.get("team_id", team), user)
             url = rest.get("response_url")
             return Click(slack_user, found, url if isinstance(url, str) else "")
         case {"type": str()}:
             return Other()
-    raise FieldErrors({"payload": ["The payload must be an interaction of Slack"]})
+    raise FieldErrors({"payload": ["The payload must be a Slack interaction"]})
 
 
 def _slack_user(team: object, user: object) -> SlackUser:
     for name, value in (("team", team), ("user", user)):
         if not isinstance(value, str) or not _ID.fullmatch(value):
-            raise FieldErrors({name: ["must be an id of Slack"]})
+            raise FieldErrors({name: ["must be a Slack id"]})
     return SlackUser(str(team), str(user))
 
 
 SIGNATURE = "x-slack-signature"
 TIMESTAMP = "x-slack-request-timestamp"
-#: maximum difference between the timestamp and the current time
+#: Maximum difference between the timestamp of a request from Slack and the current time.
 WINDOW = timedelta(minutes=5)
 
 _SECONDS = re.compile(r"[0-9]{1,12}")
@@ -188,12 +188,12 @@ _SIGNED = re.compile(r"v0=[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """Body of a request with the values of its timestamp and signature headers.
+    """Body, timestamp and signature of a request from Slack. The signature is not verified yet.
 
     Attributes:
-        body: The request body.
-        seconds: The timestamp in seconds since the epoch; empty if the header is missing or malformed.
-        signature: The signature; empty if the header is missing or malformed.
+        body: The request body as bytes.
+        seconds: Timestamp in seconds since the Unix epoch; empty if the header is missing or malformed.
+        signature: Signature as in the header; empty if the header is missing or malformed.
     """
 
     body: bytes
@@ -202,7 +202,7 @@ class SignedRequest:
 
     @classmethod
     def of(cls, headers: Mapping[str, str], body: bytes) -> Self:
-        """Return the signed request with these headers and this body."""
+        """Create a `SignedRequest` from the headers and the body of a request."""
         seconds, signature = headers.get(TIMESTAMP, ""), headers.get(SIGNATURE, "")
         return cls(
             body,
@@ -212,17 +212,23 @@ class SignedRequest:
 
     @property
     def has_signature(self) -> bool:
-        """True if the headers contain a well-formed timestamp and a well-formed signature."""
+        """True if the request has a well-formed timestamp and signature. Both may still be wrong."""
         return bool(self.seconds and self.signature)
 
     def is_signed_with(self, secret: str, moment: datetime) -> bool:
-        """Return whether the signature matches and its timestamp is within `WINDOW`; compare in constant time."""
+        """Return True if the signature was made with `secret` and is at most `WINDOW` older or newer than `moment`.
+
+        Signatures are compared in constant time.
+        """
         is_valid = hmac.compare_digest(sign(secret, self.seconds, self.body), self.signature)
-        # The timestamp is converted to a timedelta, because a datetime cannot represent times after the year 9999.
+        # The timestamp becomes a timedelta, because a datetime cannot represent times after the year 9999.
         sent = timedelta(seconds=int(self.seconds or 0))
         return is_valid and abs(moment - datetime(1970, 1, 1, tzinfo=UTC) - sent) <= WINDOW
 
 
 def sign(secret: str, seconds: str, body: bytes) -> str:
-    """Return the signature of a body; `seconds` is the timestamp in seconds since the epoch."""
+    """Return the signature that Slack computes for a request body.
+
+    `seconds` is the request's timestamp in seconds since the Unix epoch.
+    """
     return "v0=" + hmac.digest(secret.encode(), f"v0:{seconds}:".encode() + body, "sha256").hex()

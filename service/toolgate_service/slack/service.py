@@ -1,6 +1,6 @@
-"""Links between members and Slack users, and requests from Slack.
+"""Links between Slack accounts and Toolgate users, and processing of button clicks and commands from Slack.
 
-A button press in Slack is a decision of the member who is linked to the Slack user.
+A button click counts as a decision of the user to whom the Slack account is linked.
 """
 
 import secrets
@@ -51,42 +51,45 @@ from toolgate_service.webhooks.repository import find_current_secret, unseal
 
 VIA = "slack"
 UNLINKED = (
-    "Nothing was decided: the gateway does not know who you are. Run `toolgate slack link` on your machine and type what "
-    "it tells you here; then press again."
+    "Nothing was decided: your Slack account is not linked to a Toolgate account. Run `toolgate slack link` on your "
+    "machine, enter the command that it prints here, and press the button again."
 )
-GONE = "Nothing was decided: there is no such request any more."
-CHANGED = "Nothing was decided: the request is not the one that was shown here. Look at it with `toolgate approvals show {}`."
-VIEWS = "Nothing was decided: your role is 'viewer', which may only read; ask an admin."
-FAILED = "Whether it was decided is unknown: the gateway failed. Look with `toolgate approvals show {}`, or press again."
+GONE = "Nothing was decided: this approval request does not exist any more."
+CHANGED = "Nothing was decided: the request differs from the one in this message. Review it with `toolgate approvals show {}`."
+VIEWS = "Nothing was decided: your role is 'viewer', which cannot decide requests. Ask an administrator."
+FAILED = (
+    "The gateway failed, so your decision may not have been saved. Check it with `toolgate approvals show {}`, or press "
+    "the button again."
+)
 HELP = (
-    "`/toolgate link CODE` links you to your account, so that you can decide here; `toolgate slack link` on your "
-    "machine makes the code."
+    "`/toolgate link CODE` links your Slack account to your Toolgate account, so that you can decide requests here. "
+    "Create a code with `toolgate slack link` on your machine."
 )
 
-#: placeholder secret for an unknown webhook, so that its rejection takes as long as for a known webhook
+#: Secret that is used for an unknown webhook, so that its rejection takes as long as that of a known webhook.
 _NO_SECRET = "0" * 32
 
-LINKED = "Linked: what you press here is decided by you as a member of the organization."
-ALREADY = "You are linked already."
-WRONG = "The code is wrong, used or has run out. Make a new one with `toolgate slack link`; it works for ten minutes."
-TAKEN = "This Slack account is linked to another member; that member, or an admin, has to end it first."
-ELSEWHERE = "You are linked to another Slack account in this app; end that first, then use the code again."
+LINKED = "Linked: your decisions in Slack now count as decisions of your Toolgate account."
+ALREADY = "Your Slack account is already linked."
+WRONG = "The code is wrong, used or expired. Create a new one with `toolgate slack link`; it is valid for ten minutes."
+TAKEN = "This Slack account is linked to another member. That member or an administrator must remove the link first."
+ELSEWHERE = "Your Toolgate account is linked to another Slack account in this app. Remove that link, then enter the code again."
 
-#: time until a link code expires
+#: Time for which a new link code is valid.
 CODE_LIFETIME = timedelta(minutes=10)
-#: number of characters between two hyphens in a link code
+#: Number of characters between two hyphens in a link code.
 _GROUP = 4
 
 
 async def create_link_code(context: AppContext, caller: Caller, webhook_id: str | None) -> LinkCodeView:
-    """Create a code that links a Slack user to the caller. Earlier codes of the caller stop working.
+    """Create a code with which the caller links a Slack account. Earlier codes of the caller stop working.
 
-    A code has 80 random bits, is stored as a hash, and works once. `webhook_id` is the id of a webhook of the Slack app
-    in which the code works. It is required if the organization has several Slack apps.
+    A code has 80 random bits, is stored as a hash, and works once. `webhook_id` is the id of a webhook that belongs to
+    the Slack app in which the user will enter the code. It is required if the organization has several Slack apps.
 
     Raises:
-        ApiError: 400, `webhook_id` is required but missing, or is not a Slack webhook of the organization; 409, no
-            Slack app is connected.
+        ApiError: 400 if `webhook_id` is required but missing, or is not the id of a Slack webhook of the organization;
+            409 if the organization has no Slack webhook.
     """
     async with transaction_as(context, caller) as session:
         moment = now(session)
@@ -114,17 +117,17 @@ async def create_link_code(context: AppContext, caller: Caller, webhook_id: str 
 
 
 async def list_links(context: AppContext, caller: Caller) -> Sequence[SlackLinkView]:
-    """Return the caller's links to Slack users, newest first. Admins receive the links of all members."""
+    """Return the caller's links to Slack accounts, newest first. Administrators receive the links of all users."""
     async with context.database.reading() as session:
         found = await repository.list_links(session, caller)
     return [SlackLinkView.model_validate(link, from_attributes=True) for link in found]
 
 
 async def delete_link(context: AppContext, caller: Caller, link_id: str) -> None:
-    """Delete a link of the caller. Admins can delete the links of all members.
+    """Delete a link between a Slack account and the caller. Administrators can delete the links of all users.
 
     Raises:
-        ApiError: 404, the link does not exist, or the caller may not delete it.
+        ApiError: 404 if the link does not exist, or the caller may not delete it.
     """
     async with transaction_as(context, caller) as session:
         links = await repository.list_links(session, caller)
@@ -139,15 +142,17 @@ async def delete_link(context: AppContext, caller: Caller, link_id: str) -> None
 async def _choose_app(
     session: AsyncSession, vault: Vault, organization_id: str, webhook_id: str | None
 ) -> SigningSecret:
-    """Return the signing secret of the Slack app of a webhook.
+    """Return the signing secret of the Slack app in which the caller will enter a link code.
 
-    If `webhook_id` is None, return the signing secret of the organization's only Slack app.
+    `webhook_id` selects the Slack app. It may be None if the organization has only one Slack app.
+
+    Raises:
+        ApiError: 400 if `webhook_id` is required but missing, or is not the id of a Slack webhook of the organization;
+            409 if the organization has no Slack webhook.
     """
     found = await signing_secrets(session, vault, organization_id)
     if not found:
-        raise ApiError(
-            409, "No Slack app is connected; an admin connects one first (webhook of kind 'slack')"
-        )
+        raise ApiError(409, "No Slack app is connected; an admin must first create a webhook of kind 'slack'")
     if webhook_id is not None:
         named = next((one for one in found if one.webhook.id == webhook_id), None)
         if named is None:
@@ -160,17 +165,17 @@ async def _choose_app(
         f"{one.webhook.id} ({one.webhook.environment}, {one.webhook.description or 'no description'})"
         for one in found
     )
-    error = f"{REQUIRED}: several Slack apps are connected; name a webhook of yours: {known}"
+    error = f"{REQUIRED}: several Slack apps are connected; name one of their webhooks: {known}"
     raise FieldErrors({"webhook_id": [error]})
 
 
 async def _link(
     session: AsyncSession, vault: Vault, webhook: Webhook, secret_id: str, command: Command, code: str
 ) -> str:
-    """Link the Slack user who typed a code to the member who created it, and return the reply.
+    """Link the Slack account that entered a code to the user who created the code, and return the reply for Slack.
 
-    The session must be a write transaction under the organization's lock. `secret_id` is the id of the signing secret
-    that verified the command.
+    The session must be a write transaction that holds the organization's lock. `secret_id` is the id of the signing
+    secret that verified the request.
     """
     subject = throttle_key(vault, webhook.id, command.slack_user)
     if seconds := await seconds_to_wait(session, subject):
@@ -206,7 +211,7 @@ async def _link(
         created_at=now(session),
     )
     session.add(link)
-    # The audit event has no IP address, because the request came from Slack's servers.
+    # The audit event contains no IP address, because the request came from a server of Slack.
     member = LinkUser(user.id, user.organization_id, None)
     audit.record(session, member, "slack.linked", link.id, changes=_audit_changes(link))
     return LINKED
@@ -223,10 +228,10 @@ def _audit_changes(link: SlackLink) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class SignedWebhook:
-    """Slack webhook that received a request with a valid signature.
+    """Webhook of a Slack channel for which the gateway received a request with a valid signature.
 
     Attributes:
-        secret_id: Id of the row in `webhook_secrets` whose signing secret verified the request.
+        secret_id: Id of the row in the table `webhook_secrets` whose signing secret verified the request.
         masked_url: URL of the webhook without its secret path.
     """
 
@@ -238,23 +243,23 @@ class SignedWebhook:
 
 
 class _Rejection(Exception):
-    """Error for a button press without effect. Its message is the reply to the Slack user."""
+    """Error for a button click that decides nothing. Its message is the reply to the Slack user."""
 
 
 async def verify_request(
     session: AsyncSession, vault: Vault, plans: Plans, webhook_id: str, request: SignedRequest
 ) -> SignedWebhook:
-    """Verify that a request is signed with the webhook's signing secret, and return the webhook.
+    """Verify that Slack signed the request with the signing secret of the webhook, and return the webhook.
 
     Raises:
-        ApiError: 401, the webhook is unknown, the signature is wrong, or the timestamp is too old or too new; 403, the
-            webhook or its organization is disabled, or the plan does not include webhooks.
+        ApiError: 401 if the webhook is unknown, the signature is wrong, or the timestamp differs too much from the
+            current time; 403 if the webhook or its organization is disabled, or the plan does not include webhooks.
     """
     found = await _find_webhook(session, webhook_id)
     row = await find_current_secret(session, webhook_id, SLACK_SIGNING)
     secret = unseal(vault, row) if row is not None else None
     if secret is None:
-        # This encryption takes as long as the decryption of a secret. Therefore the response time does not reveal that
+        # Encrypt a value, which takes as long as decrypting a secret, so that the response time does not reveal that
         # the webhook is unknown.
         vault.seal(_NO_SECRET, table=WebhookSecret.__name__, row=webhook_id, organization=webhook_id)
     is_valid = request.is_signed_with(secret or _NO_SECRET, now(session))
@@ -266,12 +271,12 @@ async def verify_request(
 
 
 def invalid_signature() -> ApiError:
-    """Return the error 401. It is the same for a wrong signature, an old timestamp and an unknown webhook."""
-    return ApiError(401, "Not signed by Slack for this webhook")
+    """Return a 401 error. It does not reveal whether the signature, the timestamp or the id of the webhook is wrong."""
+    return ApiError(401, "The request is not signed with the Slack signing secret of this webhook")
 
 
 async def handle_click(context: AppContext, replies: Replies, webhook: SignedWebhook, click: Click) -> None:
-    """Decide an approval request as the member linked to the Slack user, and send that user the outcome."""
+    """Decide an approval request as the user to whom the Slack account is linked, and send the result to Slack."""
     try:
         text = await _decide(context, webhook, click)
     except Exception:
@@ -282,10 +287,12 @@ async def handle_click(context: AppContext, replies: Replies, webhook: SignedWeb
 
 
 async def handle_command(context: AppContext, webhook: SignedWebhook, command: Command) -> str:
-    """Run a `/toolgate` command and return the reply. The only command is `link CODE`; others return the help text.
+    """Run a `/toolgate` command and return the reply for Slack.
+
+    The only command is `link CODE`. Any other text returns a help text.
 
     Raises:
-        ApiError: 403, the webhook was deleted, the webhook or its organization is disabled, or the plan does not
+        ApiError: 403 if the webhook was deleted, the webhook or its organization is disabled, or the plan does not
             include webhooks.
     """
     verb, _, code = command.text.strip().partition(" ")
@@ -303,7 +310,8 @@ async def _decide(context: AppContext, webhook: SignedWebhook, click: Click) -> 
     @asynccontextmanager
     async def transaction(context: AppContext, caller: Caller) -> AsyncIterator[AsyncSession]:
         async with context.database.writing(webhook.organization_id) as session:
-            # The caller is loaded again, because the link, the role or the webhook may have changed in the meantime.
+            # Load the user again, because the link, the user's role or the webhook may have changed since the first
+            # check.
             current = await _load_caller(session, context, webhook, click)
             if (current.user_id, current.proof) != (caller.user_id, caller.proof):
                 raise _Rejection(UNLINKED)
@@ -318,7 +326,7 @@ async def _decide(context: AppContext, webhook: SignedWebhook, click: Click) -> 
             denied = await approvals.deny(
                 context, caller, environment, approval_id, None, shown=shown, transaction=transaction
             )
-            return f"Denied: `{in_code(denied.action)}` is not done."
+            return f"Denied: `{in_code(denied.action)}` does not run."
         decided = await approvals.approve(
             context,
             caller,
@@ -339,26 +347,26 @@ async def _decide(context: AppContext, webhook: SignedWebhook, click: Click) -> 
             else f"Nothing was decided: {_error_text(error)}."
         )
     if decided.status == PENDING:
-        return "Your vote counts; it waits for more people."
-    return "Approved, once."
+        return "Your approval counts. The request needs further approvals."
+    return "Approved: the call may run once."
 
 
 async def _load_caller(
     session: AsyncSession, context: AppContext, signed: SignedWebhook, click: Click
 ) -> Caller:
-    """Return the member who is linked to the Slack user that pressed the button, with the current role.
+    """Return the user to whom the Slack account that clicked a button is linked.
 
     Raises:
-        ApiError: 403, the webhook was deleted, the webhook or its organization is disabled, or the plan does not
+        ApiError: 403 if the webhook was deleted, the webhook or its organization is disabled, or the plan does not
             include webhooks.
-        _Rejection: No member is linked to the Slack user, or the member is a viewer.
+        _Rejection: The Slack account is not linked to a user, or the user is a viewer.
     """
     found = await _find_webhook(session, signed.webhook_id)
     if found is None:
         raise ApiError(403, "the webhook was deleted")
     webhook, organization = found
     _require_enabled(context.plans, webhook, organization)
-    # If the signing secret was replaced since the verification, the list is empty and no link is found.
+    # If the signing secret was replaced after the request was verified, `app` is empty and no link is found.
     app = await secrets_of_app(session, context.vault, webhook.organization_id, signed.secret_id)
     slack_link = await find_link_of_slack_user(session, webhook.organization_id, app, click.slack_user)
     query = select(User).where(
@@ -406,7 +414,7 @@ def _require_enabled(plans: Plans, webhook: Webhook, organization: Organization)
     if not has_feature(plans, organization.plan):
         raise ApiError(403, f"The {organization.plan} plan does not include webhooks")
     if not webhook.is_active:
-        raise ApiError(403, "The webhook is switched off")
+        raise ApiError(403, "The webhook is disabled")
 
 
 def _error_text(error: ApiError) -> str:

@@ -1,1 +1,1 @@
-"""Team: the users of an organization and their invitations."""
+"""Team: the users of an organization and the invitations to join it."""

@@ -1,4 +1,4 @@
-"""Request and response bodies of the team."""
+"""Request and response bodies of the routes of the team."""
 
 from datetime import datetime
 
@@ -8,7 +8,7 @@ from toolgate_service.core.schemas import Body, Email, LinkToken, Password, Role
 
 
 class NewInvitation(Body):
-    """Body of POST /api/team/invitations."""
+    """Request body of POST /api/team/invitations."""
 
     model_config = example(email="grace@example.com", role="member")
 
@@ -17,7 +17,7 @@ class NewInvitation(Body):
 
 
 class RoleChange(Body):
-    """Body of PUT /api/team/{user_id}."""
+    """Request body of PUT /api/team/{user_id}."""
 
     model_config = example(role="viewer")
 
@@ -25,16 +25,16 @@ class RoleChange(Body):
 
 
 class Acceptance(Body):
-    """Body of POST /auth/accept-invitation."""
+    """Request body of POST /auth/accept-invitation."""
 
-    model_config = example(token="{invitation_token}", password="correct horse battery")  # noqa: S106 - an example
+    model_config = example(token="{invitation_token}", password="correct horse battery")  # noqa: S106 - an example for the documentation, not a password
 
     token: LinkToken
     password: Password
 
 
 class MemberView(BaseModel):
-    """User of the organization."""
+    """User of the organization, in responses of the team routes."""
 
     id: str
     email: str
@@ -43,7 +43,7 @@ class MemberView(BaseModel):
 
 
 class InvitationView(BaseModel):
-    """Invitation that can still be accepted."""
+    """Invitation that was not yet accepted or revoked and has not expired."""
 
     id: str
     email: str
@@ -54,13 +54,13 @@ class InvitationView(BaseModel):
 
 
 class NewInvitationView(InvitationView):
-    """New invitation. `link` is null if the gateway sent the link by e-mail."""
+    """New invitation. `link` is null if the gateway sent the invitation link by e-mail."""
 
     link: str | None
 
 
 class TeamView(BaseModel):
-    """Users of the organization. `invitations` is null for callers who are not admins."""
+    """Users and open invitations of the organization. `invitations` is null for callers who are not admins."""
 
     users: list[MemberView]
     invitations: list[InvitationView] | None

@@ -45,16 +45,17 @@ from toolgate_service.team.schemas import (
 
 INVITATION_LIFETIME = timedelta(hours=72)
 
-#: maximum number of invitations per organization and day; limited because the recipients did not ask for the e-mails
+#: maximum number of invitations that an organization may create in 24 hours, so that it cannot send unwanted e-mails to
+#: many people
 MAX_INVITATIONS_PER_DAY = 100
 DAY = timedelta(days=1)
-CLOSED = "This gateway takes no new users; ask its operator"
+CLOSED = "This gateway accepts no new users; ask its operator for an account"
 
 
 async def list_users(
     session: AsyncSession, organization_id: str, *, offset: int = 0, at_most: int | None = None
 ) -> Sequence[User]:
-    """Return the organization's users, newest first."""
+    """Return the users of the organization without removed users, newest first."""
     query = (
         select(User)
         .where(User.organization_id == organization_id, col(User.removed_at).is_(None))
@@ -64,7 +65,7 @@ async def list_users(
 
 
 async def count_users(session: AsyncSession, organization_id: str) -> int:
-    """Return the number of users of an organization, without removed users."""
+    """Return the number of users of the organization, without removed users."""
     count = select(func.count()).where(
         User.organization_id == organization_id, col(User.removed_at).is_(None)
     )
@@ -72,7 +73,7 @@ async def count_users(session: AsyncSession, organization_id: str) -> int:
 
 
 async def list_open_invitations(session: AsyncSession, organization_id: str) -> Sequence[Invitation]:
-    """Return the invitations that can still be accepted, newest first."""
+    """Return the invitations of the organization that can still be accepted, newest first."""
     query = (
         select(Invitation)
         .where(Invitation.organization_id == organization_id, *_is_open(session))
@@ -82,7 +83,7 @@ async def list_open_invitations(session: AsyncSession, organization_id: str) -> 
 
 
 async def get_team(context: AppContext, caller: Caller) -> TeamView:
-    """Return the organization's users and, for admins, the open invitations."""
+    """Return the users of the organization and, if the caller is an admin, the open invitations."""
     async with context.database.reading() as session:
         users = await list_users(session, caller.organization_id)
         open_invitations = (
@@ -92,18 +93,18 @@ async def get_team(context: AppContext, caller: Caller) -> TeamView:
 
 
 async def change_role(context: AppContext, caller: Caller, user_id: str, role: str) -> MemberView:
-    """Change a user's role and revoke the user's tokens.
+    """Change the role of a user and revoke the user's session tokens.
 
     Raises:
-        ApiError: 404 if there is no such user; 409 if the user is the last admin; 401 if the caller's session is no
-            longer valid.
+        ApiError: 404 if the user does not exist; 409 if the user is the last admin and would get another role; 401 if
+            the caller's session is no longer valid.
     """
     async with transaction_as(context, caller) as session:
         user = await _find_user(session, caller, user_id)
         if user.role != role:
             if user.role == ADMIN:
                 await _require_other_admin(session, user)
-                # Invitations become invalid when the user who sent them may no longer invite.
+                # Revoke the open invitations of the former admin, because only admins may invite.
                 await _revoke_open_invitations(
                     session, user.organization_id, col(Invitation.invited_by) == user.id
                 )
@@ -116,12 +117,12 @@ async def change_role(context: AppContext, caller: Caller, user_id: str, role: s
 
 
 async def remove(context: AppContext, caller: Caller, user_id: str) -> None:
-    """Remove a user, and revoke the user's tokens, links and invitations. The e-mail can then be registered again.
+    """Remove a user, and revoke the user's session tokens, Slack links and invitations.
 
-    The user's row is kept, so that logs can still show the e-mail.
+    The row of the user is kept, so that logs can still show the e-mail address. The address can be registered again.
 
     Raises:
-        ApiError: 404 if there is no such user; 409 if the user is the last admin; 401 if the caller's session is no
+        ApiError: 404 if the user does not exist; 409 if the user is the last admin; 401 if the caller's session is no
             longer valid.
     """
     async with transaction_as(context, caller) as session:
@@ -156,14 +157,16 @@ async def invite(
     *,
     first: Precondition = no_precondition,
 ) -> NewInvitationView:
-    """Invite a user by e-mail. If the gateway cannot send the e-mail, the result contains the link.
+    """Invite a user by e-mail. If the gateway cannot send the e-mail, the result contains the invitation link.
 
-    The link starts with the configured public URL or, if none is configured, with `base_url`. This is safe, because
-    `base_url` comes from an authenticated admin's own request.
+    The link starts with the configured public URL or, if none is configured, with `base_url`. This value is safe,
+    because it is taken from the request of an authenticated admin. `first` is an additional check in the same
+    transaction, before the invitation is created.
 
     Raises:
-        ApiError: 403 if the gateway accepts no new users; 400 if the e-mail is registered; 401 if the caller's session
-            is no longer valid; 429 if the organization created too many invitations within a day.
+        ApiError: 403 if the gateway accepts no new users; 400 if the e-mail address is already registered; 401 if the
+            caller's session is no longer valid; 429 if the organization created too many invitations in the last 24
+            hours.
         PlanLimitExceeded: The plan allows no further team members.
     """
     require_open_registration(context)
@@ -179,7 +182,7 @@ async def invite(
 
 
 async def revoke_invitation(context: AppContext, caller: Caller, invitation_id: str) -> None:
-    """Revoke an invitation; its link stops working.
+    """Revoke an invitation, so that its link stops working.
 
     Raises:
         ApiError: 404 if there is no open invitation with this id; 401 if the caller's session is no longer valid.
@@ -200,11 +203,11 @@ async def revoke_invitation(context: AppContext, caller: Caller, invitation_id: 
 
 
 async def join(context: AppContext, acceptance: Acceptance, address: str | None) -> TokenView:
-    """Accept an invitation: create the user and return a token.
+    """Create the user of an invitation, and return a session token for the user.
 
     Raises:
-        ApiError: 403 if the gateway accepts no new users or the organization is not active; 400 if the invitation is no
-            longer open; 429 if too many other requests are waiting for a password to be hashed.
+        ApiError: 403 if the gateway accepts no new users or the organization is not active; 400 if the invitation was
+            accepted or revoked or has expired; 429 if too many other requests are waiting for a password to be hashed.
         PlanLimitExceeded: The plan allows no further team members.
     """
     require_open_registration(context)
@@ -218,7 +221,7 @@ async def join(context: AppContext, acceptance: Acceptance, address: str | None)
 
 
 def require_open_registration(context: AppContext) -> None:
-    """Require that the operator has not closed the gateway to new users.
+    """Raise an error if the operator has closed the gateway to new users.
 
     Raises:
         ApiError: 403 if the setting `registration` is ``closed``.
@@ -247,16 +250,16 @@ async def _require_other_admin(session: AsyncSession, user: User) -> None:
         col(User.removed_at).is_(None),
     )
     if (await session.exec(others)).one() == 0:
-        raise ApiError(409, "This is the organization's last admin; make somebody else an admin first")
+        raise ApiError(409, "This is the organization's last admin; make another user an admin first")
 
 
 async def _create_invitation(
     session: AsyncSession, plans: Plans, caller: Caller, new: NewInvitation
 ) -> tuple[Invitation, Organization, str]:
-    """Create an invitation, and return it with its organization and the link's token.
+    """Create an invitation, and return it with its organization and the token of its link.
 
-    It replaces an open invitation for the same e-mail, whose link stops working. Open invitations count towards the
-    limit of team members; `_accept` checks the limit again.
+    An open invitation for the same e-mail address is revoked, so its link stops working. Each open invitation counts
+    towards the maximum number of team members in the plan. This limit is checked again when the invitation is accepted.
     """
     if await find_user_by_email(session, new.email) is not None:
         raise ApiError(400, "E-mail already registered")
@@ -285,14 +288,20 @@ async def _find_open_invitation(session: AsyncSession, token: str) -> Invitation
     query = select(Invitation).where(Invitation.token_hash == hash_token(token), *_is_open(session))
     invitation = (await session.exec(query)).first()
     if invitation is None:
-        raise ApiError(400, "This invitation was used already, revoked, or has expired; ask for another")
+        raise ApiError(
+            400, "This invitation was used already, revoked, or has expired; ask an admin for a new one"
+        )
     return invitation
 
 
 async def _accept(
     session: AsyncSession, plans: Plans, token: str, password_hash: str, ip_address: str | None
 ) -> User:
-    """Accept an invitation and create its user. The transaction holds the lock `ACCOUNTS` and the organization's."""
+    """Create the user of an invitation and mark the invitation as accepted.
+
+    The transaction must hold the lock `ACCOUNTS` and the lock of the organization, so that no concurrent request
+    registers the same e-mail address or exceeds the limit of the plan.
+    """
     invitation = await _find_open_invitation(session, token)
     organization = await _find_organization(session, invitation.organization_id)
     if not organization.is_active:
@@ -340,7 +349,10 @@ async def _revoke_open_invitations(
 async def _require_free_seat(
     session: AsyncSession, plans: Plans, organization: Organization, *, invited: int = 0
 ) -> None:
-    """Require that the plan allows one more team member. `invited` is the number of open invitations that count too."""
+    """Raise an error if the plan of the organization does not allow one more team member.
+
+    `invited` is the number of open invitations, each of which counts as a member.
+    """
     limit = plans[organization.plan].max_team_members
     used = await count_users(session, organization.id) + invited
     if limit != UNLIMITED and used >= limit:

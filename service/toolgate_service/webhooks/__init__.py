@@ -1,1 +1,1 @@
-"""Webhooks: signed HTTP requests that report events to other programs."""
+"""Webhooks: signed HTTP requests with which the gateway reports events to other programs."""

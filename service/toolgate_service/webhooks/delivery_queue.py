@@ -1,4 +1,8 @@
-"""Queue of webhook deliveries in the database. Gateways claim deliveries, attempt them and store the results."""
+"""Queue of webhook deliveries in the database.
+
+A delivery is one event for one webhook. Each gateway claims deliveries that are due, sends them, and stores the
+results.
+"""
 
 import random
 from collections import Counter
@@ -16,6 +20,7 @@ from toolgate_service.core import strict_json
 from toolgate_service.core.crypto import Vault
 from toolgate_service.db.database import Database, now
 from toolgate_service.db.models import Id, Timestamp
+from toolgate_service.outbound.sender import SendResult
 from toolgate_service.webhooks.events import TEST_EVENT, resource_name
 from toolgate_service.webhooks.models import (
     DELIVERED,
@@ -29,47 +34,48 @@ from toolgate_service.webhooks.models import (
     Webhook,
 )
 from toolgate_service.webhooks.repository import DISABLED, fail_pending, load_secrets
-from toolgate_service.webhooks.sender import SendResult
 
-#: duration of a claim: longer than an attempt, so that another gateway repeats the delivery only after a crash
+#: Time for which a claim reserves a delivery for one gateway. It is longer than an attempt takes, so that another
+#: gateway repeats the delivery only if the first one has crashed.
 CLAIM_PERIOD = timedelta(seconds=15)
 
-#: Maximum number of simultaneous attempts of a gateway: in total, per organization and per webhook. The limits prevent
-#: a slow receiver from delaying deliveries to other receivers.
+#: Maximum number of attempts that a gateway makes at the same time: in total, per organization and per webhook. The
+#: limits keep a slow receiver from delaying deliveries to other receivers.
 MAX_ATTEMPTS = 64
 MAX_ATTEMPTS_PER_ORGANIZATION = 16
 MAX_ATTEMPTS_PER_WEBHOOK = 4
 
-#: backoff in seconds after the first, second, third … failed attempt; the last value repeats
+#: Seconds to wait after the first, second, third and each further failed attempt. The last value repeats.
 BACKOFF = (5, 30, 120, 600, 3600, 6 * 3600)
-#: maximum fraction by which random jitter changes each backoff, so that retries do not happen at the same time
+#: Maximum fraction by which a wait is randomly lengthened or shortened, so that retries are spread over time.
 JITTER = 0.2
-#: time after an event during which the gateway retries its deliveries
+#: Time after an event during which the gateway retries to deliver it.
 RETRY_PERIOD = timedelta(days=3)
-#: maximum backoff that a receiver can request with the header `Retry-After`
+#: Maximum time by which a receiver can delay the next attempt with the header `Retry-After`.
 MAX_RETRY_AFTER = timedelta(hours=6)
 
-#: fields of an event that are sent only to webhooks with `include_context`
+#: Fields of an event that only webhooks with `include_context` receive, because they contain the arguments of tool
+#: calls.
 CONTEXT_FIELDS = ("context", "approved_context", "reason")
 
-#: reasons for which the gateway disables a webhook
-GONE = "the receiver answered 410 Gone"
-UNREACHABLE = "nothing could be delivered for three days"
+#: Reasons for which the gateway disables a webhook. Users can see them.
+GONE = "the receiver responded with 410 Gone"
+UNREACHABLE = "no delivery succeeded for three days"
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Attempt of a delivery that this gateway has claimed.
+    """One attempt to deliver an event to a webhook, which this gateway has claimed.
 
     Attributes:
-        event_id: Id of the event, sent in the header `webhook-id`.
+        event_id: Id of the event, which the request contains in the header `webhook-id`.
         kind: Type of the event.
         attempts: Number of failed attempts before this one.
-        is_slack: True if the event is sent as a message to Slack.
+        is_slack: True if the event is sent as a Slack message.
         url: URL of the receiver; empty if the stored URL cannot be decrypted.
         body: The event as JSON.
-        secrets: Secrets that sign the request; empty if none can be decrypted.
-        claimed_at: Time of the claim, used as the time of the signature.
+        secrets: Secrets that sign the request; empty if none of them can be decrypted.
+        claimed_at: Time of the claim. The signature contains it as its timestamp.
     """
 
     delivery_id: str
@@ -90,7 +96,7 @@ AttemptResult: TypeAlias = tuple[Attempt, SendResult]
 
 
 class _Capacity:
-    """Counter of running attempts. It limits how many more may start: in total, per organization and per webhook."""
+    """Counter of running attempts. It limits further attempts in total, per organization and per webhook."""
 
     def __init__(self, running: Sequence[Attempt]) -> None:
         self._total = len(running)
@@ -118,7 +124,7 @@ class _Capacity:
 
 
 async def has_due_deliveries(database: Database) -> bool:
-    """Return whether an unclaimed delivery is due. The query reads only one row of an index."""
+    """Return True if at least one delivery is due and not claimed. The query reads a single row of an index."""
     async with database.reading() as session:
         return (
             await session.exec(select(Delivery.id).where(*_due(now(session))).limit(1))
@@ -128,12 +134,12 @@ async def has_due_deliveries(database: Database) -> bool:
 async def claim_deliveries(
     session: AsyncSession, vault: Vault, running: Sequence[Attempt]
 ) -> Sequence[Attempt]:
-    """Claim due deliveries, within the limits of simultaneous attempts.
+    """Claim deliveries that are due, as many as the limits for simultaneous attempts allow.
 
     Args:
-        session: Write transaction.
-        vault: Decrypts the webhooks' secrets.
-        running: Attempts of this gateway that are still running and count against the limits.
+        session: Session of a write transaction.
+        vault: Vault that decrypts the secrets of the webhooks.
+        running: Unfinished attempts of this gateway, which count against the limits.
     """
     capacity, claimed, moment = _Capacity(running), list[Delivery](), now(session)
     if capacity.remaining <= 0:
@@ -141,15 +147,15 @@ async def claim_deliveries(
     waiting = list(
         (await (await session.connection()).execute(_WAITING_WEBHOOKS, {"now": moment})).fetchall()
     )
-    # Webhooks with the fewest running attempts come first, and equal webhooks are in random order. A receiver that does
-    # not respond therefore cannot delay other receivers, even if many of its deliveries are pending.
+    # Webhooks with few running attempts come first, in random order among equals, so that a receiver that does not
+    # respond cannot delay other receivers, even if many of its deliveries are pending.
     random.shuffle(waiting)
     waiting.sort(key=lambda one: capacity.running_for(one.organization_id, one.id))
     for webhook_id, organization_id, is_active in waiting:
         count = capacity.remaining_for(organization_id, webhook_id)
         if count > 0 and not is_active:
-            # A disabled webhook has a pending delivery if one transaction disabled the webhook while another one stored
-            # an event for it. The delivery is ended here.
+            # If one transaction disabled the webhook while another one stored an event for it, the delivery is still
+            # pending and is ended here.
             await fail_pending(session, webhook_id, DISABLED)
         elif count > 0:
             found = await _claim_for_webhook(session, webhook_id, moment, count)
@@ -159,7 +165,7 @@ async def claim_deliveries(
 
 
 async def release_deliveries(session: AsyncSession, attempts: Sequence[Attempt]) -> None:
-    """Release the claims of attempts that did not finish, so that another gateway can claim the deliveries at once."""
+    """Release the claims of unfinished attempts, so that another gateway can claim these deliveries immediately."""
     ids = [attempt.delivery_id for attempt in attempts]
     await session.exec(
         update(Delivery)
@@ -169,14 +175,14 @@ async def release_deliveries(session: AsyncSession, attempts: Sequence[Attempt])
 
 
 async def record_results(session: AsyncSession, results: Sequence[AttemptResult]) -> None:
-    """Store the results of attempts, and disable webhooks whose receivers accept no deliveries.
+    """Store the results of attempts, and disable webhooks whose receivers accept no more deliveries.
 
-    The session must be a write transaction.
+    The session must belong to a write transaction.
     """
     if not results:
         return
     webhooks = await _lock_webhooks(session, {attempt.webhook_id for attempt, _ in results})
-    # The retention job may have removed a deleted webhook and its deliveries during the attempt.
+    # A user may have deleted the webhook during the attempt, and the retention job may have removed its rows.
     results = [(attempt, result) for attempt, result in results if attempt.webhook_id in webhooks]
     for attempt, result in results:
         if result.delivered:
@@ -189,27 +195,27 @@ async def record_results(session: AsyncSession, results: Sequence[AttemptResult]
 def next_attempt(
     moment: datetime, attempts: int, event_created_at: datetime, retry_after: timedelta | None
 ) -> datetime | None:
-    """Return the time of the next attempt; None if `RETRY_PERIOD` is over.
+    """Return the time of the next attempt; None if the `RETRY_PERIOD` is over.
 
     Args:
         moment: Current time.
-        attempts: Number of failed attempts, at least 1.
-        event_created_at: Start of the `RETRY_PERIOD`.
-        retry_after: Backoff that the receiver requested.
+        attempts: Number of failed attempts so far, at least 1.
+        event_created_at: Time of the event, at which the `RETRY_PERIOD` starts.
+        retry_after: Minimum time until the next attempt that the receiver requested; None if it requested none.
     """
     ends = event_created_at + RETRY_PERIOD
     if moment >= ends:
         return None
     seconds = BACKOFF[min(attempts, len(BACKOFF)) - 1]
-    pause = timedelta(seconds=seconds * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 - not a secret
+    pause = timedelta(seconds=seconds * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 - jitter is no secret
     if retry_after is not None:
         pause = max(pause, min(retry_after, MAX_RETRY_AFTER))
-    # The last attempt is made at the end of the period, even if the backoff would last longer.
+    # The last attempt takes place at the end of the retry period, even if the regular wait would be longer.
     return min(moment + pause, ends)
 
 
 def event_body(payload: str, kind: str, *, include_context: bool) -> str:
-    """Return an event's JSON for one webhook. Without `include_context`, the `CONTEXT_FIELDS` are removed."""
+    """Return the JSON of an event for one webhook. `CONTEXT_FIELDS` are removed unless `include_context` is True."""
     if include_context:
         return payload
     event = strict_json.loads_own(payload)
@@ -230,7 +236,7 @@ async def _claim_for_webhook(
         .where(Delivery.webhook_id == webhook_id, *_due(moment))
         .order_by(col(Delivery.next_attempt_at))
         .limit(count)
-        # Skip rows that another gateway has locked for its claims, instead of waiting for them.
+        # Skip deliveries that another gateway is claiming at this moment, instead of waiting for their row locks.
         .with_for_update(skip_locked=True)
     )
     found = (await session.exec(query)).all()
@@ -296,8 +302,8 @@ def _attempt(
 
 
 async def _lock_webhooks(session: AsyncSession, ids: set[str]) -> Mapping[str, Webhook]:
-    # To prevent deadlocks, webhooks are locked before their deliveries and in the order of their ids, as in requests
-    # that disable a webhook. With key_share, other transactions can still store events for the locked webhooks.
+    # To prevent deadlocks, every transaction locks webhooks before deliveries, and in the order of their ids. The lock
+    # with key_share still allows other transactions to store events for the webhooks.
     query = (
         select(Webhook)
         .where(col(Webhook.id).in_(ids))
@@ -313,7 +319,7 @@ async def _record_success(
     moment = now(session)
     webhook.last_success_at = moment
     session.add(webhook)
-    # The status is updated even if the delivery was marked as failed before, because the receiver accepted the event.
+    # The receiver accepted the event, so the delivery is successful even if it was marked as failed in the meantime.
     await session.exec(
         update(Delivery)
         .where(col(Delivery.id) == attempt.delivery_id)
@@ -334,7 +340,7 @@ async def _record_failure(
         next_at = next_attempt(moment, attempt.attempts + 1, attempt.event_created_at, result.retry_after)
     await session.exec(
         update(Delivery)
-        # If the delivery was ended, or delivered by another gateway, during this attempt, its status does not change.
+        # A delivery that was ended or delivered by another gateway during this attempt keeps its status.
         .where(col(Delivery.id) == attempt.delivery_id, col(Delivery.status) == PENDING)
         .values(
             status=PENDING if next_at else FAILED,
@@ -346,8 +352,8 @@ async def _record_failure(
         return
     if result.gone:
         await _disable(session, webhook, GONE)
-    # A single failed attempt does not disable the webhook. Only one attempt is made if a user retries an old event, or
-    # if the gateway was stopped for days.
+    # Do not disable the webhook after a single failed attempt: there is only one if a user retries an old event, or if
+    # the gateway was stopped for days.
     elif next_at is None and attempt.attempts > 0 and _has_no_success_since(webhook, attempt):
         await _disable(session, webhook, UNREACHABLE)
 
@@ -385,14 +391,16 @@ async def _disable(session: AsyncSession, webhook: Webhook, reason: str) -> None
 def _due(moment: datetime) -> tuple[ColumnElement[bool], ...]:
     claimed = col(Delivery.claimed_until)
     return (
-        # The status is a literal: with a parameter, SQLite would not use the partial index of pending deliveries.
+        # The status is part of the SQL text, because SQLite would not use the partial index of pending deliveries for a
+        # parameter.
         col(Delivery.status) == literal(PENDING, literal_execute=True),
         col(Delivery.next_attempt_at) <= moment,
         or_(claimed.is_(None), claimed <= moment),
     )
 
 
-#: Query for webhooks with due deliveries. It reads a few index entries per webhook instead of all pending deliveries.
+#: Query for the webhooks that have deliveries to send now. It reads a few index entries per webhook instead of all
+#: pending deliveries.
 _WAITING_WEBHOOKS = (
     text(
         """

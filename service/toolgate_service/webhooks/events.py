@@ -1,6 +1,7 @@
-"""Event types, and the transactional outbox: an event is stored in the transaction of the change that it reports.
+"""Types of events, and functions that store events in the database.
 
-The change and its event are committed together. Even after a crash, the database contains both or neither.
+An event is stored in the transaction of the change that it reports (transactional outbox). Even after a crash, the
+database contains either both the change and its event or neither of them.
 """
 
 import json
@@ -22,12 +23,12 @@ from toolgate_service.db.pubsub import EVENTS, announce
 from toolgate_service.organizations.models import Organization
 from toolgate_service.webhooks.models import PENDING, Delivery, Event, Webhook
 
-#: name of the plan feature that an organization needs for webhooks
+#: Name of the plan feature that an organization needs for its webhooks to receive events.
 FEATURE = "webhooks"
 
 LOG_CREATED = "log.created"
 USAGE_WARNING = "usage.warning"
-#: all event types that a webhook may subscribe to
+#: Types of events to which a webhook can subscribe.
 EVENT_TYPES = (
     "approval.requested",
     "approval.approved",
@@ -47,17 +48,17 @@ EVENT_TYPES = (
     USAGE_WARNING,
     "organization.key_regenerated",
 )
-#: frequent event types, which a webhook receives only if it names them
+#: Types of frequent events. A webhook receives them only if its subscription lists them explicitly.
 OPT_IN_TYPES = frozenset({LOG_CREATED})
-#: event types of a webhook that names none
+#: Types of events that a webhook receives if its subscription lists no types.
 DEFAULT_TYPES = tuple(kind for kind in EVENT_TYPES if kind not in OPT_IN_TYPES)
-#: event types of a Slack webhook that names none
+#: Types of events that a Slack webhook receives if its subscription lists no types.
 APPROVAL_TYPES = tuple(kind for kind in EVENT_TYPES if kind.startswith("approval."))
-#: type of the event that `POST /api/webhooks/{id}/test` sends; a webhook cannot subscribe to it
+#: Type of the event that `POST /api/webhooks/{id}/test` sends. Webhooks cannot subscribe to it.
 TEST_EVENT = "webhook.test"
 
-#: Keys in the dictionary `info` of a database or a session. The values are the plans, the function that wakes this
-#: process's worker, and whether the session calls this function after its commit.
+#: Keys in the dictionary `info` of a database or session. The values are the plans, the function that wakes the
+#: delivery worker of this process, and a flag that the session will call this function after its commit.
 _PLANS = "toolgate.plans"
 _WAKE = "toolgate.wake"
 _WILL_WAKE = "toolgate.will_wake"
@@ -75,30 +76,33 @@ _ACTIVE_WEBHOOKS = (
 
 
 def subscribed_types(events: str | None) -> tuple[str, ...]:
-    """Return the event types that a webhook receives, from their stored JSON. None means the default types."""
+    """Return the types of events that a webhook receives.
+
+    `events` is its stored JSON list; None means the default types.
+    """
     return DEFAULT_TYPES if events is None else tuple(json.loads(events))
 
 
 def resource_name(kind: str) -> str:
-    """Return the key of the resource in the payload of an event type, for example ``approval``."""
+    """Return the key under which the payload of an event contains the changed resource, such as ``approval``."""
     return kind.partition(".")[0]
 
 
 def has_feature(plans: Plans, plan: str) -> bool:
-    """Return whether a plan includes webhooks."""
+    """Return True if the plan includes webhooks."""
     return FEATURE in plans[plan].features
 
 
 def configure(database: Database, plans: Plans, wake: Callable[[], None]) -> None:
-    """Set the plans, which define whether an organization has webhooks, and the function that wakes the worker.
+    """Store the plans and the wake-up function of the delivery worker in the database object.
 
-    The function is called after the commit of a transaction with events.
+    The plans define which organizations have webhooks. Transactions that add events call `wake` after their commit.
     """
     database.info.update({_PLANS: plans, _WAKE: wake})
 
 
 def wake_worker(database: Database) -> None:
-    """Wake this process's worker, for code that commits events without a session."""
+    """Wake the delivery worker of this process. Code that commits events without a session calls this function."""
     wake: Callable[[], None] | None = database.info.get(_WAKE)  # type: ignore[assignment]  # set by `configure`
     if wake is not None:
         wake()
@@ -107,10 +111,10 @@ def wake_worker(database: Database) -> None:
 async def emit(
     session: AsyncSession, organization_id: str, environment: str, kind: str, *views: BaseModel
 ) -> None:
-    """Store one event per view, and its deliveries to the subscribed webhooks. Without a subscriber, store nothing.
+    """Store one event for each view, to be delivered to all subscribed webhooks.
 
-    The session must be the write transaction of the change. `kind` is one of `EVENT_TYPES`. The views are the changed
-    resources in the format of the API, without secrets.
+    If no webhook is subscribed, nothing is stored. The session must belong to the transaction of the change. `kind` is
+    one of `EVENT_TYPES`. The views are the changed resources in the format of the API, without secrets.
     """
 
     async def dump() -> Sequence[dict[str, Any]]:
@@ -126,7 +130,7 @@ async def emit_lazy(
     kind: str,
     make: Callable[[], Awaitable[Sequence[dict[str, Any]]]],
 ) -> None:
-    """Store events as `emit` does. `make` returns the resources and is called only if a webhook is subscribed."""
+    """Store events like `emit`, but create the resources only if a webhook is subscribed. `make` returns them."""
     if kind not in EVENT_TYPES:
         raise ValueError(f"Unknown event type {kind!r}: add it to EVENT_TYPES")
     webhooks = await _find_subscribers(session, organization_id, environment, kind)
@@ -142,10 +146,10 @@ async def add_events(
     resources: Sequence[dict[str, Any]],
     webhooks: Sequence[str],
 ) -> Sequence[str]:
-    """Store one event per resource, and its deliveries to all given webhooks, regardless of their subscriptions.
+    """Store one event for each resource, to be delivered to all given webhooks regardless of their subscriptions.
 
     Returns:
-        The events' ids.
+        Ids of the events, in the order of `resources`.
     """
     if not webhooks or not resources:
         return ()
@@ -185,7 +189,10 @@ async def add_events(
 def build_payload(
     kind: str, moment: datetime, organization_id: str, environment: str, resource: Mapping[str, object]
 ) -> str:
-    """Return the complete body of an event as JSON. `event_body` removes fields that a webhook must not receive."""
+    """Return the body of an event as JSON with all fields.
+
+    `event_body` later removes the fields that a webhook must not receive.
+    """
     data = {
         "organization_id": organization_id,
         "environment": environment,
@@ -195,7 +202,7 @@ def build_payload(
 
 
 def wake_after_commit(session: AsyncSession) -> None:
-    """Wake the workers of all gateways after the commit of this transaction; a rollback wakes none."""
+    """Wake the delivery workers of all gateways when the transaction of this session is committed."""
     announce(session, EVENTS)
     wake: Callable[[], None] | None = session.info.get(_WAKE)
     if wake is not None and not session.info.get(_WILL_WAKE):

@@ -7,12 +7,14 @@ from sqlmodel import Field
 
 from toolgate_service.db.models import Id, Table, Timestamp, in_environment, index_where, of_user, one_of
 
-#: kinds of webhooks: a signed POST as defined by Standard Webhooks, or a message to Slack
+#: Kinds of webhooks: `standard` receives signed requests as defined by Standard Webhooks, `slack` receives Slack
+#: messages.
 STANDARD = "standard"
 SLACK = "slack"
 FORMS = (STANDARD, SLACK)
 
-#: purposes of secrets: to sign deliveries, as the URL of a Slack webhook, or as the signing secret of the Slack app
+#: Purposes of a webhook's secrets: signing deliveries, storing the secret URL of a Slack webhook, and verifying
+#: requests from Slack.
 SIGNING = "signing"
 SLACK_URL = "slack_url"
 SLACK_SIGNING = "slack_signing"
@@ -31,9 +33,9 @@ def _of_webhook() -> ForeignKeyConstraint:
 
 
 class Webhook(Table, table=True):
-    """URL that receives events of an environment.
+    """Webhook: a URL that receives the events of one environment of an organization.
 
-    The row of a deleted webhook is kept until its deliveries are removed.
+    After a webhook was deleted, its row is kept until its deliveries are removed.
     """
 
     __tablename__ = "webhooks"
@@ -52,11 +54,11 @@ class Webhook(Table, table=True):
     kind: str = Field(default=STANDARD, max_length=10)
     url: str = Field(sa_type=Text)
     description: str | None = Field(default=None, max_length=1000)
-    #: event types that the webhook receives, as a JSON list; null means all types except `OPT_IN_TYPES`
+    #: Types of events that the webhook receives, as a JSON list. Null means all types except `OPT_IN_TYPES`.
     events: str | None = Field(default=None, sa_type=Text)
     include_context: bool = False
     is_active: bool = True
-    #: reason for which the gateway disabled the webhook; null if it is enabled or a user disabled it
+    #: Why the gateway disabled the webhook. Null if the webhook is enabled, or a user disabled it.
     disabled_reason: str | None = Field(default=None, max_length=255)
     disabled_at: datetime | None = Field(default=None, sa_type=Timestamp)
     last_success_at: datetime | None = Field(default=None, sa_type=Timestamp)
@@ -69,7 +71,7 @@ class Webhook(Table, table=True):
 class WebhookSecret(Table, table=True):
     """Encrypted secret of a webhook.
 
-    After a rotation, deliveries are signed with both the new and the former secret until the former one expires.
+    When a signing secret is replaced, the former secret also signs deliveries until it expires.
     """
 
     __tablename__ = "webhook_secrets"
@@ -94,12 +96,12 @@ class WebhookSecret(Table, table=True):
     purpose: str = Field(default=SIGNING, max_length=20)
     ciphertext: bytes
     created_at: datetime = Field(sa_type=Timestamp)
-    #: null for the current secret; set when a rotation replaces the secret
+    #: Time until which a replaced secret stays valid. Null for the current secret.
     expires_at: datetime | None = Field(default=None, sa_type=Timestamp)
 
 
 class Event(Table, table=True):
-    """Event to which at least one webhook subscribes. Its id is sent to receivers in the header `webhook-id`."""
+    """Event that is delivered to at least one webhook. Receivers get its id in the header `webhook-id`."""
 
     __tablename__ = "events"
     __table_args__ = (
@@ -112,13 +114,13 @@ class Event(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     kind: str = Field(max_length=64)
-    #: complete body as JSON; before it is sent to a webhook without `include_context`, `CONTEXT_FIELDS` are removed
+    #: Body of the event as JSON. Webhooks without `include_context` receive it without the `CONTEXT_FIELDS`.
     payload: str = Field(sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
 
 
 class Delivery(Table, table=True):
-    """Delivery of one event to one webhook."""
+    """Delivery of one event to one webhook, with the result of the latest attempt."""
 
     __tablename__ = "deliveries"
     __table_args__ = (
@@ -128,7 +130,7 @@ class Delivery(Table, table=True):
         ),
         _of_webhook(),
         one_of("status", STATUSES),
-        # Indexes for the delivery worker, which searches for due deliveries of all webhooks and of one webhook.
+        # The delivery worker uses these indexes to find deliveries that are due, of all webhooks or of one webhook.
         Index(
             "ix_deliveries_due",
             "next_attempt_at",
@@ -142,10 +144,10 @@ class Delivery(Table, table=True):
             sqlite_where=text("status = 'pending'"),
             postgresql_where=text("status = 'pending'"),
         ),
-        # Indexes for lists of a webhook's deliveries.
+        # The API uses these indexes to list the deliveries of a webhook.
         Index("ix_deliveries_of_webhook", "webhook_id", "created_at", "id"),
         Index("ix_deliveries_by_status", "webhook_id", "status", "created_at", "id"),
-        # Indexes for the retention job, which removes old deliveries and then events without deliveries.
+        # The retention job uses these indexes to remove old deliveries, and then events that have no deliveries left.
         Index(None, "environment", "created_at"),
         Index(None, "event_id"),
     )
@@ -157,12 +159,12 @@ class Delivery(Table, table=True):
     webhook_id: str = Field(sa_type=Id)
     status: str = Field(default=PENDING, max_length=10)
     attempts: int = 0
-    #: time of the next attempt; null if the delivery succeeded or finally failed
+    #: Time of the next attempt. Null if the delivery succeeded or will not be attempted again.
     next_attempt_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: time at which the claim of a gateway expires; null if no gateway has claimed the delivery
+    #: Time until which a gateway has reserved the delivery for itself. Null if no gateway has claimed it.
     claimed_until: datetime | None = Field(default=None, sa_type=Timestamp)
     response_code: int | None = None
-    #: short description of the last failure; null after a success
+    #: Short description of the latest failure. Null after a success.
     error: str | None = Field(default=None, max_length=255)
     last_attempt_at: datetime | None = Field(default=None, sa_type=Timestamp)
     delivered_at: datetime | None = Field(default=None, sa_type=Timestamp)

@@ -1,4 +1,4 @@
-"""Queries for webhooks, their secrets and deliveries, and removal of old rows."""
+"""Database queries for webhooks, their secrets and deliveries, and removal of rows that are no longer needed."""
 
 import base64
 import os
@@ -22,19 +22,19 @@ from toolgate_service.jobs.batches import delete_where
 from toolgate_service.webhooks.models import FAILED, PENDING, SIGNING, Delivery, Event, Webhook, WebhookSecret
 from toolgate_service.webhooks.schemas import DeliveryStatus, DeliveryView
 
-#: values of the column `deliveries.error` for deliveries that were pending when their webhook was disabled or deleted
-DISABLED = "the webhook was switched off"
+#: Values of `deliveries.error` for deliveries that were pending when their webhook was disabled or deleted.
+DISABLED = "the webhook was disabled"
 DELETED = "the webhook was deleted"
 
 
 async def list_webhooks(session: AsyncSession, caller: Caller, environment: str) -> Sequence[Webhook]:
-    """Return an environment's webhooks, newest first."""
+    """Return the webhooks of an environment, newest first."""
     query = _existing(caller, environment).order_by(col(Webhook.created_at).desc(), col(Webhook.id).desc())
     return (await session.exec(query)).all()
 
 
 async def count_webhooks(session: AsyncSession, caller: Caller, environment: str) -> int:
-    """Return the number of webhooks of an environment."""
+    """Return the number of webhooks in an environment."""
     query = select(func.count()).select_from(_existing(caller, environment).subquery())
     return (await session.exec(query)).one()
 
@@ -42,10 +42,12 @@ async def count_webhooks(session: AsyncSession, caller: Caller, environment: str
 async def get_webhook(
     session: AsyncSession, caller: Caller, environment: str, webhook_id: str, *, lock: bool = False
 ) -> Webhook:
-    """Return one webhook. With `lock`, the delivery worker cannot disable the webhook until the transaction ends.
+    """Return the webhook with this id.
+
+    With `lock`, the delivery worker cannot disable the webhook until the transaction ends.
 
     Raises:
-        ApiError: 404 if the caller's organization has no such webhook in the environment.
+        ApiError: 404 if the caller's organization has no webhook with this id in the environment.
     """
     query = _existing(caller, environment).where(Webhook.id == webhook_id)
     webhook = (await session.exec(query.with_for_update(key_share=True) if lock else query)).first()
@@ -57,7 +59,7 @@ async def get_webhook(
 async def list_deliveries(
     session: AsyncSession, webhook: Webhook, status: DeliveryStatus | None, page: Page
 ) -> Found[DeliveryView]:
-    """Return a page of a webhook's deliveries, newest first."""
+    """Return one page of a webhook's deliveries, newest first; with `status`, only deliveries in this state."""
     query = select(Delivery).where(Delivery.webhook_id == webhook.id)
     if status is not None:
         query = query.where(Delivery.status == status)
@@ -66,7 +68,7 @@ async def list_deliveries(
 
 
 async def delivery_views(session: AsyncSession, deliveries: Sequence[Delivery]) -> Sequence[DeliveryView]:
-    """Return webhook deliveries as API response models, each with the type of its event."""
+    """Return deliveries in the format of the API, which includes the type of each event."""
     ids = {delivery.event_id for delivery in deliveries}
     rows = (await session.exec(select(Event.id, Event.kind).where(col(Event.id).in_(ids)))).all()
     kinds = dict(rows)
@@ -77,7 +79,7 @@ async def delivery_views(session: AsyncSession, deliveries: Sequence[Delivery]) 
 
 
 async def fail_pending(session: AsyncSession, webhook_id: str, reason: str) -> None:
-    """Mark all pending deliveries of a webhook as failed. They are not attempted again."""
+    """Mark all pending deliveries of a webhook as failed, so that they are not attempted again."""
     await session.exec(
         update(Delivery)
         .where(col(Delivery.webhook_id) == webhook_id, col(Delivery.status) == PENDING)
@@ -95,26 +97,26 @@ def _existing(caller: Caller, environment: str) -> SelectOfScalar[Webhook]:
 
 PREFIX = "whsec_"
 SECRET_BYTES = 32
-#: time after a rotation during which deliveries are signed with both the new and the former secret
+#: Time for which the former secret also signs deliveries after a new secret has replaced it.
 OVERLAP = timedelta(hours=24)
-#: maximum number of former secrets that are still in use; each adds a signature to every delivery
+#: Maximum number of former secrets that still sign deliveries. Each one adds a signature to every request.
 MAX_FORMER = 4
 
 
 def new_secret() -> str:
-    """Return a new random signing secret."""
+    """Return a new random secret for signing deliveries."""
     return PREFIX + base64.b64encode(os.urandom(SECRET_BYTES)).decode()
 
 
 def add_secret(session: AsyncSession, vault: Vault, webhook: Webhook) -> str:
-    """Create a signing secret for a webhook, store it encrypted and return it."""
+    """Create a signing secret for a webhook, store it in encrypted form, and return it in plain text."""
     secret = new_secret()
     session.add(seal(vault, new_row(session, webhook, SIGNING), secret))
     return secret
 
 
 def new_row(session: AsyncSession, webhook: Webhook, purpose: str) -> WebhookSecret:
-    """Return a new row for a secret of a webhook, still without the secret. `seal` adds the encrypted secret."""
+    """Return a new row for a secret of a webhook. The row is empty until `seal` adds the encrypted secret."""
     return WebhookSecret(
         id=new_id(),
         organization_id=webhook.organization_id,
@@ -127,9 +129,9 @@ def new_row(session: AsyncSession, webhook: Webhook, purpose: str) -> WebhookSec
 
 
 def seal(vault: Vault, row: WebhookSecret, plain: str) -> WebhookSecret:
-    """Encrypt a secret, store it in the row and return the row.
+    """Encrypt a secret into a row, and return the row.
 
-    The ciphertext can be decrypted only together with the row's id and organization.
+    The ciphertext is bound to the id and the organization of the row, so it is useless in another row.
     """
     row.ciphertext = vault.seal(
         plain, table=WebhookSecret.__name__, row=row.id, organization=row.organization_id
@@ -138,20 +140,20 @@ def seal(vault: Vault, row: WebhookSecret, plain: str) -> WebhookSecret:
 
 
 def unseal(vault: Vault, row: WebhookSecret) -> str | None:
-    """Return the decrypted secret of a row; None if no key of the vault can decrypt it."""
+    """Decrypt the secret of a row. The result is None if no key of the vault can decrypt it."""
     return vault.open(
         row.ciphertext, table=WebhookSecret.__name__, row=row.id, organization=row.organization_id
     )
 
 
 async def rotate_secret(session: AsyncSession, vault: Vault, webhook: Webhook) -> tuple[str, datetime]:
-    """Create a new signing secret for a webhook.
+    """Create a new signing secret for a webhook, and keep the former one valid for `OVERLAP`.
 
     Returns:
-        The new secret, and the time until which deliveries are also signed with the former secret.
+        The new secret in plain text, and the time until which the former secret also signs deliveries.
 
     Raises:
-        ApiError: 409 if `MAX_FORMER` former secrets are still in use.
+        ApiError: 409 if `MAX_FORMER` former secrets still sign deliveries.
     """
     moment = now(session)
     ends = moment + OVERLAP
@@ -168,12 +170,14 @@ async def rotate_secret(session: AsyncSession, vault: Vault, webhook: Webhook) -
         )
     ).all()
     if len(rows) > MAX_FORMER:
-        raise ApiError(409, f"The secret was rotated {MAX_FORMER} times within 24 hours; make a new webhook")
+        raise ApiError(
+            409, f"The secret was rotated {MAX_FORMER} times within 24 hours; create a new webhook"
+        )
     for row in rows:
         if row.expires_at is None:
             row.expires_at = ends
             session.add(row)
-    # The expiry is written before the insert, because a unique index allows only one row without an expiry.
+    # The former secret's expiry must be written first, because a unique index allows only one secret without an expiry.
     await session.flush()
     return add_secret(session, vault, webhook), ends
 
@@ -181,14 +185,17 @@ async def rotate_secret(session: AsyncSession, vault: Vault, webhook: Webhook) -
 async def store_secret(
     session: AsyncSession, vault: Vault, webhook: Webhook, purpose: str, plain: str
 ) -> None:
-    """Store a webhook's secret for a purpose and replace the current one. The webhook must already be flushed."""
+    """Store a webhook's secret for the given purpose, and replace the current one.
+
+    The webhook's row must already be flushed.
+    """
     row = await find_current_secret(session, webhook.id, purpose)
     session.add(seal(vault, row or new_row(session, webhook, purpose), plain))
     await session.flush()
 
 
 async def find_current_secret(session: AsyncSession, webhook_id: str, purpose: str) -> WebhookSecret | None:
-    """Return the row of a webhook's current secret for a purpose; None if there is none."""
+    """Return the row of a webhook's current secret for the given purpose; None if the webhook has none."""
     query = select(WebhookSecret).where(
         WebhookSecret.webhook_id == webhook_id,
         WebhookSecret.purpose == purpose,
@@ -205,7 +212,10 @@ async def delete_secrets(session: AsyncSession, webhook: Webhook) -> None:
 async def load_secrets(
     session: AsyncSession, vault: Vault, webhooks: Sequence[str], purpose: str
 ) -> Mapping[str, Sequence[str]]:
-    """Return the valid secrets of webhooks by webhook id, newest first. Secrets that no key can decrypt are omitted."""
+    """Return the valid secrets of webhooks in plain text, by webhook id and newest first.
+
+    Secrets that no key of the vault can decrypt are omitted.
+    """
     query = (
         select(WebhookSecret)
         .where(
@@ -223,12 +233,12 @@ async def load_secrets(
     return found
 
 
-#: time after which events and deliveries are removed, by environment
+#: Time after which events and their deliveries are removed, by environment.
 RETENTION = {PRODUCTION: timedelta(days=30), TEST: timedelta(days=7)}
 
 
 async def prune_webhooks(database: Database, batch: int, moment: datetime) -> Counter[str]:
-    """Remove old deliveries and events, expired secrets, and deleted webhooks without deliveries.
+    """Remove old deliveries and events, expired secrets, and deleted webhooks that have no deliveries left.
 
     Returns:
         Number of removed rows by table.
@@ -243,7 +253,7 @@ async def prune_webhooks(database: Database, batch: int, moment: datetime) -> Co
             Delivery,
             col(Delivery.environment) == environment,
             col(Delivery.created_at) < moment - age,
-            # Pending deliveries are kept, even if they are older.
+            # Pending deliveries are kept regardless of their age, because they will still be attempted.
             col(Delivery.status) != PENDING,
         )
         await remove(

@@ -1,4 +1,4 @@
-"""HTTP routes of webhooks: `/api/webhooks`."""
+"""HTTP routes that manage webhooks and their deliveries, under `/api/webhooks`."""
 
 from typing import Annotated
 
@@ -26,7 +26,7 @@ router = APIRouter(prefix="/api/webhooks", tags=["webhooks"], route_class=Strict
 async def list_webhooks(
     caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Return an environment's webhooks, newest first."""
+    """Return the webhooks of an environment, newest first."""
     return Reply(await service.list_webhooks(gateway, caller, environment))
 
 
@@ -34,7 +34,10 @@ async def list_webhooks(
 async def create_webhook(
     new: NewWebhook, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Send events of an environment to a URL. Only this response contains the signing secret."""
+    """Create a webhook, which sends the events of an environment to a URL.
+
+    Only this response contains the signing secret.
+    """
     return Reply(await service.create_webhook(gateway, caller, environment, new), 201, NO_STORE)
 
 
@@ -42,7 +45,7 @@ async def create_webhook(
 async def get_webhook(
     webhook_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Return one webhook."""
+    """Return the webhook with this id."""
     return Reply(await service.show_webhook(gateway, caller, environment, webhook_id))
 
 
@@ -54,7 +57,7 @@ async def change_webhook(
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Change the fields that are sent; `is_active` disables or enables the webhook."""
+    """Change the fields that the request contains. `is_active` enables or disables the webhook."""
     return Reply(await service.update_webhook(gateway, caller, environment, webhook_id, change))
 
 
@@ -76,7 +79,10 @@ async def delete_webhook(
 async def try_webhook(
     webhook_id: str, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Send a `webhook.test` event to this webhook, in a single attempt. The delivery contains the result."""
+    """Send a `webhook.test` event to this webhook.
+
+    The gateway makes one attempt and stores its result in the delivery.
+    """
     return Reply(await service.send_test_event(gateway, caller, environment, webhook_id), 202)
 
 
@@ -88,7 +94,7 @@ async def try_webhook(
 async def rotate_secret(
     webhook_id: str, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Create a new signing secret, which only this response contains.
+    """Replace the signing secret. Only this response contains the new secret.
 
     For 24 hours, deliveries are signed with both the new and the former secret.
     """
@@ -106,7 +112,7 @@ async def list_deliveries(
     status: Annotated[DeliveryStatus | None, Query()] = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return a webhook's deliveries, newest first."""
+    """Return the deliveries of a webhook, newest first."""
     found = await service.list_deliveries(gateway, caller, environment, webhook_id, status, page)
     return Reply(found.rows, headers=page.headers(found))
 
@@ -123,5 +129,5 @@ async def retry_delivery(
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Deliver the event again immediately, with the same event id."""
+    """Attempt a delivery again immediately. The receiver gets the same event id as before."""
     return Reply(await service.retry_delivery(gateway, caller, environment, webhook_id, delivery_id))

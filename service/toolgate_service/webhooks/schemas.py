@@ -1,4 +1,4 @@
-"""Request and response bodies of webhooks."""
+"""Request and response bodies of the API for webhooks."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from toolgate_service.core.schemas import Body, Change, Description, example
+from toolgate_service.outbound.ssrf import MAX_URL
 from toolgate_service.webhooks.events import EVENT_TYPES
-from toolgate_service.webhooks.ssrf import MAX_URL
 
 _HOOK = "https://hooks.example.com/toolgate"
 
@@ -19,12 +19,12 @@ def _require_known_types(value: object) -> object:
     unknown = [one for one in value if one not in EVENT_TYPES]
     if unknown:
         shown = ", ".join(map(_describe, unknown[:5]))
-        raise ValueError(f"no such kind of event: {shown}; choose of {', '.join(EVENT_TYPES)}")
+        raise ValueError(f"unknown event type {shown}: expected one of {', '.join(EVENT_TYPES)}")
     return value
 
 
 def _describe(value: object) -> str:
-    # Objects and lists are not shown, because `repr` of a deeply nested value may exceed the recursion limit.
+    # The value of an object or list is omitted, because `repr` of deeply nested data can exceed the recursion limit.
     match value:
         case dict():
             return "an object"
@@ -50,7 +50,7 @@ EventTypes = Annotated[
     BeforeValidator(_require_known_types),
     WithJsonSchema(_EVENT_TYPES_SCHEMA),
 ]
-#: URL of a webhook; the service validates it, because the rules depend on the gateway's settings
+#: URL of a webhook. The service validates it, because the allowed URLs depend on the settings of the gateway.
 Url = Annotated[
     str,
     WithJsonSchema(
@@ -66,7 +66,7 @@ Url = Annotated[
 ]
 
 
-#: signing secret of a Slack app; Slack does not document the format, so only length and characters are validated
+#: Signing secret of a Slack app. Slack does not document its format, so only its length and characters are validated.
 SigningSecret = Annotated[
     str,
     Field(min_length=16, max_length=200, pattern=r"^[!-~]+$"),
@@ -74,10 +74,11 @@ SigningSecret = Annotated[
 
 
 class NewWebhook(Body):
-    """Body of POST /api/webhooks. Without `events`, the webhook receives all event types except `log.created`.
+    """Body of POST /api/webhooks. Without `events`, the webhook receives all types of events except `log.created`.
 
-    A webhook of kind `slack` needs the `url` of an incoming webhook and the `signing_secret` of the app; responses
-    contain neither. Without `events` it receives the approval events, and `include_context` is true by default.
+    A webhook of kind `slack` requires the `url` of a Slack incoming webhook and the `signing_secret` of the Slack app.
+    Responses contain neither of them. Without `events`, it receives the events about approvals. Its `include_context`
+    is true by default.
     """
 
     model_config = example(url=_HOOK, events=["approval.requested"], description="Tells our pager")
@@ -91,9 +92,9 @@ class NewWebhook(Body):
 
 
 class WebhookChange(Change):
-    """Body of PUT /api/webhooks/{webhook_id}. Fields that are not sent keep their values.
+    """Body of PUT /api/webhooks/{webhook_id}. Fields that the request omits keep their values.
 
-    If `description` is null, the description is removed. If `events` is null, the default event types apply.
+    A `description` of null removes the description. An `events` of null selects the default types of events.
     """
 
     model_config = example(is_active=True)
@@ -109,7 +110,10 @@ class WebhookChange(Change):
 
 
 class WebhookView(BaseModel):
-    """Webhook. `disabled_reason` is set if the gateway disabled it. The `url` of a Slack webhook has no path."""
+    """Webhook as the API returns it.
+
+    `disabled_reason` is set if the gateway disabled the webhook. The `url` of a Slack webhook contains no path.
+    """
 
     id: str
     environment: str
@@ -127,13 +131,16 @@ class WebhookView(BaseModel):
 
 
 class NewWebhookView(WebhookView):
-    """New webhook. `secret` verifies the webhook's deliveries and is not shown again; it is null for Slack."""
+    """New webhook with its `secret`, which receivers use to verify deliveries.
+
+    The secret is never returned again. It is null for a Slack webhook.
+    """
 
     secret: str | None
 
 
 class RotatedSecretView(BaseModel):
-    """New secret of a webhook, which is not shown again.
+    """New signing secret of a webhook. It is never returned again.
 
     Until `former_secret_expires_at`, deliveries are signed with both the new and the former secret.
     """
@@ -147,7 +154,7 @@ DeliveryStatus = Literal["pending", "delivered", "failed"]
 
 
 class DeliveryView(BaseModel):
-    """Delivery of one event to one webhook. `event_id` is sent to the receiver in the header `webhook-id`."""
+    """Delivery of one event to one webhook. The receiver gets the `event_id` in the header `webhook-id`."""
 
     id: str
     webhook_id: str

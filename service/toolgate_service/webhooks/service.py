@@ -1,4 +1,7 @@
-"""Management of webhooks. The transaction of a change checks the caller's rights again and writes an audit event."""
+"""Operations on webhooks for the API and the console.
+
+The transaction of each change verifies the caller's role again and writes an audit event.
+"""
 
 import hmac
 from collections.abc import Sequence
@@ -17,6 +20,7 @@ from toolgate_service.core.ids import new_id
 from toolgate_service.db.database import now
 from toolgate_service.db.pagination import Found, Page
 from toolgate_service.organizations.models import Organization
+from toolgate_service.outbound.ssrf import InvalidUrl, canonical_url, mask_url
 from toolgate_service.webhooks import repository
 from toolgate_service.webhooks.events import (
     APPROVAL_TYPES,
@@ -50,29 +54,28 @@ from toolgate_service.webhooks.schemas import (
     WebhookChange,
     WebhookView,
 )
-from toolgate_service.webhooks.ssrf import InvalidUrl, canonical_url, mask_url
 
-#: maximum number of webhooks per environment
+#: Maximum number of webhooks in one environment.
 MAX_WEBHOOKS = 20
 
 
 def webhook_view(webhook: Webhook) -> WebhookView:
-    """Return the API's view of a webhook."""
+    """Return a webhook in the format of the API."""
     return WebhookView.model_validate(webhook.model_dump() | {"events": subscribed_types(webhook.events)})
 
 
 async def list_webhooks(context: AppContext, caller: Caller, environment: str) -> Sequence[WebhookView]:
-    """Return an environment's webhooks, newest first."""
+    """Return the webhooks of an environment, newest first."""
     async with context.database.reading() as session:
         found = await repository.list_webhooks(session, caller, environment)
     return [webhook_view(webhook) for webhook in found]
 
 
 async def show_webhook(context: AppContext, caller: Caller, environment: str, webhook_id: str) -> WebhookView:
-    """Return one webhook.
+    """Return the webhook with this id.
 
     Raises:
-        ApiError: 404 if the webhook does not exist.
+        ApiError: 404 if the environment has no webhook with this id.
     """
     async with context.database.reading() as session:
         return webhook_view(await get_webhook(session, caller, environment, webhook_id))
@@ -86,10 +89,10 @@ async def list_deliveries(
     status: DeliveryStatus | None,
     page: Page,
 ) -> Found[DeliveryView]:
-    """Return a page of a webhook's deliveries, newest first.
+    """Return one page of a webhook's deliveries, newest first; with `status`, only deliveries in this state.
 
     Raises:
-        ApiError: 404 if the webhook does not exist.
+        ApiError: 404 if the environment has no webhook with this id.
     """
     async with context.database.reading() as session:
         webhook = await get_webhook(session, caller, environment, webhook_id)
@@ -104,20 +107,20 @@ async def create_webhook(
     *,
     first: Precondition = no_precondition,
 ) -> NewWebhookView:
-    """Create a webhook and return it with its signing secret, which is not shown again.
+    """Create a webhook and return it with its signing secret, which is never returned again.
 
-    For a Slack webhook, the gateway creates no secret: the request contains the signing secret of the Slack app.
+    For a Slack webhook, the gateway does not create a secret: the request contains the signing secret of the Slack app.
 
     Raises:
         ApiError: 403 if the plan does not include webhooks; 400 if the URL is not allowed; 409 if the environment
-            already has `MAX_WEBHOOKS` webhooks. The precondition `first` may raise other errors.
+            already has `MAX_WEBHOOKS` webhooks. The precondition `first` can raise other errors.
     """
     async with transaction_as(context, caller) as session:
         await first(session)
         await _require_feature(session, context, caller)
         url, is_slack = _checked_url(context, new.url), new.kind == SLACK
         _check_signing_secret(new.signing_secret, new.kind, required=True)
-        # Concurrent requests cannot exceed the limit together: the transaction holds the organization's lock.
+        # The transaction holds the organization's lock, so concurrent requests cannot exceed the limit together.
         if await repository.count_webhooks(session, caller, environment) >= MAX_WEBHOOKS:
             raise ApiError(409, f"The environment has {MAX_WEBHOOKS} webhooks; delete one first")
         webhook = Webhook(
@@ -128,7 +131,7 @@ async def create_webhook(
             url=mask_url(url) if is_slack else url,
             description=new.description,
             events=_dump_types(new.events, new.kind),
-            # Slack messages contain the arguments by default, because approvers need them for a decision.
+            # Slack messages contain the arguments of a call by default, because approvers need them for a decision.
             include_context=new.include_context
             or (is_slack and "include_context" not in new.model_fields_set),
             created_by=caller.user_id,
@@ -151,12 +154,12 @@ async def update_webhook(
 ) -> WebhookView:
     """Change the fields that the request contains.
 
-    If the change enables the webhook, its `disabled_reason` is cleared. If the change disables the webhook, its pending
+    If the change enables the webhook, its `disabled_reason` is removed. If the change disables the webhook, its pending
     deliveries are marked as failed.
 
     Raises:
-        ApiError: 404 if the webhook does not exist; 403 if the change enables the webhook and the plan does not include
-            webhooks; 400 if the URL is not allowed.
+        ApiError: 404 if the environment has no webhook with this id; 403 if the change enables the webhook and the plan
+            does not include webhooks; 400 if the URL is not allowed.
     """
     async with transaction_as(context, caller) as session:
         webhook = await get_webhook(session, caller, environment, webhook_id, lock=True)
@@ -185,7 +188,7 @@ async def delete_webhook(context: AppContext, caller: Caller, environment: str, 
     """Delete a webhook and mark its pending deliveries as failed. The retention job removes the rows later.
 
     Raises:
-        ApiError: 404 if the webhook does not exist.
+        ApiError: 404 if the environment has no webhook with this id.
     """
     async with transaction_as(context, caller) as session:
         webhook = await get_webhook(session, caller, environment, webhook_id, lock=True)
@@ -200,11 +203,11 @@ async def delete_webhook(context: AppContext, caller: Caller, environment: str, 
 async def send_test_event(
     context: AppContext, caller: Caller, environment: str, webhook_id: str
 ) -> DeliveryView:
-    """Store a `webhook.test` event for one webhook. The worker attempts the delivery once.
+    """Store a `webhook.test` event for one webhook. The delivery worker sends it once, without retries.
 
     Raises:
-        ApiError: 404 if the webhook does not exist; 403 if the plan does not include webhooks; 409 if the webhook is
-            disabled.
+        ApiError: 404 if the environment has no webhook with this id; 403 if the plan does not include webhooks; 409 if
+            the webhook is disabled.
     """
     async with transaction_as(context, caller) as session:
         webhook = await get_webhook(session, caller, environment, webhook_id, lock=True)
@@ -228,13 +231,14 @@ async def rotate_webhook_secret(
     *,
     first: Precondition = no_precondition,
 ) -> RotatedSecretView:
-    """Create a new signing secret and return it; it is not shown again.
+    """Replace the signing secret of a webhook and return the new one, which is never returned again.
 
     For 24 hours, deliveries are signed with both the new and the former secret.
 
     Raises:
-        ApiError: 404 if the webhook does not exist; 403 if the plan does not include webhooks; 409 if it is a Slack
-            webhook or its secret was rotated too often. The precondition `first` may raise other errors.
+        ApiError: 404 if the environment has no webhook with this id; 403 if the plan does not include webhooks; 409 if
+            the webhook is a Slack webhook, or the secret was replaced too often. The precondition `first` can raise
+            other errors.
     """
     async with transaction_as(context, caller) as session:
         webhook = await get_webhook(session, caller, environment, webhook_id, lock=True)
@@ -242,7 +246,8 @@ async def rotate_webhook_secret(
         await _require_feature(session, context, caller)
         if webhook.kind == SLACK:
             raise ApiError(
-                409, "The secret is the Slack app's: rotate it there, then send it as signing_secret (PUT)"
+                409,
+                "The secret belongs to the Slack app: replace it in Slack, then send it as signing_secret (PUT)",
             )
         secret, ends = await rotate_secret(session, context.vault, webhook)
         _audit(session, caller, "webhook.secret_rotated", webhook)
@@ -252,7 +257,7 @@ async def rotate_webhook_secret(
 async def retry_delivery(
     context: AppContext, caller: Caller, environment: str, webhook_id: str, delivery_id: str
 ) -> DeliveryView:
-    """Make a delivery with any status due now, so that the worker attempts it again, and return it.
+    """Schedule a delivery for now, whatever its status is, and return it. The delivery worker then attempts it again.
 
     Raises:
         ApiError: 404 if the webhook or the delivery does not exist; 403 if the plan does not include webhooks; 409 if
@@ -287,7 +292,7 @@ async def _require_feature(session: AsyncSession, context: AppContext, caller: C
 
 def _require_active(webhook: Webhook) -> None:
     if not webhook.is_active:
-        raise ApiError(409, "The webhook is switched off; switch it on first")
+        raise ApiError(409, "The webhook is disabled; enable it first")
 
 
 def _audit(session: AsyncSession, caller: Caller, kind: str, webhook: Webhook, /, **changes: object) -> None:
@@ -309,10 +314,10 @@ def _dump_types(events: Sequence[str] | None, kind: str) -> str | None:
 
 def _check_signing_secret(secret: str | None, kind: str, *, required: bool = False) -> None:
     if kind != SLACK and secret is not None:
-        error = "belongs to webhooks of kind 'slack'; this one signs with a secret of its own"
+        error = "is only for webhooks of kind 'slack'; the gateway creates the secret of this webhook"
         raise FieldErrors({"signing_secret": [error]})
     if kind == SLACK and required and secret is None:
-        error = f"{REQUIRED}: the Slack app's, under Basic Information"
+        error = f"{REQUIRED}: copy it from 'Basic Information' of the Slack app"
         raise FieldErrors({"signing_secret": [error]})
 
 
@@ -326,7 +331,10 @@ async def _store_slack_secrets(
 
 
 async def _replace_signing_secret(session: AsyncSession, vault: Vault, webhook: Webhook, secret: str) -> None:
-    """Store the signing secret of a Slack app. If the secret changes, the app's links to Slack users are deleted."""
+    """Store the signing secret of a Slack app.
+
+    If the secret differs from the stored one, the links between Slack accounts and users of this webhook are deleted.
+    """
     former = await find_current_secret(session, webhook.id, SLACK_SIGNING)
     if former is not None:
         known = unseal(vault, former)

@@ -1,8 +1,8 @@
-"""Background task that delivers events to webhooks. Every gateway runs one worker.
+"""Delivery worker: a background task in every gateway that sends events to webhooks.
 
-One transaction stores the results of earlier attempts and claims the next deliveries, so a busy worker writes in larger
-batches. If a gateway crashes, its claims expire and another gateway repeats the deliveries. A receiver therefore gets
-an event at least once, and possibly more than once.
+One transaction stores the results of finished attempts and claims the next deliveries, so that a busy worker needs few
+transactions. If a gateway crashes, its claims expire and another gateway repeats the deliveries. A receiver therefore
+gets each event at least once, and sometimes more than once.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from toolgate_service.core.telemetry import span
 from toolgate_service.db.database import Database
 from toolgate_service.db.health import MAX_SKEW, OUTAGE, skew
 from toolgate_service.db.retry import with_retry
+from toolgate_service.outbound.sender import Sender, SendResult, signed_headers
 from toolgate_service.webhooks.delivery_queue import (
     Attempt,
     AttemptResult,
@@ -24,31 +25,30 @@ from toolgate_service.webhooks.delivery_queue import (
     record_results,
     release_deliveries,
 )
-from toolgate_service.webhooks.sender import Sender, SendResult, signed_headers
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: seconds that a shutdown waits for the current transaction, and then again for the running attempts
+#: Maximum seconds that a shutdown waits for the current transaction, and then again for the running attempts.
 SHUTDOWN_SECONDS = 1
-#: seconds to wait after a database error before the next poll
+#: Seconds to wait after a database error before the worker polls again.
 ERROR_PAUSE = 1
-#: Seconds to wait after another gateway's notification. That gateway delivers its own events first, so usually no
-#: delivery is left.
+#: Seconds to wait after another gateway has announced events. That gateway sends its own events immediately, so usually
+#: none are left for this one.
 NOTIFY_DELAY = 0.05
 
 
 class Worker:
-    """Background task that claims due deliveries and sends them.
+    """Background task that claims deliveries that are due, and sends them.
 
     Args:
         database: Database with the events and deliveries.
-        vault: Decrypts the webhooks' secrets.
-        sender: Sends the HTTP requests.
-        seconds: Seconds between two polls of the database. Events of this process are delivered without this delay.
-        format_slack: Converts an event's JSON into a message for Slack.
+        vault: Vault that decrypts the secrets of webhooks.
+        sender: HTTP client for the deliveries.
+        seconds: Seconds between two polls of the database. Events of this process do not wait for the next poll.
+        format_slack: Function that converts the JSON of an event to a Slack message.
 
     Attributes:
-        attempts: Number of finished attempts by outcome, for the metrics.
+        attempts: Number of finished attempts by result (``delivered``, ``refused``, ``unreachable``), for the metrics.
     """
 
     def __init__(
@@ -73,12 +73,15 @@ class Worker:
         self._stopping = False
 
     def wake(self) -> None:
-        """Start a poll now, which claims due deliveries."""
+        """Make the worker poll now, because this process has committed events."""
         self._urgent = True
         self._woken.set()
 
     def wake_later(self) -> None:
-        """Start a poll after `NOTIFY_DELAY`, because another gateway has committed events and delivers them first."""
+        """Make the worker poll after `NOTIFY_DELAY`.
+
+        This is for events that another gateway has committed, which that gateway sends first.
+        """
         asyncio.get_running_loop().call_later(NOTIFY_DELAY, self._woken.set)
 
     def start(self) -> None:
@@ -86,11 +89,11 @@ class Worker:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop the background task, and release the claims of attempts that do not finish in time."""
+        """Stop the background task. Claims of attempts that do not finish in time are released for other gateways."""
         if self._task is not None:
             self._stopping = True
             self.wake()
-            # Wait before the cancellation, so that a running transaction can finish.
+            # Wait before the task is cancelled, so that a running transaction can finish.
             await asyncio.wait((self._task,), timeout=SHUTDOWN_SECONDS)
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -101,12 +104,12 @@ class Worker:
 
     async def _run(self) -> None:
         while not self._stopping:
-            # The flags are reset before the poll, so that a commit during the poll triggers another poll.
+            # Reset the flags before the poll, so that events that are committed during the poll cause another one.
             urgent, self._urgent = self._urgent, False
             self._woken.clear()
             try:
                 await self._poll(urgent=urgent)
-            except Exception as failed:  # noqa: BLE001 - logged and tried again
+            except Exception as failed:  # noqa: BLE001 - logged; the loop tries again
                 OUTAGE.failed("attempts to deliver events", failed)
                 await asyncio.sleep(ERROR_PAUSE)
                 continue
@@ -123,13 +126,14 @@ class Worker:
             self._start_attempt(attempt)
 
     async def _record_and_claim(self, results: Sequence[AttemptResult]) -> Sequence[Attempt]:
-        # Attempts that end during the transaction are not stored yet, so they still count against the limits.
+        # Attempts that end during this transaction are not stored by it, so they still count against the limits.
         unrecorded = [*self._running.values(), *(attempt for attempt, _ in results)]
         async with self._database.writing() as session:
             await record_results(session, results)
             ended = {attempt.delivery_id for attempt, _ in results}
             running = [attempt for attempt in unrecorded if attempt.delivery_id not in ended]
-            # Receivers verify the time in the signature, so nothing is sent while this host's clock is wrong.
+            # Receivers check the timestamp of the signature, so nothing is sent while the clock of this machine is
+            # wrong.
             if skew(session) > MAX_SKEW:
                 return ()
             return await claim_deliveries(session, self._vault, running)
@@ -156,11 +160,11 @@ class Worker:
         if attempt.is_slack and attempt.url:
             return await self._sender.send(attempt.url, {}, self._format_slack(attempt.body))
         if attempt.is_slack:
-            return SendResult(None, "the URL cannot be opened; set it again")
+            return SendResult(None, "the stored URL cannot be decrypted; set it again")
         if attempt.secrets:
             headers = signed_headers(attempt.event_id, attempt.claimed_at, attempt.body, attempt.secrets)
             return await self._sender.send(attempt.url, headers, attempt.body)
-        return SendResult(None, "the signing secret cannot be opened; rotate it")
+        return SendResult(None, "the signing secret cannot be decrypted; rotate it")
 
     async def _finish_attempts(self) -> None:
         running = dict(self._running)
@@ -173,7 +177,9 @@ class Worker:
         try:
             await with_retry(lambda: self._record_and_release(list(left.values())))
         except Exception:
-            logger.exception("what was delivered last could not be written down; it is delivered again")
+            logger.exception(
+                "could not store the results of the last deliveries; their events are delivered again"
+            )
 
     async def _record_and_release(self, attempts: Sequence[Attempt]) -> None:
         async with self._database.writing() as session:

@@ -62,9 +62,24 @@ def outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.filterwarnings(
     "ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning"
 )
-@pytest.mark.parametrize("kind", ["sync", "async"])
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize(
+    ("scheme", "host", "kind"),
+    [
+        ("http", "127.0.0.1", "sync"),
+        ("https", "localhost", "async"),
+        *[
+            pytest.param(scheme, host, kind, marks=pytest.mark.slow)
+            for scheme, host, kind in [
+                ("http", "127.0.0.1", "async"),
+                ("http", "localhost", "sync"),
+                ("http", "localhost", "async"),
+                ("https", "127.0.0.1", "sync"),
+                ("https", "127.0.0.1", "async"),
+                ("https", "localhost", "sync"),
+            ]
+        ],
+    ],
+)
 def test_tool_does_not_run_after_a_reset_right_after_accept(
     peer: Any, outbox: Path, scheme: str, host: str, kind: str
 ) -> None:

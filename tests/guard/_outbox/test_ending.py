@@ -185,7 +185,15 @@ tool()""",
 }
 
 
-@pytest.mark.parametrize("program", SHORT.values(), ids=SHORT.keys())
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(
+            program, id=name, marks=() if name in {"a function", "an exception"} else pytest.mark.slow
+        )
+        for name, program in SHORT.items()
+    ],
+)
 def test_a_short_process_sends_its_entries_before_it_closes_its_connections(
     slow_gateway: SlowGateway, own_outbox: Path, program: str
 ) -> None:

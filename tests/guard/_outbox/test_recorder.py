@@ -263,7 +263,8 @@ def test_loops_come_and_go(make_guard: Any, gateway: Any) -> None:
     assert len(gateway.logs) == 50
 
 
-@pytest.mark.parametrize("cycles", [2_000, pytest.param(200_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("cycles", [2_000, 200_000])
 def test_memory_is_flat_while_nothing_is_taken(
     make_guard: Any, gateway: Any, monkeypatch: pytest.MonkeyPatch, cycles: int
 ) -> None:
@@ -356,8 +357,15 @@ for _ in range(3):
 """
 
 
-@pytest.mark.parametrize("which", ["default", "own"])
-@pytest.mark.parametrize("gateway_is", ["up", "down"])
+@pytest.mark.parametrize(
+    ("which", "gateway_is"),
+    [
+        ("default", "up"),
+        pytest.param("default", "down", marks=pytest.mark.slow),
+        pytest.param("own", "up", marks=pytest.mark.slow),
+        ("own", "down"),
+    ],
+)
 def test_the_end_of_the_process(tmp_path: Path, own_outbox: Path, which: str, gateway_is: str) -> None:
     """What waits is sent when the interpreter ends, closed or not; what cannot be stays for the next process."""
     command = [sys.executable, "-W", "error", "-c", ENDING, which, gateway_is]

@@ -62,9 +62,9 @@ def ready(outbox: Path) -> int:
     "program",
     [
         "it = items(); next(it)",
-        "call(); it = items(); next(it)",
-        "class C: pass\nc = C(); c.it = items(); next(c.it); c.c = c",
-        "it = [items(), items()]; next(it[0])",
+        pytest.param("call(); it = items(); next(it)", marks=pytest.mark.slow),
+        pytest.param("class C: pass\nc = C(); c.it = items(); next(c.it); c.c = c", marks=pytest.mark.slow),
+        pytest.param("it = [items(), items()]; next(it[0])", marks=pytest.mark.slow),
         pytest.param(
             "loop = asyncio.new_event_loop(); it = aitems(); loop.run_until_complete(anext(it)); loop.close()",
             id="asynchronous",
@@ -80,6 +80,7 @@ def test_an_unfinished_generator_does_not_keep_the_process_from_ending(
     assert ready(own_outbox) == 1
 
 
+@pytest.mark.slow
 def test_a_generator_that_outlives_the_modules_does_not_keep_the_process_from_ending(
     slow_gateway: SlowGateway, own_outbox: Path
 ) -> None:
@@ -89,6 +90,7 @@ def test_a_generator_that_outlives_the_modules_does_not_keep_the_process_from_en
     assert slow_gateway.taken == ["a.b", "a.b"]
 
 
+@pytest.mark.slow
 def test_two_unfinished_generators_are_logged_by_one_line(
     slow_gateway: SlowGateway, own_outbox: Path
 ) -> None:
@@ -122,10 +124,14 @@ def test_an_unfinished_generator_with_an_outbox_in_memory_is_logged_as_lost(
     [
         pytest.param(BEGIN + "atexit.register(lambda: [call(n) for n in range(5)])", id="first-call"),
         pytest.param(
-            BEGIN + "call(); atexit.register(lambda: [call(n) for n in range(4)])", id="before-ours"
+            BEGIN + "call(); atexit.register(lambda: [call(n) for n in range(4)])",
+            id="before-ours",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
-            BEGIN + "atexit.register(lambda: [call(n) for n in range(4)]); call()", id="after-the-recorders"
+            BEGIN + "atexit.register(lambda: [call(n) for n in range(4)]); call()",
+            id="after-the-recorders",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             "import atexit\natexit.register(lambda: [call(n) for n in range(5)])\n" + BEGIN,
@@ -134,12 +140,14 @@ def test_an_unfinished_generator_with_an_outbox_in_memory_is_logged_as_lost(
         pytest.param(
             "import atexit\natexit.register(lambda: [call(n) for n in range(4)])\n" + BEGIN + "call()",
             id="after-all-of-ours-again",
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             BEGIN
             + "@guarded('a.b')\nasync def acall(): pass\n"
             + "atexit.register(lambda: [asyncio.run(acall()) for n in range(5)])",
             id="coroutine",
+            marks=pytest.mark.slow,
         ),
     ],
 )
@@ -163,7 +171,13 @@ def test_calls_of_late_exit_handlers_stay_in_the_outbox_without_time_to_send_the
 
 
 @pytest.mark.parametrize("decorator", ["guarded('a.b')", "guarded('a.b', fail_open=True)"])
-@pytest.mark.parametrize("earlier", ["", "tool()"], ids=["no-call-before", "calls-before"])
+@pytest.mark.parametrize(
+    "earlier",
+    [
+        pytest.param("", id="no-call-before", marks=pytest.mark.slow),
+        pytest.param("tool()", id="calls-before"),
+    ],
+)
 def test_a_call_during_finalization_is_refused_and_does_not_run(
     slow_gateway: SlowGateway, decorator: str, earlier: str
 ) -> None:

@@ -110,6 +110,7 @@ def test_interpreter_exit_delivers_the_log(tmp_path: Path, ending: str, same_hom
     assert [entry["status"] for entry in entries] == ["success"]
 
 
+@pytest.mark.slow
 def test_waiting_calls_do_not_delay_the_interpreter_exit(tmp_path: Path) -> None:
     code = f"""{OPEN}
 wait = guard.guarded("mail.send", on_hold="wait")(lambda: None)
@@ -126,6 +127,7 @@ while not guard.gateway.pending():
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_gateway_serves_several_event_loops(tmp_path: Path) -> None:
     code = f"""{OPEN}
 async def ask(n):
@@ -179,6 +181,7 @@ def test_threads_receive_their_own_decisions() -> None:
     assert allowed == [n <= 50 for n in range(100)]
 
 
+@pytest.mark.slow
 def test_unfinished_generator_does_not_delay_the_interpreter_exit(tmp_path: Path, same_home: None) -> None:
     code = f"""{OPEN}
 @guard.guarded("math.add")

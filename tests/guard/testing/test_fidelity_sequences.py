@@ -98,7 +98,7 @@ def embedded() -> Iterator[Guard]:
             yield guard
 
 
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(st.lists(STEPS, min_size=4, max_size=16))
 def test_decisions_are_the_same(embedded: Guard, steps: list[tuple[Any, ...]]) -> None:
     gateway = FakeGateway(ALLOW, REQUIRE_APPROVAL)

@@ -33,6 +33,7 @@ def test_the_users_test_of_three_lines(pytester: pytest.Pytester, monkeypatch: p
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2, failed=1)
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_only("the embedded gateway is on SQLite alone")
 def test_the_embedded_page_runs(tmp_path: Path) -> None:
     """Its block prints that the mail was sent, in a folder where it leaves its file."""

@@ -174,12 +174,14 @@ def test_the_switch_fails_a_test_whose_guard_is_not_set_up(run: Run, monkeypatch
     result.stdout.fnmatch_lines(["*without a working configuration: url is not set; set TOOLGATE_URL*"])
 
 
+@pytest.mark.slow
 def test_without_the_switch_nothing_is_stopped(run: Run) -> None:
     result = run(CALLS, "-o", "asyncio_mode=auto", "-k", "not thread")
     result.assert_outcomes(failed=1, passed=5)
     result.stdout.fnmatch_lines(["*GatewayUnavailable*"])
 
 
+@pytest.mark.slow
 def test_the_marker_alone(run: Run) -> None:
     result = run(
         """
@@ -202,6 +204,7 @@ def test_the_marker_alone(run: Run) -> None:
     result.assert_outcomes(errors=1, passed=1)
 
 
+@pytest.mark.slow
 def test_a_call_while_collecting_is_stopped(run: Run) -> None:
     result = run("from app import own\nown.check('a.b')\ndef test_none(): ...", ini=BLOCK)
     assert result.ret != 0

@@ -10,8 +10,8 @@ import pytest
 from anthropic.lib.tools import ToolError
 
 from toolgate import ConfigurationError, Guard, GuardError
+from toolgate._drivers import adrive, drive
 from toolgate.testing import FakeGateway
-from toolgate_integrations._drivers import adrive, drive
 from toolgate_integrations.anthropic.runs import (
     Called,
     CallsOfRun,
@@ -325,7 +325,7 @@ def test_what_follows_from_on_hold(
     gate = Bridge(guard, on_hold=on_hold, can_pause=True, agent="clerk")
     call = gate.call("pay", {"to": "eve"}, "call-1")
     assert (call.call_id, call.agent) == (call_id, "clerk")
-    pending = gate.find_pending(call)
+    pending = drive(gate.find_pending_steps(call))
     assert pending is not None
     assert gate.pauses_for(pending) is pauses
     assert not gate.pauses_for(None)

@@ -41,7 +41,7 @@ async def waits(gateway: FakeGateway, number: int) -> None:
     await eventually(so_many)
 
 
-@pytest.mark.parametrize("broken", ["tool_actions", "hook"])
+@pytest.mark.parametrize("broken", [pytest.param("tool_actions", marks=pytest.mark.slow), "hook"])
 async def test_a_guard_that_fails_lets_nothing_run(
     scene: Scene,
     tmp_path: Path,
@@ -66,6 +66,20 @@ async def test_a_guard_that_fails_lets_nothing_run(
         assert "was not asked about" in caplog.text
 
 
+async def test_raise_ends_the_run_of_a_pending_call(
+    scene: Scene, gateway: FakeGateway, tmp_path: Path
+) -> None:
+    """The CLI ends the run without an exception, and does not call the model again."""
+    gateway.require_approval("bank.pay")
+    guarding = {"on_hold": "raise"}
+    async with agent(scene, tmp_path, [pay("eve", 40)], guarding=guarding) as (client, api):
+        ended = await run(client)
+    assert (scene.ran, api.read) == ([], {})
+    assert ended.result != "done"
+    assert logged(scene, gateway) == [("bank.pay", "pending", None)]
+
+
+@pytest.mark.slow
 async def test_the_users_own_permission_still_counts(
     scene: Scene, gateway: FakeGateway, tmp_path: Path
 ) -> None:
@@ -124,6 +138,7 @@ async def test_what_can_use_tool_changes_is_asked_about(
     ]
 
 
+@pytest.mark.slow
 async def test_a_hook_beside_it_changes_nothing(scene: Scene, tmp_path: Path) -> None:
     """Hooks run at the same time, and the last to change the arguments wins: a hook of the user's that does denies."""
 
@@ -148,6 +163,7 @@ async def test_a_hook_beside_it_changes_nothing(scene: Scene, tmp_path: Path) ->
         assert read(api)[f"call-{name}"].startswith("Not done: another hook changed its arguments")
 
 
+@pytest.mark.slow
 async def test_what_a_hook_of_a_settings_file_changed_is_told(
     scene: Scene, gateway: FakeGateway, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -240,7 +256,7 @@ async def test_sub_agents_act_as_themselves(scene: Scene, tmp_path: Path) -> Non
     assert len({each.run_id for each in gateway.checks}) == 1
 
 
-@pytest.mark.parametrize("way", ["interrupt", "leave"])
+@pytest.mark.parametrize("way", ["interrupt", pytest.param("leave", marks=pytest.mark.slow)])
 async def test_a_wait_that_is_given_up_is_withdrawn(
     scene: Scene, gateway: FakeGateway, tmp_path: Path, way: str
 ) -> None:

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 
+import pytest
 from support.frameworks.examples import Example, Play
 from support.gateway import Owner
 
 EXAMPLE = Example("crewai/treasurer.py", model="CREWAI_MODEL")
 
 
+@pytest.mark.slow
 def test_a_payment_waits_for_a_person(owner: Owner, tmp_path: Path) -> None:
     """The first process is told that the payment waits, the second begins anew and pays it."""
     play = Play(EXAMPLE, owner, tmp_path)

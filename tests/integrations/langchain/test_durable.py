@@ -48,6 +48,7 @@ def ran(folder: Path) -> list[str]:
     return sorted(file.read_text().splitlines()) if file.exists() else []
 
 
+@pytest.mark.slow
 @SHAPES
 def test_a_run_goes_on_in_another_process(scene: Scene, step: Step, tmp_path: Path, shape: str) -> None:
     """What was held is carried out there, and what ran does not run again."""
@@ -65,6 +66,7 @@ def test_a_run_goes_on_in_another_process(scene: Scene, step: Step, tmp_path: Pa
     assert scene.requests() == 1
 
 
+@pytest.mark.slow
 @SHAPES
 def test_killed_while_pausing(scene: Scene, step: Step, tmp_path: Path, shape: str) -> None:
     """The request outlives whoever made it: the next process finds it, and it is carried out once."""

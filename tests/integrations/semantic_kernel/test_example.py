@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from support.frameworks.examples import DECISIONS, Decision, Example, Play, in_two_processes
 from support.gateway import Owner
 
@@ -14,6 +15,7 @@ EXAMPLE = Example(
 )
 
 
+@pytest.mark.slow
 @DECISIONS
 def test_a_payment_waits_for_a_person(owner: Owner, tmp_path: Path, decision: Decision) -> None:
     """The next process pays if the person approved, and tells why not if they declined."""

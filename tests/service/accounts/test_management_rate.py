@@ -41,7 +41,7 @@ def test_exactly_600_a_minute_are_answered(live_gateway: LiveGateway) -> None:
             assert reset <= last
             seconds = int(answer.headers["Retry-After"])
             assert 1 <= seconds <= 60
-            assert answer.json() == {"detail": f"Rate limit exceeded; retry after {seconds} seconds"}
+            assert answer.json()["detail"] == f"Rate limit exceeded; retry after {seconds} seconds"
             assert abs(reset - time.time()) < 120
         assert colleague.http.get("/auth/me").status_code == 200, "each user has a window of their own"
         assert owner.check("x", "a").status_code == 200, "and an API key another"

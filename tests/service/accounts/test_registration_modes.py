@@ -8,7 +8,7 @@ from support.serving import Serving
 from support.shapes import refused
 from support.team import accept, fresh_email, invite, token_of
 
-CLOSED = "This gateway takes no new users; ask its operator"
+CLOSED = "This gateway accepts no new users; ask its operator for an account"
 
 
 def register(url: str) -> httpx.Response:
@@ -25,12 +25,20 @@ def test_by_invitation_and_closed(tmp_path: Path) -> None:
     wanted = {"email": fresh_email(), "role": "member"}
     with LiveGateway(tmp_path, env={"TOOLGATE_REGISTRATION": "invite"}) as gateway:
         answer = register(gateway.url)
-        refused(answer, 403, "Registration is by invitation only; ask an admin of your organization for one")
+        refused(
+            answer,
+            403,
+            "Registration is by invitation only; ask an admin of your organization for an invitation",
+        )
         assert accept(gateway.url, tokens[0]).status_code == 200
         url = f"{gateway.url}/api/team/invitations"
         assert httpx.post(url, json=wanted, headers=headers).status_code == 201
     with LiveGateway(tmp_path, env={"TOOLGATE_REGISTRATION": "closed"}) as gateway:
-        refused(register(gateway.url), 403, "Registration is closed on this gateway; ask its operator")
+        refused(
+            register(gateway.url),
+            403,
+            "Registration is closed on this gateway; ask its operator for an account",
+        )
         refused(accept(gateway.url, tokens[1]), 403, CLOSED)
         url = f"{gateway.url}/api/team/invitations"
         refused(httpx.post(url, json=wanted, headers=headers), 403, CLOSED)

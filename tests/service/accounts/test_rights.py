@@ -24,6 +24,7 @@ RIGHTS = {
     ("DELETE", "/api/permissions/y"): "full",
     ("POST", "/api/approvals/z/approve"): "full",
     ("POST", "/api/approvals/z/deny"): "full",
+    ("POST", "/api/approvals/z/reject"): "full",
     ("POST", "/api/grants/x/revoke"): "full",
     ("POST", "/api/agents/x/permissions"): "admin",
     ("PUT", "/api/permissions/y"): "admin",

@@ -110,7 +110,7 @@ def test_every_origin_may_be_let_in_but_never_with_credentials() -> None:
 )
 def test_what_is_no_origin_is_named(entry: str) -> None:
     """An entry that browsers never send is an error at start, which quotes it."""
-    with pytest.raises(ValueError, match="is no origin; write scheme") as refusal:
+    with pytest.raises(ValueError, match="is not an origin; write scheme") as refusal:
         read_origins(f"{APP},{entry}")
     assert repr(entry) in str(refusal.value)
 

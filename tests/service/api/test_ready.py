@@ -51,7 +51,7 @@ def test_a_database_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         answer = client.get("/health/ready")
         assert answer.status_code == 503
         assert answer.json()["status"] == "unavailable"
-        assert "did not answer" in answer.json()["detail"]
+        assert "did not respond" in answer.json()["detail"]
         other.execute("ROLLBACK")
         other.close()
         until(lambda: client.get("/health/ready").status_code == 200)

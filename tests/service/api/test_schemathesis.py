@@ -74,12 +74,17 @@ def test_the_gateway_keeps_its_word(fuzzed: Owner, hand: int) -> None:
     play(fuzzed, hand, FEW, 4, "examples")
 
 
+@pytest.mark.slow
 def test_what_one_answer_gave_the_next_request_uses(fuzzed: Owner) -> None:
     """Scenarios of several requests: what was created is there, what was deleted is gone."""
-    outcome = fuzz(fuzzed, operation_ids(), ("stateful",), 15, seed=0)
-    assert outcome.failures == [], "\n\n".join(outcome.failures[:5])
-    assert outcome.total > 50
-    assert outcome.statuses["createAgent", 201] > 0
+    # Which links a scenario follows also depends on the random ids in responses, so one seed may create no agent.
+    for seed in range(5):
+        outcome = fuzz(fuzzed, operation_ids(), ("stateful",), 15, seed=seed)
+        assert outcome.failures == [], "\n\n".join(outcome.failures[:5])
+        assert outcome.total > 50
+        if outcome.statuses["createAgent", 201]:
+            return
+    pytest.fail("no scenario created an agent")
 
 
 @pytest.mark.slow

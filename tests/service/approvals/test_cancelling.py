@@ -34,7 +34,7 @@ def test_an_open_request_is_withdrawn_for_good(
     assert "decided_by" not in answer.json()
     seen = acme.http.get(f"/api/approvals/{approval}").json()
     assert seen["cancelled_at"] is not None
-    assert seen["cancel_reason"] == "withdrawn by whoever asked"
+    assert seen["cancel_reason"] == "cancelled by the agent"
     again = ask({"n": 1})
     assert (again["allowed"], again["requires_approval"]) == (False, True)
     assert again["approval_id"] != approval

@@ -126,7 +126,7 @@ def test_hidden_fields_cannot_be_edited(one: Board, change: dict[str, object]) -
     context = {"amount": 5, "key": SECRET, "nested": {"list": [1, SECRET]}, "script": MASKED}
     approval = one.ask(context)
     [message] = complaints(one.approve(approval, context=context | change))["context"]
-    assert "is hidden and cannot be edited" in message
+    assert "is redacted and cannot be edited" in message
     assert one.shown(approval)["status"] == "pending"
     successor = one.approved(approval, context=context | {"amount": 4})["replaced_by"]
     assert one.allowed(context | {"amount": 4}, approval_id=successor)
@@ -148,12 +148,12 @@ def test_two_hidden_fields_are_never_taken_for_one(
     """Whatever their names look like: a hidden value does not move, and none of two hides what became of the other."""
     for asked, edited in ((one_place, other_place), (other_place, one_place)):
         [message] = complaints(one.approve(one.ask(asked), context=edited))["context"]
-        assert "is hidden and cannot be edited" in message
+        assert "is redacted and cannot be edited" in message
     if one_place.keys() != other_place.keys():
         changed = json.loads(json.dumps(one_place).replace("abcd", "ffff"))
         for edited in (changed | other_place, other_place | changed):
             [message] = complaints(one.approve(one.ask(one_place | other_place), context=edited))["context"]
-            assert "is hidden and cannot be edited" in message
+            assert "is redacted and cannot be edited" in message
 
 
 def test_an_edit_that_changes_nothing_is_an_approval(one: Board) -> None:

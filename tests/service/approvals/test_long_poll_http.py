@@ -8,7 +8,7 @@ import pytest
 from support.asking import Ask
 from support.crowd import together
 from support.gateway import Owner
-from support.shapes import complaints
+from support.shapes import complaints, problem
 
 
 def poll(owner: Owner, approval: str, wait: object = None) -> httpx.Response:
@@ -92,7 +92,7 @@ def test_a_revoked_key_hears_of_no_decision(newcomer: Owner) -> None:
     answer, _ = together(
         partial(poll, newcomer, approval, 20), partial(newcomer.http.post, "/api/organization/regenerate-key")
     )
-    assert (answer.status_code, answer.json()) == (401, {"detail": "Invalid API key"})
+    assert (answer.status_code, answer.json()) == (401, problem(401, "Invalid API key"))
 
 
 @pytest.mark.parametrize("wait", ["1_0", "+5", "1.0", "\N{ARABIC-INDIC DIGIT ONE}"])

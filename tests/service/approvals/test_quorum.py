@@ -49,7 +49,7 @@ def test_nobody_counts_twice(two_of_three: Board) -> None:
     refused(
         two_of_three.approve(approval),
         409,
-        "You have approved this request already; it waits for another person",
+        "You have already approved this request; it needs the approval of another user",
     )
     with two_of_three.people[0].login() as again:
         assert again.post(f"/api/approvals/{approval}/approve").status_code == 409
@@ -114,7 +114,7 @@ def test_a_quorum_that_was_raised_since_wins(two_of_three: Board) -> None:
     two_of_three.approved(approval, 1)
     two_of_three.change(required_approvals=3)
     reason = two_of_three.check(approval_id=approval)["reason"]
-    assert "3 people must approve it, and 2 of those who did still may" in reason
+    assert "3 users must approve it, but only 2 of the approvals are valid" in reason
     two_of_three.change(required_approvals=2)
     assert two_of_three.allowed()
     waiting = two_of_three.ask()

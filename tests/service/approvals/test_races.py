@@ -22,7 +22,7 @@ from support.insight import execute, move_into, rows
 from support.people import ACTION, Board
 from support.wire import Heard, Wire
 
-from toolgate_service.approvals.jobs import expire_approvals
+from toolgate_service.approvals.service import expire_approvals
 from toolgate_service.core.clock import utcnow, wire
 from toolgate_service.db.database import open_database
 

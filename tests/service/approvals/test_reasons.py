@@ -103,6 +103,7 @@ def test_a_call_that_hangs_up_no_longer_waits(acme: Owner, ask: Ask) -> None:
     until_waiting(acme, approval, waiting=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stays", "leaves"), [(12, 5), (12, 50)])
 def test_one_of_two_waiting_calls_that_hangs_up_leaves_the_other(
     acme: Owner, ask: Ask, stays: int, leaves: int

@@ -219,6 +219,10 @@ AUDITED: dict[Route, tuple[str, Sends]] = {
         "approval.denied",
         lambda owner: owner.http.post(f"/api/approvals/{approval(owner)}/deny"),
     ),
+    ("POST", "/api/approvals/{approval_id}/reject"): (
+        "approval.denied",
+        lambda owner: owner.http.post(f"/api/approvals/{approval(owner)}/reject"),
+    ),
     ("POST", "/api/grants/{grant_id}/revoke"): ("grant.revoked", revoke_grant),
 }
 

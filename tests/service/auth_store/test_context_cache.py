@@ -234,6 +234,22 @@ async def test_check_that_begins_after_a_change_sees_it(
     assert max(seen.values()) > 1
 
 
+@pytest.mark.sqlite_only("PostgreSQL compares the epoch in the statement that counts the request")
+async def test_requests_of_one_loop_iteration_share_an_epoch_read(
+    stores: tuple[AuthStore, AuthStore], tenant: Tenant
+) -> None:
+    store = stores[0]
+    assert isinstance(store, SqliteAuthStore)
+    assert store._connection is not None
+    await store.authenticate(tenant.digests[0], "actions")
+    await asyncio.sleep(0)
+    statements: list[str] = []
+    store._connection.set_trace_callback(statements.append)
+    for expected in (1, 2):
+        await asyncio.gather(*(store.authenticate(tenant.digests[0], "actions") for _ in range(5)))
+        assert len(statements) == expected
+
+
 @pytest.mark.postgresql_only("one SQLite gateway counts in memory")
 async def test_requests_of_a_cached_key_are_counted_exactly(
     stores: tuple[AuthStore, AuthStore], database: AsyncEngine, tenant: Tenant

@@ -98,7 +98,9 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
         assert "the database itself" in operator.refused("backup", "--force", str(gateway.database))
         operator.done("backup", "--force", str(notes))
         assert "is a folder" in operator.refused("backup", "--force", str(tmp_path))
-        assert "no folder" in operator.refused("backup", str(tmp_path / "nowhere" / "file"))
+        assert "create it, or name another file" in operator.refused(
+            "backup", str(tmp_path / "nowhere" / "file")
+        )
         with LiveGateway(tmp_path, env={"TOOLGATE_DATABASE_URL": url_of(notes)}):
             assert "in use" in operator.refused("backup", "--force", str(notes))
 
@@ -109,7 +111,7 @@ def test_a_backup_is_no_part_of_the_database(tmp_path: Path, name: str) -> None:
     url = f"sqlite:///{tmp_path}/gateway.db"
     upgrade(url)
     for force in (False, True):
-        with pytest.raises(StartError, match=r"is a part of the database; name another file"):
+        with pytest.raises(StartError, match=r"is part of the database; name another file"):
             backup(tmp_path / name, url, force=force)
     assert not (tmp_path / name).exists()
 
@@ -127,7 +129,7 @@ def test_a_disk_without_links_takes_a_backup(tmp_path: Path, monkeypatch: pytest
     with closing(sqlite3.connect(tmp_path / "saved.db")) as saved:
         assert saved.execute("SELECT count(*) FROM organizations").fetchone() == (0,)
     assert {path.name for path in tmp_path.glob("*saved*")} == {"saved.db"}
-    with pytest.raises(StartError, match="is there already"):
+    with pytest.raises(StartError, match="already exists"):
         backup(tmp_path / "saved.db", url)
 
 

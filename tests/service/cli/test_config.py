@@ -69,7 +69,7 @@ def test_a_first_start_is_looked_at_and_nothing_is_made(home: Path) -> None:
     assert {name: finding["state"] for name, finding in findings.items()} == dict.fromkeys(
         ("settings", "secret", "database"), "ok"
     )
-    assert "the first start makes it" in findings["database"]["says"]
+    assert "the first start creates it" in findings["database"]["says"]
     assert _everything(home) == {}
 
 
@@ -178,7 +178,7 @@ def test_a_misspelt_file_is_named_with_what_was_meant(home: Path, tmp_path: Path
     for name, meant in (("TOOLGATE_SECRT", "TOOLGATE_SECRET"), ("toolgate_smtp_url", "TOOLGATE_SMTP_URL")):
         (folder / name).write_text(HIDE)
         finding = _checked(home, 1, {"TOOLGATE_SECRETS_DIR": str(folder)})["variables"]
-        assert finding["says"] == f"the file {name!r} is no setting"
+        assert finding["says"] == f"the file {name!r} is not a setting"
         assert finding["cure"] == f"did you mean {meant!r}?"
         (folder / name).unlink()
 
@@ -318,7 +318,7 @@ def test_certificate_and_key_are_looked_at(home: Path, tmp_path: Path) -> None:
     """They must fit; until when the certificate is good is told."""
     certificate, key = certificate_for("localhost", tmp_path)
     extra = {"TOOLGATE_TLS_CERT": str(certificate), "TOOLGATE_TLS_KEY": str(key)}
-    assert "good until" in _checked(home, 0, extra)["tls"]["says"]
+    assert "is valid until" in _checked(home, 0, extra)["tls"]["says"]
     assert _checked(home, 1, extra | {"TOOLGATE_TLS_KEY": str(certificate)})["tls"]["state"] == "wrong"
 
 

@@ -90,8 +90,12 @@ def test_nothing_becomes_a_schema(operator: Operator) -> None:
     ("statement", "words"),
     [
         ("DROP INDEX ix_approvals_decided", "the index approvals.ix_approvals_decided is missing"),
-        ("ALTER TABLE agents ADD COLUMN mine TEXT", "mine is none of this version's"),
-        ("DROP TABLE invoices", "invoices is missing"),
+        pytest.param(
+            "ALTER TABLE agents ADD COLUMN mine TEXT",
+            "mine does not exist in this version",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("DROP TABLE invoices", "invoices is missing", marks=pytest.mark.slow),
         ("CREATE TABLE of_somebody_else (a INTEGER)", None),
     ],
 )
@@ -115,21 +119,25 @@ def test_rows_that_point_nowhere_are_found(operator: Operator, tmp_path: Path) -
     with closing(sqlite3.connect(tmp_path / "new.db")) as connection, connection:
         connection.execute("INSERT INTO environments VALUES ('x', 'production', 0)")
     [problem] = operator.told("check", status=1)["problems"]
-    assert "of environments points to a row of organizations" in problem
+    assert "of environments refers to a row of organizations" in problem
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_only("about a file")
 def test_a_file_that_is_none(operator: Operator, tmp_path: Path) -> None:
     """No file is made by looking, and what is no database is named."""
     missing, notes = tmp_path / "missing.db", tmp_path / "notes"
     notes.write_text("mine" * 5000)
     for asked in (("current",), ("check",), ("upgrade", "--dry-run"), ("upgrade", "--sql")):
-        assert "there is no database" in operator.refused(*asked, "--database-url", f"sqlite:///{missing}")
+        assert "does not exist; set TOOLGATE_DATABASE_URL" in operator.refused(
+            *asked, "--database-url", f"sqlite:///{missing}"
+        )
         assert str(notes) in operator.refused(*asked, "--database-url", f"sqlite:///{notes}")
     assert not missing.exists()
     assert notes.read_text() == "mine" * 5000
 
 
+@pytest.mark.slow
 @pytest.mark.postgresql_only("a file has no schemas")
 def test_a_schema_may_have_any_name(operator: Operator) -> None:
     """With capitals, or with a space in it: what is in it is made, and found whole."""
@@ -146,7 +154,7 @@ def test_a_newer_schema_is_told(operator: Operator) -> None:
     operator.done("upgrade")
     say(operator, "UPDATE alembic_version SET version_num = '9999'")
     assert operator.told("current")["usable"] is True
-    assert "which this one may use" in operator.told("check", status=1)["problems"][0]
+    assert "which this version can use" in operator.told("check", status=1)["problems"][0]
     say(operator, "UPDATE schema_floor SET revision = '9998'")
     assert operator.told("current")["usable"] is False
     assert "upgrade this installation" in operator.refused("upgrade")

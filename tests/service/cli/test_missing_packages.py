@@ -29,7 +29,7 @@ def run_without(package: str, home: Path, *words: str, **variables: str) -> subp
     )
 
 
-@pytest.mark.parametrize("package", ["uvicorn", "httptools"])
+@pytest.mark.parametrize("package", ["uvicorn", pytest.param("httptools", marks=pytest.mark.slow)])
 def test_config_check_fails_where_serve_would(tmp_path: Path, package: str) -> None:
     ended = run_without(package, tmp_path, "config", "check")
     assert ended.returncode == 1

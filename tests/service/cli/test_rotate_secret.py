@@ -77,11 +77,11 @@ def test_what_was_sealed_before_opens_all_along(sealing: LiveGateway) -> None:
         assert shown_key(both, owner) == owner.key
         assert (sealed_under(both, SECRET), sealed_under(both, NEW)) == (2, 0)
         lines = done(both, "rotate-secret")
-        assert lines[0].startswith("2 sealed values were sealed anew; 0 ")
-        assert any(line.startswith("nobody has to log in again") for line in lines)
+        assert lines[0].startswith("encrypted 2 values with the new secret; 0 ")
+        assert any(line.startswith("users stay signed in") for line in lines)
         assert (sealed_under(both, SECRET), sealed_under(both, NEW)) == (0, 2)
         assert shown_key(both, owner) == owner.key
-        assert done(both, "rotate-secret")[0].startswith("0 sealed values were sealed anew; 2 ")
+        assert done(both, "rotate-secret")[0].startswith("encrypted 0 values with the new secret; 2 ")
         with restarted(both, TOOLGATE_SECRET=NEW) as new:
             assert shown_key(new, owner) == owner.key
             headers = {"X-API-Key": owner.key}
@@ -98,9 +98,12 @@ def test_a_secret_that_leaked_signs_no_tokens(sealing: LiveGateway) -> None:
         with restarted(sealing, **leaked) as both:
             assert owner.http.get(f"{both.url}/api/agents").status_code == 401
             assert shown_key(both, owner) == owner.key
-            assert any(line.startswith("everybody has to log in") for line in done(both, "rotate-secret"))
+            assert any(
+                line.startswith("all users must sign in again") for line in done(both, "rotate-secret")
+            )
 
 
+@pytest.mark.slow
 def test_a_rotation_over_several_gateways_logs_nobody_out(tmp_path: Path) -> None:
     """Each is told of the new secret first and then changed over, one by one: whatever one signs or seals meanwhile,
     tokens, page cursors and keys, the other accepts."""
@@ -193,6 +196,7 @@ def key_at_home(served: Serving) -> str:
     return shown
 
 
+@pytest.mark.slow
 def test_the_embedded_secret_is_changed_while_the_gateway_runs(tmp_path: Path) -> None:
     """New file, former beside it, all sealed anew; a restart knows the keys, --finish forgets the former."""
     home = tmp_path / "home"
@@ -203,7 +207,7 @@ def test_the_embedded_secret_is_changed_while_the_gateway_runs(tmp_path: Path) -
         key = key_at_home(serving)
         former = secret.read_bytes()
         lines = admin_at_home(home, "rotate-secret")
-        assert lines[0].startswith("2 sealed values were sealed anew")
+        assert lines[0].startswith("encrypted 2 values with the new secret")
         assert secret.read_bytes() != former
         assert secret.with_name("secret.previous").read_bytes() == former
         assert secret.stat().st_mode & 0o777 == 0o600
@@ -213,7 +217,9 @@ def test_the_embedded_secret_is_changed_while_the_gateway_runs(tmp_path: Path) -
         serving.listening()
         assert serving.knows(token)
         assert key_at_home(serving) == key
-        assert any("forgotten" in line for line in admin_at_home(home, "rotate-secret", "--finish"))
+        assert any(
+            "deleted the former secret" in line for line in admin_at_home(home, "rotate-secret", "--finish")
+        )
         assert sorted(path.name for path in secret.parent.iterdir()) == ["secret"]
     with Serving(home) as serving:
         assert key_at_home(serving.listening()) == key
@@ -326,6 +332,7 @@ def test_a_crash_at_any_step_leaves_what_was_sealed_openable(tmp_path: Path) -> 
     assert outcomes.count(9) >= 6
 
 
+@pytest.mark.slow
 def test_two_rotations_at_once_make_one_secret(tmp_path: Path) -> None:
     """Of two operators one begins, the other takes up what was begun; every key can be shown afterwards."""
     home = tmp_path / "home"
@@ -336,7 +343,7 @@ def test_two_rotations_at_once_make_one_secret(tmp_path: Path) -> None:
     ended = together(*[lambda: FORK_SERVER.run("admin", "rotate-secret", env=environment(home))] * 3)
     assert [one.returncode for one in ended] == [0, 0, 0], ended
     said = [one.stdout for one in ended]
-    assert len([text for text in said if text.startswith("2 sealed")]) == 1
+    assert len([text for text in said if text.startswith("encrypted 2 values")]) == 1
     with Serving(home) as serving:
         assert key_at_home(serving.listening()) == key
 
@@ -349,7 +356,7 @@ def test_finishing_what_was_not_begun_is_refused(tmp_path: Path) -> None:
         serving.listening()
     ended = FORK_SERVER.run("admin", "rotate-secret", "--finish", env=environment(home))
     assert ended.returncode == 1
-    assert "no rotation is under way" in ended.stderr
+    assert "no rotation of the secret is in progress" in ended.stderr
 
 
 def test_a_secret_that_opens_nothing_is_not_changed(tmp_path: Path) -> None:
@@ -362,6 +369,6 @@ def test_a_secret_that_opens_nothing_is_not_changed(tmp_path: Path) -> None:
     secret.write_text("another file, long enough")
     ended = FORK_SERVER.run("admin", "rotate-secret", env=environment(home))
     assert (ended.returncode, ended.stdout) == (1, "")
-    assert "opens any of the 2 sealed values" in ended.stderr
+    assert "can decrypt any of the 2 encrypted values" in ended.stderr
     assert [path.name for path in secret.parent.iterdir()] == ["secret"]
     assert secret.read_text() == "another file, long enough"

@@ -228,7 +228,7 @@ def test_a_member_may_disable_but_not_grant(maya: Reader, acme: Owner) -> None:
         assert member.submit(way, token=member.token(), max_amount="").status_code == 403
         maya.submit(f"/console/agents/{agent}/switch", token=maya.token(), status="inactive")
         answer = member.submit(f"/console/agents/{agent}/switch", token=member.token(), status="active")
-        assert (answer.status_code, "An admin switched this agent off" in answer.text) == (403, True)
+        assert (answer.status_code, "An admin disabled this agent" in answer.text) == (403, True)
         assert member.submit(f"{way}/delete", token=member.token()).status_code == 303
 
 

@@ -68,7 +68,7 @@ def status(owner: Owner, approval: str) -> str:
     return found
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_a_narrow_navigation_shows_that_it_scrolls(enter: Callable[..., Page], scheme: str) -> None:
     """At 390 pixels an arrow points to hidden entries until the end is reached; at 1280 there is none."""
     page = enter(viewport={"width": 390, "height": 800}, color_scheme=scheme)
@@ -141,7 +141,7 @@ def test_every_page_is_accessible(
     page.locator("#try-action").fill("stripe.refund")
     page.locator("#try-amount").fill("9")
     page.get_by_role("button", name="Try", exact=True).click()
-    page.get_by_role("heading", name="Held for a person").wait_for()
+    page.get_by_role("heading", name="Waits for an approval").wait_for()
     assert faults(page) == []
     assert not overflows(page)
     page.goto(f"{newcomer.url}/console/approvals")
@@ -234,6 +234,7 @@ def test_a_request_appears_by_itself(newcomer: Owner, agent: str, enter: Callabl
     expect(more).to_be_hidden()
 
 
+@pytest.mark.slow
 def test_a_new_card_ignores_input(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
     """For half a second neither keys nor clicks decide."""
     approval = ask(newcomer, agent, 1)
@@ -269,6 +270,7 @@ def test_two_approvers_see_each_other(newcomer: Owner, agent: str, enter: Callab
     assert status(newcomer, approval) == "approved"
 
 
+@pytest.mark.slow
 def test_a_vote_appears_on_open_cards(newcomer: Owner, enter: Callable[..., Page]) -> None:
     """A card with an open sheet shows the vote when the sheet is closed."""
     agent = newcomer.agent()
@@ -278,19 +280,20 @@ def test_a_vote_appears_on_open_cards(newcomer: Owner, enter: Callable[..., Page
         page = enter()
         ready(page)
         card = page.locator(f"#card-{approval}")
-        expect(card).to_contain_text("0 of them did so far")
+        expect(card).to_contain_text("0 have approved so far")
         page.get_by_role("button", name="Deny…").click()
         page.get_by_label("Note").locator("visible=true").fill("Half a no")
         with page.expect_response(lambda answer: "/cards?" in answer.url):
             assert ben.http.post(f"/api/approvals/{approval}/approve").status_code == 200
         expect(page.get_by_label("Note").locator("visible=true")).to_have_value("Half a no")
         page.keyboard.press("Escape")
-        expect(card).to_contain_text(f"1 of them did so far. Approved so far by {ben.email}")
+        expect(card).to_contain_text(f"1 have approved so far. Approved so far by {ben.email}")
         ready(page)
         page.get_by_role("button", name="Approve once").click()
         expect(card.locator(".outcome")).to_contain_text("Approved")
 
 
+@pytest.mark.slow
 def test_the_card_shows_whether_a_call_waits(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
     """The line is replaced without disabling the buttons."""
     context = {"amount": 3}
@@ -341,6 +344,7 @@ def test_an_open_page_reports_an_ended_session(
     expect(page.locator(".deeds[inert]")).to_have_count(1)
 
 
+@pytest.mark.slow
 def test_pages_of_one_browser_share_a_stream(newcomer: Owner, agent: str, enter: Callable[..., Page]) -> None:
     """Eight pages get events although a browser opens six connections to a host."""
     first = enter()
@@ -438,6 +442,7 @@ def test_an_invitations_link_fills_its_form(newcomer: Owner, browser: Browser) -
         page.get_by_role("heading", name="Approvals").wait_for()
 
 
+@pytest.mark.slow
 def test_keys_and_secrets_in_settings(newcomer: Owner, enter: Callable[..., Page]) -> None:
     """A key is shown, copied and replaced after a confirmation; a double click creates one webhook."""
     page = enter(viewport={"width": 390, "height": 800}, reduced_motion="reduce")

@@ -56,7 +56,7 @@ def test_a_card_shows_the_whole_request(maya: Reader, acme: Owner, refunder: str
     words = text_of(card)
     assert "refund-bot asks to refund in stripe stripe.refund" in words
     assert "amount 149.9 customer anna@example.test reason broken tags xy" in words.replace("x y", "xy")
-    assert "a person must approve every call, up to an amount of 500" in words
+    assert "a person approves every call, and allows amounts up to 500" in words
     assert "until 20" in words
     assert "1 denied" in words
     assert "“" not in words or "Too early" in words
@@ -189,7 +189,7 @@ def test_another_digest_is_refused(maya: Reader, acme: Owner, refunder: str, wha
     answer = maya.decide(approval, what, digest=digest)
     assert answer.status_code == 409
     assert "Nothing was decided" in answer.text
-    assert "not the one that was shown" in answer.text
+    assert "has changed since it was shown" in answer.text
     assert shown(acme, approval)["status"] == "pending"
 
 
@@ -239,7 +239,7 @@ def test_a_quorum_needs_every_vote(gateway: LiveGateway) -> None:
             page = first.page(f"/console/approvals/{approval}")
             assert "You approved it. It waits for another person." in page
             assert "/approve" not in page
-            assert "2 people must approve it; 1 of them did so far." in second.page("/console/approvals")
+            assert "2 people must approve it; 1 have approved so far." in second.page("/console/approvals")
             assert second.decide(approval, "approve").status_code == 303
         assert scene.shown(approval)["status"] == "approved"
 

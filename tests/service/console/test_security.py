@@ -153,7 +153,7 @@ def test_host_headers_are_parsed_strictly() -> None:
     """A Host header is a name with an optional port."""
     assert read_hosts("A.example, b") == ("a.example", "b")
     for wrong in ("https://a.example", "a.example:80", "a/b", "*"):
-        with pytest.raises(ValueError, match="is no host name"):
+        with pytest.raises(ValueError, match="is not a host name"):
             read_hosts(wrong)
     assert host_name("A.example.:80") == "a.example"
     assert [host_name(wrong) for wrong in ("a/b", "a b", "a@b", "", "a:b", "[::1")] == [None] * 6

@@ -123,8 +123,8 @@ def test_decisions_are_explained(maya: Reader, acme: Owner, fields: dict[str, st
         ({"action": "a", "arguments": "{"}, "arguments: is not valid JSON"),
         ({"action": "a", "arguments": "[1]"}, "must be a JSON object"),
         ({"action": "a", "arguments": '{"a":1,"a":2}'}, "arguments: "),
-        ({"action": "a", "amount": "ten"}, "'ten' is no number"),
-        ({"action": "a", "amount": "1", "arguments": '{"amount":1}'}, "name it in one place"),
+        ({"action": "a", "amount": "ten"}, "'ten' is not a number"),
+        ({"action": "a", "amount": "1", "arguments": '{"amount":1}'}, "enter it only once"),
         ({"action": "a", "arguments": '{"a":"' + "x" * 66_000 + '"}'}, "must not be larger than 65536 bytes"),
         ({"action": "a", "run_id": "x" * 256}, "run_id: "),
     ],
@@ -164,7 +164,7 @@ def test_simulating_does_not_count_against_the_rate(free_gateway: LiveGateway, f
         assert left == 99
         # A minute may end between check and simulation, but not three times in a row.
         refused = any(
-            "Refused with 429" in text_of(tried(reader, agent, action="a"))
+            "Rejected with status 429" in text_of(tried(reader, agent, action="a"))
             for _ in range(3)
             if not all(frugal.check(agent, "a").status_code == 200 for _ in range(101))
         )

@@ -84,6 +84,7 @@ def test_from_registration_to_the_first_call(gateway: LiveGateway, browser: Brow
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_the_copy_button_copies_a_working_key(newcomer: Owner, browser: Browser, tmp_path: Path) -> None:
     """On a narrow screen; copying is recorded once in the audit log."""
     kind = {"kind": "organization.key_shown"}
@@ -115,6 +116,7 @@ def test_the_copy_button_copies_a_working_key(newcomer: Owner, browser: Browser,
     assert (done.returncode, done.stdout) == (0, "done: first\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_a_refused_copy_is_reported(newcomer: Owner, browser: Browser) -> None:
     """Without the key or without a clipboard nothing is copied, and the page says why."""
     with browser.new_context() as context:

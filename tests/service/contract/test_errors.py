@@ -86,7 +86,7 @@ def test_403_plan_limit_reached(free_gateway: LiveGateway, frugal: Owner, limit_
         answer = frugal.log(bots[0], "a")
     else:
         answer = frugal.http.post("/api/agents", json={"name": "third"})
-    assert (answer.status_code, list(answer.json())) == (403, ["detail"])
+    assert (answer.status_code, list(answer.json())) == (403, ["detail", "code"])
     detail = answer.json()["detail"]
     assert set(detail) == LIMIT
     assert all(isinstance(value, str) for value in detail.values())

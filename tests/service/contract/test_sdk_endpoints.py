@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from support.inside import Clock, InsideGateway
 from support.sdk_client import SdkClient
+from support.shapes import problem
 
 pytestmark = pytest.mark.sqlite_only("the gateway's clock is set, which PostgreSQL's cannot be")
 
@@ -317,10 +318,10 @@ def test_cancelled_request_cannot_be_used_or_cancelled_again(client: SdkClient) 
     assert (response.status, response.body["status"]) == (200, "cancelled")
     assert client.approval(asked, wait=60)["status"] == "cancelled"
     again = client.send("POST", f"/sdk/approvals/{asked}/cancel")
-    assert (again.status, again.body) == (409, {"detail": "Approval is no longer open: it is cancelled"})
+    assert (again.status, again.body) == (409, problem(409, "Approval is no longer open: it is cancelled"))
     assert not client.approve(asked)
     unknown = client.send("GET", "/sdk/approvals/0199a3f2-ffff-7000-8000-00000000000a")
-    assert (unknown.status, unknown.body) == (404, {"detail": "Approval not found"})
+    assert (unknown.status, unknown.body) == (404, problem(404, "Approval not found"))
 
 
 @pytest.mark.parametrize("key", ["ak_" + "x" * 37, ""])
@@ -332,7 +333,7 @@ def test_invalid_api_key_is_rejected_by_every_endpoint(client: SdkClient, key: s
     response = client.send(method, target, {} if method == "POST" else None, {"X-API-Key": key})
     assert (response.status, response.body) == (
         401,
-        {"detail": "Invalid API key" if key else "Missing API key"},
+        problem(401, "Invalid API key" if key else "Missing API key"),
     )
 
 
@@ -367,7 +368,7 @@ def test_log_entry_is_idempotent_for_a_day(client: SdkClient) -> None:
 
 def test_log_entries_of_unknown_agents_are_rejected(client: SdkClient) -> None:
     response = client.log("a.b", agent_id="0199a3f2-ffff-7000-8000-00000000000a")
-    assert (response.status, response.body) == (404, {"detail": "Agent not found"})
+    assert (response.status, response.body) == (404, problem(404, "Agent not found"))
     client.set_active(is_active=False)
     assert client.log("a.b").status == 200
 
@@ -388,7 +389,7 @@ def test_batch_has_a_result_for_each_entry(client: SdkClient) -> None:
         ({"entries": [good] * 101}, "must hold at most 100 entries, not 101"),
     ]:
         refused = client.send("POST", "/sdk/logs", body)
-        assert (refused.status, refused.body) == (400, {"detail": {"entries": [complaint]}})
+        assert (refused.status, refused.body) == (400, problem(400, {"entries": [complaint]}))
 
 
 DEEP: Any = []
@@ -440,7 +441,7 @@ def test_invalid_fields_are_named(
     body = {"agent_id": client.agent_id, "action": "a.b", "status": "success", **fields}
     response = client.send("POST", path, body)
     detail = {name: [problem] for name, problem in problems.items()}
-    assert (response.status, response.body) == (400, {"detail": detail})
+    assert (response.status, response.body) == (400, problem(400, detail))
 
 
 def test_permissions_of_an_agent_are_listed(client: SdkClient) -> None:
@@ -455,4 +456,4 @@ def test_permissions_of_an_agent_are_listed(client: SdkClient) -> None:
     client.set_active(is_active=False)
     assert client.send("GET", f"/sdk/permissions?agent_id={client.agent_id}").body == []
     unknown = client.send("GET", "/sdk/permissions?agent_id=0199a3f2-ffff-7000-8000-00000000000a")
-    assert (unknown.status, unknown.body) == (404, {"detail": "Agent not found"})
+    assert (unknown.status, unknown.body) == (404, problem(404, "Agent not found"))

@@ -56,8 +56,11 @@ def test_a_folder_that_is_not_there_ends_the_start(folder: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("folder", "cannot read '.*TOOLGATE_SECRET': Is a directory; let the gateway read it"),
-        ("bytes", "cannot read '.*TOOLGATE_SECRET': no UTF-8 text; let the gateway read it"),
+        ("folder", "cannot read '.*TOOLGATE_SECRET': Is a directory; write a file that the gateway can read"),
+        (
+            "bytes",
+            "cannot read '.*TOOLGATE_SECRET': its content is not UTF-8 text; write a file that the gateway can read",
+        ),
         ("empty", "'.*TOOLGATE_SECRET' is empty; write the value into it, or remove it"),
     ],
 )

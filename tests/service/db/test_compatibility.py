@@ -86,7 +86,7 @@ async def test_a_newer_schema_that_takes_nothing_away_is_used(
         caplog.clear()
         await database.start(migrate=migrating)
         assert (
-            f"newer version's (9999), which gateways that know 0013 may use; this one knows {newest()}"
+            f"schema to 9999; gateways that know 0013 can use it, and this one knows {newest()}"
             in caplog.text
         )
     async with database.opened() as connection:

@@ -22,7 +22,10 @@ def test_repeated_failures_are_one_line_until_the_database_works(caplog: pytest.
     assert lines == [
         ("ERROR", "requests"),
         ("ERROR", "batches of log entries"),
-        ("INFO", "the database works again; failed meanwhile: 500 batches of log entries, 500 requests"),
+        (
+            "INFO",
+            "the database works again; failures during the outage: 500 batches of log entries, 500 requests",
+        ),
         ("ERROR", "requests"),
     ]
     assert not any(record.exc_info for record in caplog.records)

@@ -52,7 +52,7 @@ AT_LARGE = {
     "secret_check.py": "a few sealed values of any organization, once at start",
     "db/postgres.py": "sessions of the server, none of its rows",
     "jobs/batches.py": "what is kept no longer",
-    "approvals/jobs.py": "what runs out",
+    "approvals/service.py": "what runs out",
     "logs/repository.py tenants_with_old_rows": "all organizations, so many at once",
     "webhooks/delivery_queue.py": "what is due",
 }

@@ -90,7 +90,7 @@ async def test_migration_ends_no_session_of_others(
     monkeypatch.setattr(postgres, "MIGRATION_ATTEMPTS", 8)
     database = PostgresDatabase(former)
     async with reader(former, name) as connection:
-        with pytest.raises(StorageError, match="other transactions held its tables"):
+        with pytest.raises(StorageError, match="other transactions locked its tables"):
             await asyncio.wait_for(database.start(), BAR)
         assert await is_open(connection)
     await database.close()

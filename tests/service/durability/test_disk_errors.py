@@ -48,7 +48,7 @@ def _assert_unavailable(answer: Heard) -> None:
     assert "sqlite" not in answer.raw.decode().lower()
 
 
-@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("killed", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_nothing_is_acknowledged_while_the_disk_cannot_sync(
     killed: bool, gateway: LiveGateway, tmp_path: Path
 ) -> None:

@@ -93,6 +93,7 @@ def test_silence_is_answered_in_time_and_fills_no_memory(far: Far, times: int) -
         assert again.status == 200
 
 
+@pytest.mark.slow
 def test_a_slow_database_is_waited_for(far: Far) -> None:
     """A tenth of a second a round trip is slow and no fault: checks, logs and pages are answered as ever."""
     with Owner(far.gateway.url) as owner, Wire.of(owner) as wire:

@@ -124,7 +124,7 @@ def test_it_ends_with_its_time(gateway: LiveGateway, one: Board) -> None:
     refused(
         one.people[0].http.post(f"/api/grants/{grant}/revoke"),
         409,
-        "Grant lets nothing through any more: it is expired",
+        "Grant is no longer active: it is expired",
     )
 
 
@@ -139,7 +139,7 @@ def test_a_revoked_one_lets_nothing_through(one: Board) -> None:
     refused(
         one.people[0].http.post(f"/api/grants/{grant}/revoke"),
         409,
-        "Grant lets nothing through any more: it is revoked",
+        "Grant is no longer active: it is revoked",
     )
 
 
@@ -296,7 +296,7 @@ def test_a_quorum_raised_since_wins(gateway: LiveGateway) -> None:
         ({"uses": True, "seconds": 60}, "integer"),
         ({"seconds": 60}, "required"),
         ({"uses": 1, "seconds": 60, "except_fields": ["nothing"]}, "no field 'nothing'"),
-        ({"uses": 1, "seconds": 60, "except_fields": ["amount"]}, "'amount' cannot be left open"),
+        ({"uses": 1, "seconds": 60, "except_fields": ["amount"]}, "'amount' cannot be listed"),
         ({"uses": 1, "seconds": 60, "except_fields": "order"}, "list"),
         ({"uses": 1, "seconds": 60, "for": "ever"}, "unknown field"),
         ("for ever", "valid dictionary"),

@@ -12,6 +12,7 @@ from support.gateway import LiveGateway, Owner
 from support.provider import SECRET
 from support.provider import signed as signed_by_provider
 from support.raw import Raw, whole
+from support.shapes import problem
 from support.slack import command
 from support.slack import signed as signed_by_slack
 
@@ -30,7 +31,7 @@ CLOSED = [
     ("/api/team/invitations", {}, "Not authenticated"),
     ("/api/approvals/a/approve", {}, "Not authenticated"),
     ("/auth/password", {}, "Not authenticated"),
-    ("/integrations/slack/a", {}, "Not signed by Slack for this webhook"),
+    ("/integrations/slack/a", {}, "The request is not signed with the Slack signing secret of this webhook"),
 ]
 #: what needs none
 OPEN = (
@@ -56,7 +57,7 @@ def test_unknown_client_is_answered_before_its_body(
     """The answer comes although nothing of the announced body was sent."""
     with Raw(acme.url) as raw:
         answer = whole(raw.send(head(path, headers, length)).answer())
-    assert (answer.status, answer.json()) == (401, {"detail": detail})
+    assert (answer.status, answer.json()) == (401, problem(401, detail))
 
 
 def test_unknown_client_is_not_asked_for_its_body(acme: Owner) -> None:
@@ -145,7 +146,7 @@ def test_open_endpoint_reads_few_values(anyone: httpx.Client, path: str) -> None
     answer = anyone.post(path, content=b'{"email": [%s]}' % b",".join([b"1"] * 1000))
     assert (answer.status_code, answer.json()) == (
         400,
-        {"detail": {"body": ["The body has more than 64 JSON values"]}},
+        problem(400, {"body": ["The body has more than 64 JSON values"]}),
     )
 
 
@@ -180,7 +181,7 @@ def test_header_with_one_value_is_refused_twice(acme: Owner, bot: str, name: str
         answer = whole(raw.answer())
     assert (answer.status, answer.json()) == (
         400,
-        {"detail": {name: ["was sent more than once; send it once"]}},
+        problem(400, {name: ["was sent more than once; send it once"]}),
     )
 
 
@@ -247,4 +248,4 @@ def test_body_of_a_revoked_key_is_not_read(newcomer: Owner) -> None:
     newcomer.http.post("/api/organization/regenerate-key")
     for body in (b"{}", b"[" * 100, json.dumps({"agent_id": agent, "action": "a.b"}).encode()):
         answer = newcomer.http.post("/sdk/check", content=body, headers={"X-API-Key": old})
-        assert (answer.status_code, answer.json()) == (401, {"detail": "Invalid API key"})
+        assert (answer.status_code, answer.json()) == (401, problem(401, "Invalid API key"))

@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 from support.gateway import LiveGateway, Owner
 from support.raw import Raw, whole
+from support.shapes import problem
 from support.tables import execute
 
 HOST = b"Host: gateway\r\n"
@@ -78,7 +79,7 @@ def test_trailers_are_no_headers(acme: Owner, bot: str) -> None:
             b"0\r\nX-API-Key: " + acme.key.encode() + b"\r\n\r\n",
         )
         answer = whole(raw.answer())
-    assert (answer.status, answer.json()) == (401, {"detail": "Missing API key"})
+    assert (answer.status, answer.json()) == (401, problem(401, "Missing API key"))
 
 
 @pytest.mark.parametrize("filling", [b"A: b\r\n", b"x" * 1000], ids=["many", "endless"])
@@ -139,7 +140,7 @@ def test_what_is_no_http_is_told(acme: Owner, head: bytes) -> None:
     """A request that cannot be read is a 400 in the shape of every other, and the connection ends."""
     with Raw(acme.url) as raw:
         answer = whole(raw.send(head).answer())
-        assert (answer.status, answer.json()) == (400, {"detail": "The request is not valid HTTP"})
+        assert (answer.status, answer.json()) == (400, problem(400, "The request is not valid HTTP"))
         assert answer.headers["connection"] == "close"
         assert raw.ended()
 
@@ -173,7 +174,7 @@ def test_a_request_that_two_readers_may_end_elsewhere_is_refused(
         answer = whole(
             raw.send(head, chunk(b'{"agent_id": 1}'), b"0\r\n\r\nGET /health HTTP/1.1\r\n\r\n").answer()
         )
-        assert (answer.status, answer.json()) == (400, {"detail": "The request is not valid HTTP"})
+        assert (answer.status, answer.json()) == (400, problem(400, "The request is not valid HTTP"))
         assert raw.ended()
 
 

@@ -3,6 +3,7 @@
 import pytest
 from support.gateway import Owner
 from support.raw import Raw, whole
+from support.shapes import problem
 
 from toolgate_service.http.request_head import check_head
 
@@ -70,7 +71,7 @@ def test_ambiguous_head_is_refused(acme: Owner, head: bytes) -> None:
     with Raw(acme.url) as raw:
         raw.send(head + b"\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: gateway\r\n\r\n")
         answer = whole(raw.answer())
-        assert (answer.status, answer.json()) == (400, {"detail": "The request is not valid HTTP"})
+        assert (answer.status, answer.json()) == (400, problem(400, "The request is not valid HTTP"))
         assert raw.ended()
 
 

@@ -126,7 +126,7 @@ def test_a_request_has_five_thousand_values(acme: Owner, bot: str) -> None:
         for count, status in ((4_994, 200), (4_995, 400)):
             answer = send(acme, path, json.dumps({**entry, "context": {"n": [1] * count}}).encode())
             assert answer.status_code == status, answer.text
-        assert answer.json() == {"detail": {"body": ["The body has more than 5000 JSON values"]}}
+        assert answer.json()["detail"] == {"body": ["The body has more than 5000 JSON values"]}
     many = {"entries": [{**entry, "context": {"n": [1] * count}} for count in (4_994, 4_995, 10)]}
     results = send(acme, "/sdk/logs", json.dumps(many).encode()).json()["results"]
     assert [one["status"] for one in results] == [200, 400, 200]

@@ -46,7 +46,7 @@ async def test_a_step_that_fails_keeps_neither_the_others_nor_the_next_round(
     scheduler.start()
     await asyncio.wait_for(enough.wait(), 30)
     await scheduler.stop()
-    assert caplog.text.count("a step of the upkeep failed") >= 3
+    assert caplog.text.count("a maintenance job failed") >= 3
     assert "no luck" in caplog.text
 
 
@@ -91,8 +91,8 @@ async def test_a_gateway_that_is_not_ready_does_no_upkeep(
     scheduler.start()
     await asyncio.wait_for(done.wait(), 30)
     await scheduler.stop()
-    assert caplog.text.count("no upkeep is done: The clocks differ") == 1
-    assert caplog.text.count("upkeep is done again") <= 1
+    assert caplog.text.count("maintenance is paused: The clocks differ") == 1
+    assert caplog.text.count("maintenance runs again") <= 1
 
 
 async def test_stopping_ends_a_round_at_once(database: Database) -> None:

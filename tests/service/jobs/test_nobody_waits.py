@@ -26,7 +26,8 @@ def timed(client: Wire, agent: str) -> list[float]:
     return took
 
 
-@pytest.mark.parametrize("entries", [20_000, pytest.param(200_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("entries", [20_000, 200_000])
 def test_checks_and_logs_go_on_while_entries_are_removed(tmp_path: Path, entries: int) -> None:
     """Most take a few times what they take alone, and the slowest a small part of the removal."""
     env = {"TOOLGATE_UPKEEP_SECONDS": "1"}

@@ -11,7 +11,7 @@ from support.insight import execute, rows
 from support.people import Board, board
 from support.waiting import until
 
-from toolgate_service.approvals.jobs import expire_approvals, remind
+from toolgate_service.approvals.service import expire_approvals, remind
 from toolgate_service.core.clock import from_wire, utcnow, wire
 from toolgate_service.core.ids import new_id
 from toolgate_service.db.database import Database, open_database

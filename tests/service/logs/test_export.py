@@ -277,7 +277,7 @@ def resident(gateway: LiveGateway) -> int:
 
 
 @pytest.mark.parametrize("count", [20_000, pytest.param(200_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("form", ["jsonl", "csv"])
+@pytest.mark.parametrize("form", ["jsonl", pytest.param("csv", marks=pytest.mark.slow)])
 def test_memory_does_not_grow_with_the_log(tmp_path: Path, form: str, count: int) -> None:
     """An export of many entries takes no more memory than one of few: 20 MiB at most, where they are many times that."""
     context = '{"text":"' + "x" * 2_000 + '"}'

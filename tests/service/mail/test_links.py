@@ -18,8 +18,8 @@ from support.team import TOO_LATE, accept, audited, fresh_email, invite
 from support.waiting import until
 
 NEW = "another horse battery"
-SENT = "If the e-mail is registered here, a link to choose a new password is on its way to it"
-USELESS = "This link was used already, has expired or was replaced by a newer one; ask for another"
+SENT = "If this e-mail address is registered, an e-mail with a link to set a new password is on its way"
+USELESS = "This link was used already, has expired or was replaced by a newer one; request a new link"
 PUBLIC_URL = "https://gate.example.test/toolgate"
 
 
@@ -218,7 +218,7 @@ def test_a_mail_server_that_is_down_changes_no_answer(tmp_path: Path) -> None:
         with Owner(gateway.url) as owner:
             refused(ask(gateway.url, owner.email), 202, SENT)
             assert invite(owner).status_code == 201
-            until(lambda: gateway.complaint.count("did not go, another attempt follows") == 2)
+            until(lambda: gateway.complaint.count("was not sent and is retried") == 2)
         log = gateway.complaint
         assert "Email('password reset' to an address at 'example.test')" in log
         assert "Email('invitation' to an address at 'example.test')" in log
@@ -226,4 +226,4 @@ def test_a_mail_server_that_is_down_changes_no_answer(tmp_path: Path) -> None:
             assert secret not in log
         gateway.process.terminate()
         assert gateway.process.wait(timeout=20) == 0
-        assert "2 mails were not sent before the gateway stopped" in gateway.complaint
+        assert "2 e-mails were not sent before the gateway stopped" in gateway.complaint

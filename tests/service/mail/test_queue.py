@@ -45,7 +45,7 @@ class Stuck:
 
 
 def later() -> NotSent:
-    return NotSent("the server refused (451)", final=False)
+    return NotSent("the server responded with error 451", final=False)
 
 
 async def all_gone(mails: MailQueue) -> None:
@@ -64,8 +64,8 @@ async def test_what_fails_for_now_is_tried_again(caplog: pytest.LogCaptureFixtur
     assert mails.send(EMAIL)
     await all_gone(mails)
     assert (mailer.sent, mailer.attempts) == ([EMAIL], 3)
-    told = "Email('greeting' to an address at 'example.test') did not go, another attempt follows: "
-    assert said(caplog, logging.WARNING) == [told + "the server refused (451)"] * 2
+    told = "Email('greeting' to an address at 'example.test') was not sent and is retried: "
+    assert said(caplog, logging.WARNING) == [told + "the server responded with error 451"] * 2
     assert "secret" not in caplog.text
 
 
@@ -77,12 +77,12 @@ async def test_what_fails_too_often_is_given_up_aloud(caplog: pytest.LogCaptureF
     await all_gone(mails)
     assert mailer.attempts == 3
     [line] = said(caplog, logging.ERROR)
-    assert line.endswith("is given up: the server refused (451)")
+    assert line.endswith("was not sent and is not retried: the server responded with error 451")
 
 
 async def test_what_is_refused_for_good_is_not_tried_again(caplog: pytest.LogCaptureFixture) -> None:
     """A final refusal costs one attempt."""
-    mailer = Scripted(NotSent("the server refused the login (535)", final=True))
+    mailer = Scripted(NotSent("the server rejected the login (535)", final=True))
     mails = MailQueue(mailer, backoff=(0, 0))
     mails.send(EMAIL)
     await all_gone(mails)
@@ -122,7 +122,7 @@ async def test_closing_gives_up_on_a_stuck_server_aloud(
     await asyncio.wait_for(mailer.begun.wait(), 30)
     await asyncio.wait_for(mails.close(), 5)
     mailer.over.set()
-    assert said(caplog, logging.ERROR) == ["3 mails were not sent before the gateway stopped"]
+    assert said(caplog, logging.ERROR) == ["3 e-mails were not sent before the gateway stopped"]
 
 
 async def test_more_than_can_be_carried_is_refused_aloud(
@@ -134,7 +134,7 @@ async def test_more_than_can_be_carried_is_refused_aloud(
     mailer = Stuck()
     mails = MailQueue(mailer)
     assert [mails.send(EMAIL) for _ in range(3)] == [True, True, False]
-    assert said(caplog, logging.ERROR) == [f"{EMAIL!r} is not sent: 2 are on their way already"]
+    assert said(caplog, logging.ERROR) == [f"{EMAIL!r} is not sent: the queue is full with 2 e-mails"]
     await mails.close()
     mailer.over.set()
 
@@ -154,7 +154,7 @@ async def test_a_mail_that_cannot_be_written_is_logged(caplog: pytest.LogCapture
     mails.make_and_send(nobody)
     mails.send(EMAIL)
     await all_gone(mails)
-    assert said(caplog, logging.ERROR) == ["a mail could not be written"] * 2
+    assert said(caplog, logging.ERROR) == ["could not create an e-mail"] * 2
     assert mailer.sent == []
     mails.send(EMAIL)
     await all_gone(mails)

@@ -120,7 +120,7 @@ async def test_a_user_that_may_not_make_them_is_told(
         await database.close()
     finally:
         await asyncio.to_thread(run, url, f"DROP OWNED BY {user}", f"DROP ROLE {user}")
-    assert "not made in this round: PostgreSQL: InsufficientPrivilegeError 42501" in caplog.text
+    assert "cannot create partitions of the log: PostgreSQL: InsufficientPrivilegeError 42501" in caplog.text
     assert "sesame" not in caplog.text
 
 

@@ -14,7 +14,7 @@ from support.crowd import meanwhile, together
 from support.gateway import LiveGateway, Owner
 from support.insight import key_to_test, rows, set_plan
 from support.raw import Raw
-from support.shapes import complaints, refused
+from support.shapes import complaints, problem, refused
 from support.team import Colleague
 
 from toolgate_service.organizations.repository import key_digest
@@ -55,8 +55,8 @@ def put(owner: Owner, networks: object) -> httpx.Response:
 
 def told(address: str) -> str:
     return (
-        f"API keys of this organization do not work from {address!r}: it is in none of the allowed networks; call from "
-        "one of them, or have an admin add it to PUT /api/organization/allowed-networks"
+        f"API keys of this organization may not be used from {address!r}, which is in none of the allowed networks; use "
+        "one of these networks, or ask an admin to allow the address with PUT /api/organization/allowed-networks"
     )
 
 
@@ -90,11 +90,11 @@ def test_a_key_works_only_from_within(bound: Owner, agent: str, path: str, road:
         for address in (OUTSIDE, "2001:db9::5", f"{WITHIN}, {OUTSIDE}"):
             answer = raw.send(head(path, bound.key, address, body, *road)).answer()
             seen = address.split(", ")[-1]
-            assert (answer.status, answer.json()) == (403, {"detail": told(seen)})
+            assert (answer.status, answer.json()) == (403, problem(403, told(seen)))
             assert int(answer.headers["x-ratelimit-remaining"]) > 0
         # Without the header it is the proxy itself that asks.
         answer = raw.send(head(path, bound.key, "nonsense", body, *road)).answer()
-        assert (answer.status, answer.json()) == (403, {"detail": told("127.0.0.1")})
+        assert (answer.status, answer.json()) == (403, problem(403, told("127.0.0.1")))
     assert len(bound.entries(action=action)) == logged == (0 if path == "/sdk/check" else 4)
 
 

@@ -43,7 +43,7 @@ def test_a_network_is_written_in_one_way(given: list[str], kept: list[str]) -> N
         ("10.0.0.1/8", "write '10.0.0.0/8' for the network, or '10.0.0.1' for the address alone"),
         ("2001:db8::1/32", "write '2001:db8::/32' for the network, or '2001:db8::1' for the address alone"),
         *(
-            (entry, "is no address or network; write for instance '203.0.113.7'")
+            (entry, "is not an IP address or network; write for example '203.0.113.7'")
             for entry in (
                 *(
                     "",
@@ -144,4 +144,4 @@ def test_a_row_that_cannot_be_read_opens_nothing() -> None:
 def test_the_refusal_names_the_address_as_it_is_compared() -> None:
     """Whoever mends the list reads what to write into it."""
     assert "'203.0.113.9'" in str(address_forbidden("::ffff:203.0.113.9").detail)
-    assert "cannot see" in str(address_forbidden(None).detail)
+    assert "an unknown address" in str(address_forbidden(None).detail)

@@ -58,6 +58,7 @@ def _answered(client: httpx.Client, times: int) -> Counter[int]:
     return counted
 
 
+@pytest.mark.slow
 def test_each_request_goes_to_a_random_gateway(three: list[ThreadingHTTPServer]) -> None:
     """Requests over one connection reach all three, and what is said goes there and back whole."""
     ports = [server.server_address[1] for server in three]
@@ -65,6 +66,7 @@ def test_each_request_goes_to_a_random_gateway(three: list[ThreadingHTTPServer])
         assert set(_answered(client, 100)) == set(ports)
 
 
+@pytest.mark.slow
 def test_one_that_is_not_ready_gets_no_requests(three: list[ThreadingHTTPServer]) -> None:
     """By readiness, a gateway that calls itself not ready gets none; with the others gone it is still tried."""
     ports = [server.server_address[1] for server in three]

@@ -95,8 +95,17 @@ def _seconds(work: Callable[[], Heard]) -> float:
     return took
 
 
-@pytest.mark.parametrize("is_stopped", [False, True], ids=["network_lost", "process_stopped"])
-@pytest.mark.parametrize("further", [0, 1, 2], ids=["after_lock", "after_read", "after_write"])
+@pytest.mark.parametrize(
+    ("is_stopped", "further"),
+    [
+        pytest.param(False, 0, id="network_lost-after_lock"),
+        pytest.param(False, 1, id="network_lost-after_read", marks=pytest.mark.slow),
+        pytest.param(False, 2, id="network_lost-after_write", marks=pytest.mark.slow),
+        pytest.param(True, 0, id="process_stopped-after_lock", marks=pytest.mark.slow),
+        pytest.param(True, 1, id="process_stopped-after_read", marks=pytest.mark.slow),
+        pytest.param(True, 2, id="process_stopped-after_write"),
+    ],
+)
 def test_log_entries_of_others_go_on_while_a_replica_is_frozen(
     pair: Pair, owners: tuple[Owner, Owner], further: int, is_stopped: bool
 ) -> None:
@@ -126,8 +135,15 @@ def test_log_entries_of_others_go_on_while_a_replica_is_frozen(
         assert far.log(agent, "awake").status == 200
 
 
-@pytest.mark.parametrize("is_stopped", [False, True], ids=["network_lost", "process_stopped"])
-@pytest.mark.parametrize("further", [1, 3], ids=["after_lock", "after_read"])
+@pytest.mark.parametrize(
+    ("is_stopped", "further"),
+    [
+        pytest.param(False, 1, id="network_lost-after_lock", marks=pytest.mark.slow),
+        pytest.param(False, 3, id="network_lost-after_read"),
+        pytest.param(True, 1, id="process_stopped-after_lock", marks=pytest.mark.slow),
+        pytest.param(True, 3, id="process_stopped-after_read", marks=pytest.mark.slow),
+    ],
+)
 def test_held_checks_of_others_go_on_while_a_replica_is_frozen(
     pair: Pair, owners: tuple[Owner, Owner], further: int, is_stopped: bool
 ) -> None:

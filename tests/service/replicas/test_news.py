@@ -155,7 +155,7 @@ async def test_a_listener_that_hears_nothing_is_found_out(
     async with running(tmp_path) as one:
 
         async def told_so() -> bool:
-            return "news of other gateways is not heard (TimeoutError)" in caplog.text
+            return "notifications from other gateways do not arrive (TimeoutError)" in caplog.text
 
         await eventually(told_so)
         assert not one.gateway.notifier.receives_remote

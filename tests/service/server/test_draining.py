@@ -77,7 +77,7 @@ def test_a_second_signal_ends_the_pause(leaving: Serving) -> None:
     assert leaving.complaint == ""
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("pause", ["1", pytest.param("3", marks=pytest.mark.slow)])
 def test_no_request_fails_while_the_gateway_drains(
     home: Path, kept: dict[str, str], pause: str, workers: str

@@ -192,5 +192,5 @@ def test_one_without_the_other_is_refused(home: Path, files: tuple[Path, Path]) 
     ended = run_serve(home, "--tls-cert", str(files[0]))
     assert (ended.returncode, ended.stdout) == (1, "")
     (line,) = ended.stderr.splitlines()
-    assert "TOOLGATE_TLS_KEY: is needed beside TOOLGATE_TLS_CERT" in line
+    assert "TOOLGATE_TLS_KEY: is required with TOOLGATE_TLS_CERT" in line
     assert list(home.iterdir()) == []

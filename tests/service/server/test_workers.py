@@ -176,6 +176,7 @@ def test_killed_worker_is_replaced(serving: Serving) -> None:
     assert serving.ended_by(signal.SIGTERM, SECONDS) == 0
 
 
+@pytest.mark.slow
 def test_metrics_port_of_a_killed_worker_stays_taken(serving: Serving) -> None:
     """No other process can take the port before the new worker listens on it."""
     metrics = re.findall(r"http://[^\s,]+/metrics", serving.summary)
@@ -203,6 +204,7 @@ def _serves(metrics: list[str]) -> int:
     return statuses.count(200)
 
 
+@pytest.mark.slow
 def test_worker_that_cannot_be_started_is_tried_again(serving: Serving) -> None:
     """When the machine has no resources for a new worker, the log says so, and the other one still responds."""
     parent = serving.process.pid
@@ -217,6 +219,7 @@ def test_worker_that_cannot_be_started_is_tried_again(serving: Serving) -> None:
     until(lambda: len(workers_of(parent)) == 2)
 
 
+@pytest.mark.slow
 def test_worker_that_cannot_start_ends_the_start(home: Path, kept: dict[str, str]) -> None:
     """The worker logs the reason in one line, and the gateway ends."""
     address = f"sqlite:///{home}/gateway.db"
@@ -230,8 +233,15 @@ def test_worker_that_cannot_start_ends_the_start(home: Path, kept: dict[str, str
 
 
 @pytest.mark.usefixtures("interruptible")
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-@pytest.mark.parametrize("to_all", [False, True])
+@pytest.mark.parametrize(
+    ("how", "code", "to_all"),
+    [
+        (signal.SIGTERM, 0, False),
+        pytest.param(signal.SIGTERM, 0, True, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, 130, False, marks=pytest.mark.slow),
+        (signal.SIGINT, 130, True),
+    ],
+)
 def test_signal_ends_all_workers(
     home: Path, kept: dict[str, str], how: signal.Signals, code: int, to_all: bool
 ) -> None:
@@ -247,6 +257,7 @@ def test_signal_ends_all_workers(
         assert not [worker for worker in workers if _lives(worker)]
 
 
+@pytest.mark.slow
 def test_service_manager_does_not_cut_the_drain_of_a_worker(home: Path, kept: dict[str, str]) -> None:
     """SIGTERM from the service manager and from the supervisor is one SIGTERM."""
     extra = kept | {"TOOLGATE_DRAIN_SECONDS": "3"}

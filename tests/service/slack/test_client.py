@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import pytest
 from support.receiver import Receiver
 
+from toolgate_service.outbound.sender import Sender
 from toolgate_service.slack import client as module
 from toolgate_service.slack.client import Replies
-from toolgate_service.webhooks.sender import Sender
 
 MASKED = "https://hooks.slack-gov.com/…"
 
@@ -63,7 +63,7 @@ async def test_a_failure_is_told_to_the_operator_alone(
 
     with caplog.at_level(logging.ERROR, "toolgate.gateway"):
         await replies.run(work())
-    assert "a click in Slack could not be carried out" in caplog.text
+    assert "could not process a button click from Slack" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_a_new_url_is_used_from_then_on(slack: Receiver, two: Board) -> None:
             return one if one["id"] == delivery["id"] and one["status"] == "failed" else {}
 
         failed = until(told)
-        assert failed["error"] == "the receiver answered 404"
+        assert failed["error"] == "the receiver responded with 404"
         shown = owner.http.put(hook.path, json={"url": slack.url}).json()["url"]
         assert shown == f"http://127.0.0.1:{slack.port}/…"
         two.ask()

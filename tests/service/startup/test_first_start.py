@@ -72,7 +72,7 @@ for folder in sys.stdin:
 """
 
 
-@pytest.mark.parametrize("rounds", [100, pytest.param(2000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rounds", [30, pytest.param(2000, marks=pytest.mark.slow)])
 def test_the_secret_is_made_once(rounds: int, tmp_path: Path) -> None:
     """Three processes that ask for a secret nobody has made yet get the same one, round after round."""
     with ExitStack() as stack:

@@ -195,8 +195,12 @@ main()
     ("missing", "install"),
     [
         ({"typer", "rich"}, "pip install 'toolgate[cli]'"),
-        ({"rich"}, "pip install 'toolgate[cli]'"),
-        ({"fastapi", "starlette", "uvicorn", "sqlmodel", "sqlalchemy"}, "pip install 'toolgate[service]'"),
+        pytest.param({"rich"}, "pip install 'toolgate[cli]'", marks=pytest.mark.slow),
+        pytest.param(
+            {"fastapi", "starlette", "uvicorn", "sqlmodel", "sqlalchemy"},
+            "pip install 'toolgate[service]'",
+            marks=pytest.mark.slow,
+        ),
         ({"alembic"}, "pip install 'toolgate[service]'"),
     ],
 )

@@ -56,9 +56,11 @@ def test_any_secret_starts_database_without_keys(tmp_path: Path) -> None:
 def test_lost_secret_is_given_up_by_command(registered: LiveGateway) -> None:
     """The command discards what only the lost secret opens; then another secret starts, and the command changes nothing."""
     other = {"TOOLGATE_SECRET": OTHER}
-    assert done(registered, "rotate-secret", "--discard-unreadable")[0].startswith("0 sealed values")
+    assert done(registered, "rotate-secret", "--discard-unreadable")[0].startswith(
+        "deleted 0 encrypted values"
+    )
     assert done(registered, "rotate-secret", "--discard-unreadable", env=other)[0].startswith(
-        "2 sealed values that no known secret opens were discarded"
+        "deleted 2 encrypted values that no known secret can decrypt"
     )
     assert done(registered, "rotate-secret", "--discard-unreadable", env=other)[0].startswith("0 ")
     with LiveGateway(registered.folder, env=other) as gateway, Owner(gateway.url) as owner:

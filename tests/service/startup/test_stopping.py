@@ -113,6 +113,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_signal_swallowed_while_the_gateway_begins_ends_it(home: Path, kept: dict[str, str]) -> None:
     """It ends with 0 as soon as it hears signals itself, and nobody is told that it serves."""
     ended = subprocess.run(

@@ -12,7 +12,7 @@ from support.insight import execute, rows, set_active, set_role
 from support.shapes import MOMENT, REQUIRED, UUID7, complaints, refused
 from support.team import TOO_LATE, Colleague, accept, audited, fresh_email, invite, token_of
 
-USELESS = "This invitation was used already, revoked, or has expired; ask for another"
+USELESS = "This invitation was used already, revoked, or has expired; ask an admin for a new one"
 
 
 def test_an_invitation_is_answered_with_the_link_to_pass_on(acme: Owner) -> None:

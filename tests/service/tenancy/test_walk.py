@@ -1,6 +1,7 @@
 """Nobody gets anywhere without the right to it: every route, walked as everybody who must not be there."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 
 import httpx
 import pytest
@@ -49,11 +50,8 @@ def test_nobody_gets_in_without_the_right(stage: Stage, route: str) -> None:
         if expected is None:
             continue
         named = things[caller.about] | caller.instead
-        stage.set_active(active=not caller.asleep)
-        try:
+        with stage.inactive() if caller.asleep else nullcontext():
             answer = ask(stage, route, stop, named, caller.headers, caller.asks)
-        finally:
-            stage.set_active(active=True)
         assert answer.status_code == expected, f"{caller.who}: {answer.status_code} {answer.text}"
         _is_refused(answer, stop, caller)
         own = bearer(stage.owner.token) == caller.headers
@@ -83,7 +81,7 @@ def _is_refused(answer: httpx.Response, stop: Stop, caller: Caller) -> None:
         words = {"Missing API key", "Invalid API key", "Organization is not active"}
         assert answer.json()["detail"] in words, caller.who
     elif answer.status_code == 401 and stop.right != "nobody":
-        assert answer.json() == {"detail": "Not authenticated"}, caller.who
+        assert answer.json()["detail"] == "Not authenticated", caller.who
         assert answer.headers["WWW-Authenticate"] == "Bearer"
     elif answer.status_code in {403, 404}:
         assert list(answer.json()) == ["detail"], caller.who

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import count
 
+import pytest
 from support.before import Versions
 from support.crowd import meanwhile
 from support.gateway import LiveGateway, Owner
@@ -62,6 +63,7 @@ def revision(gateway: LiveGateway) -> str:
     return str(found)
 
 
+@pytest.mark.slow
 def test_nobody_notices(update: Versions) -> None:
     """No request fails while the schema changes under the older one, while both serve, and after it left; nothing is lost."""
     before, now = update.before, update.now

@@ -40,7 +40,7 @@ def test_a_failed_trial_is_not_repeated(told: Owner, receiver: Receiver) -> None
     hook.post("/test", 202)
     (delivery,) = hook.settled()
     assert (delivery["status"], delivery["response_code"]) == ("failed", 410)
-    assert delivery["error"] == "the receiver answered 410"
+    assert delivery["error"] == "the receiver responded with 410"
     assert hook.read()["is_active"] is True
 
 
@@ -75,7 +75,7 @@ def test_a_failure_is_tried_again(told: Owner, receiver: Receiver) -> None:
     hook = Hook(told, receiver, "agent.created")
     told.agent()
     waiting = until(lambda: [one for one in hook.deliveries(status="pending") if one["attempts"] == 1])[0]
-    assert (waiting["response_code"], waiting["error"]) == (503, "the receiver answered 503")
+    assert (waiting["response_code"], waiting["error"]) == (503, "the receiver responded with 503")
     assert waiting["next_attempt_at"] > waiting["last_attempt_at"]
     # Sooner than the schedule says.
     hook.post(f"/deliveries/{waiting['id']}/retry")
@@ -93,7 +93,7 @@ def test_gone_switches_a_webhook_off(told: Owner, receiver: Receiver) -> None:
     until(lambda: not hook.read()["is_active"])
     off = hook.read()
     assert (off["disabled_reason"], off["disabled_at"] is not None) == (
-        "the receiver answered 410 Gone",
+        "the receiver responded with 410 Gone",
         True,
     )
     (delivery,) = hook.deliveries()
@@ -126,7 +126,7 @@ def test_three_silent_days_switch_a_webhook_off(teller: LiveGateway, told: Owner
         teller, "UPDATE deliveries SET next_attempt_at = ? WHERE id = ?", ago_text(seconds=1), waiting["id"]
     )
     until(lambda: not hook.read()["is_active"])
-    assert hook.read()["disabled_reason"] == "nothing could be delivered for three days"
+    assert hook.read()["disabled_reason"] == "no delivery succeeded for three days"
     (delivery,) = hook.deliveries()
     assert (delivery["status"], delivery["attempts"]) == ("failed", 2)
 
@@ -168,7 +168,7 @@ def test_what_was_on_its_way_ends_with_the_webhook(
     else:
         hook.change(is_active=False)
         (delivery,) = hook.deliveries()
-        assert (delivery["status"], delivery["error"]) == ("failed", "the webhook was switched off")
+        assert (delivery["status"], delivery["error"]) == ("failed", "the webhook was disabled")
     execute(
         teller,
         "UPDATE deliveries SET next_attempt_at = ? WHERE webhook_id = ? AND status = 'pending'",

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.standard_webhooks import expected, is_signed, signatures_of
 
+from toolgate_service.outbound.sender import signed_headers
 from toolgate_service.webhooks.repository import new_secret
-from toolgate_service.webhooks.sender import signed_headers
 
 pytestmark = pytest.mark.sqlite_only("it asks no database")
 

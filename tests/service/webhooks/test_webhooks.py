@@ -78,7 +78,7 @@ def test_without_events_a_webhook_gets_the_default_ones(told: Owner, receiver: R
         ({"url": "http://example.com/"}, "url", "https://"),
         ({"url": "https://127.0.0.1/"}, "url", "not public"),
         ({"url": URL, "events": ["agent.created", "agent.creatde"]}, "events", "'agent.creatde'"),
-        ({"url": URL, "events": [{}, [], 5, None]}, "events", "an object, a list, 5, None;"),
+        ({"url": URL, "events": [{}, [], 5, None]}, "events", "an object, a list, 5, None:"),
         ({"url": URL, "events": []}, "events", "at least 1"),
         ({"url": URL, "events": "agent.created"}, "events", "list"),
         ({"url": URL, "events": ["webhook.test"]}, "events", "'webhook.test'"),

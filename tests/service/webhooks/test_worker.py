@@ -20,6 +20,7 @@ from toolgate_service.core.errors import StorageFault
 from toolgate_service.core.plans import BUILT_IN
 from toolgate_service.db.database import now
 from toolgate_service.db.health import MAX_SKEW
+from toolgate_service.outbound.sender import Sender, SendResult
 from toolgate_service.slack.messages import slack_message
 from toolgate_service.webhooks import worker as worker_module
 from toolgate_service.webhooks.delivery_queue import (
@@ -31,7 +32,6 @@ from toolgate_service.webhooks.delivery_queue import (
 from toolgate_service.webhooks.events import configure
 from toolgate_service.webhooks.models import Delivery, Webhook, WebhookSecret
 from toolgate_service.webhooks.repository import add_secret
-from toolgate_service.webhooks.sender import Sender, SendResult
 from toolgate_service.webhooks.worker import Worker
 
 VAULT = Vault(SECRET.encode())
@@ -264,7 +264,7 @@ async def test_a_secret_that_cannot_be_opened_is_said(outbox: Outbox) -> None:
             return [one for one in await deliveries(outbox) if one.attempts]
 
         (found,) = await eventually(tried)
-    assert (found.status, found.error) == ("pending", "the signing secret cannot be opened; rotate it")
+    assert (found.status, found.error) == ("pending", "the signing secret cannot be decrypted; rotate it")
     assert sender.sent == []
 
 
@@ -277,7 +277,7 @@ async def test_what_was_written_for_one_just_switched_off_ends(outbox: Outbox) -
     sender = Recorder()
     async with working(outbox, sender, 0.01):
         (delivery,) = await settled(outbox)
-    assert (delivery.status, delivery.error, sender.sent) == ("failed", "the webhook was switched off", [])
+    assert (delivery.status, delivery.error, sender.sent) == ("failed", "the webhook was disabled", [])
 
 
 async def test_a_webhook_that_was_removed_meanwhile_holds_up_nobody(outbox: Outbox) -> None:

@@ -116,7 +116,7 @@ class AgentFramework:
     name = "agent_framework"
     prefix = "tools"
     modes: Sequence[Mode] = ("async", "stream")
-    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model", "raise")
     cannot: Mapping[str, str] = {}
 
     def session(

@@ -117,7 +117,7 @@ class AutoGen:
     name = "autogen"
     prefix = "tools"
     modes: Sequence[Mode] = ("async",)
-    holds: Sequence[OnHold] = ("wait", "notify_model")
+    holds: Sequence[OnHold] = ("wait", "notify_model", "raise")
     cannot: Mapping[str, str] = {}
     team = False
 

@@ -119,7 +119,7 @@ class CrewAI:
     """A crew's agent."""
 
     prefix = "tools"
-    holds: Sequence[OnHold] = ("wait", "notify_model")
+    holds: Sequence[OnHold] = ("wait", "notify_model", "raise")
 
     def __init__(self, name: str, modes: Sequence[Mode], cannot: Mapping[str, str], *, native: bool) -> None:
         self.name, self.modes, self.cannot, self._native = name, modes, cannot, native

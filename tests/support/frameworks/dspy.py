@@ -72,7 +72,7 @@ class DSPy:
 
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async")
-    holds: Sequence[OnHold] = ("notify_model", "wait")
+    holds: Sequence[OnHold] = ("notify_model", "wait", "raise")
     cannot: Mapping[str, str] = {}
 
     def __init__(self, name: str, *, second: bool) -> None:

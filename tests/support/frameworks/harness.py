@@ -12,8 +12,8 @@ from support.waiting import eventually
 from toolgate import Guard
 
 Mode = Literal["sync", "async", "stream"]
-#: what a held call does: pauses the run in the framework's own way, waits within it, or lets the model read that it waits
-OnHold = Literal["pause", "wait", "notify_model"]
+#: reaction to a call that requires an approval, as for the option `on_hold` of the plugins
+OnHold = Literal["pause", "wait", "notify_model", "raise"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +190,18 @@ def set_scene(
     permissions = {tool: owner.permit(agent_id, f"{prefix}.{tool}", **each) for tool, each in allowed.items()}
     with Guard(owner.url, owner.key, agent_id, timeout=timeout) as guard:
         yield Scene(owner, guard, agent_id, prefix, more=more, permissions=permissions)
+
+
+def error_texts(error: BaseException) -> str:
+    """Return the texts of an exception, and of those it was raised from."""
+    left: list[BaseException | None] = [error]
+    seen: list[BaseException] = []
+    while left:
+        each = left.pop(0)
+        if each is not None and each not in seen:
+            seen.append(each)
+            left += [each.__cause__, each.__context__, *getattr(each, "exceptions", ())]
+    return "\n".join(map(str, seen))
 
 
 class Session(Protocol):

@@ -166,7 +166,7 @@ class LlamaIndex:
     name = "llamaindex"
     prefix = "tools"
     modes: Sequence[Mode] = ("async",)
-    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model", "raise")
     cannot: Mapping[str, str] = {}
 
     def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> LlamaIndexSession:

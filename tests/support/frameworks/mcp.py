@@ -201,7 +201,7 @@ class Modern:
 
     prefix = "bank"
     modes: Sequence[Mode] = ("async",)
-    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model", "raise")
     cannot: Mapping[str, str] = {}
 
     def __init__(self, name: str = "mcp", kind: Kind = OFFICIAL) -> None:
@@ -216,7 +216,7 @@ class Handshake:
 
     prefix = "bank"
     modes: Sequence[Mode] = ("async",)
-    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model", "raise")
     cannot: Mapping[str, str] = {
         "test_replayed_after_a_restart": "a call ends with its connection; made again it is a new one",
         "test_a_finished_run_is_not_carried_out_again": "there is no state of a waiting call that could be sent twice",

@@ -146,7 +146,7 @@ class PydanticAI:
     name = "pydantic_ai"
     prefix = "tools"
     modes: Sequence[Mode] = ("sync", "async", "stream")
-    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model", "raise")
     cannot: Mapping[str, str] = {}
 
     def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> PydanticAISession:

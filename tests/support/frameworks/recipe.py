@@ -103,7 +103,7 @@ class Recipe:
     """A framework without a plugin, and the page's hook."""
 
     prefix = "tools"
-    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model", "raise")
     cannot: Mapping[str, str] = {
         "test_default_argument_is_asked_about": "the invented framework fills in defaults behind its hooks",
     }

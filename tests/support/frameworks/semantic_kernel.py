@@ -159,7 +159,7 @@ class SemanticKernel:
     name = "semantic_kernel"
     prefix = "bank"
     modes: Sequence[Mode] = ("async", "stream")
-    holds: Sequence[OnHold] = ("pause", "wait", "notify_model")
+    holds: Sequence[OnHold] = ("pause", "wait", "notify_model", "raise")
     cannot: Mapping[str, str] = {}
 
     def session(

@@ -149,7 +149,7 @@ class Smolagents:
 
     prefix = "tools"
     modes: Sequence[Mode] = ("sync",)
-    holds: Sequence[OnHold] = ("notify_model", "wait")
+    holds: Sequence[OnHold] = ("notify_model", "wait", "raise")
     cannot: Mapping[str, str] = {}
 
     def __init__(self, name: str, *, coded: bool) -> None:

@@ -15,6 +15,7 @@ from support.inside import TICK, Clock, InsideGateway
 from support.machine.counts import Counts
 from support.reference.facts import Tenant, read
 from support.reference.world import World
+from support.shapes import problem
 
 T = TypeVar("T")
 
@@ -148,4 +149,4 @@ def told(answer: httpx.Response, status: int = 200) -> object:
 
 def refused(answer: httpx.Response, status: int, detail: str) -> None:
     """Assert that an answer is this refusal."""
-    assert (answer.status_code, answer.json()) == (status, {"detail": detail})
+    assert (answer.status_code, answer.json()) == (status, problem(status, detail))

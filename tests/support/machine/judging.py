@@ -124,7 +124,7 @@ class Judging(Showing, Asking):
             self.counts.seen["grant: revoked"] += 1
             self.put(*self.questions[grant.approval_id])
         else:
-            refused(answer, 409, f"Grant lets nothing through any more: it is {state}")
+            refused(answer, 409, f"Grant is no longer active: it is {state}")
 
     def _people(self, tenant: Tenant) -> list[tuple[str, str]]:
         return list(self.organizations[tenant.organization].people)

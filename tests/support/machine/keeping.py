@@ -6,7 +6,7 @@ from support.machine.deciding import Deciding
 from support.machine.driver import refused, told
 from support.reference.facts import Approval, Tenant
 from toolgate_service.accounts.models import User
-from toolgate_service.approvals.jobs import expire_approvals, remind
+from toolgate_service.approvals.service import expire_approvals, remind
 from toolgate_service.db.database import Database
 
 

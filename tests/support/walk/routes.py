@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from starlette.types import ASGIApp
-
 from support.gateway import SECRET
 from support.provider import SECRET as PROVIDER_SECRET
-from toolgate_service.app import create_app
+from toolgate_service.api.app import PLAIN_ENDPOINTS, _fastapi_app
 from toolgate_service.core.settings import Settings
+from toolgate_service.gateway import Gateway
 
 try:
     from fastapi.routing import iter_route_contexts
@@ -22,19 +21,11 @@ ALL_ON = {"provider_webhook_secret": PROVIDER_SECRET}
 def routes() -> list[str]:
     """Return every route, for instance ``GET /api/agents/{agent_id}``."""
     given: dict[str, Any] = {"database_url": "sqlite:////nowhere/never-opened.db", "secret": SECRET, **ALL_ON}
-    dispatcher = _dispatcher(create_app(Settings(**given)))
-    raw = [f"POST {path}" for path in dispatcher.raw]
+    fastapi_app = _fastapi_app(Gateway(Settings(**given)))
+    plain = [f"POST {path}" for path in PLAIN_ENDPOINTS]
     others = [
         f"{method} {route.path}"
-        for route in iter_route_contexts(dispatcher.fastapi_app.routes)
+        for route in iter_route_contexts(fastapi_app.routes)
         for method in sorted(route.methods or {"GET"})
     ]
-    return raw + others
-
-
-def _dispatcher(app: ASGIApp) -> Any:
-    """Return the application inside all middleware."""
-    inner: Any = app
-    while not hasattr(inner, "raw"):
-        inner = inner._inner
-    return inner
+    return plain + others

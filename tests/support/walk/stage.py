@@ -2,8 +2,8 @@
 
 import re
 import secrets
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -137,9 +137,14 @@ class Stage:
         found["webhooks"] = [row for row in found["webhooks"] if row.endswith("None)")]
         return found
 
-    def set_active(self, *, active: bool) -> None:
-        """Switch the organization off or on."""
-        set_active(self.gateway, self.owner, active=active)
+    @contextmanager
+    def inactive(self) -> Iterator[None]:
+        """Deactivate the organization for the duration of a `with` block."""
+        set_active(self.gateway, self.owner, active=False)
+        try:
+            yield
+        finally:
+            set_active(self.gateway, self.owner, active=True)
 
     def close(self) -> None:
         """Hang up."""

@@ -118,6 +118,7 @@ WALK: Mapping[str, Stop] = {
     "GET /api/approvals/{approval_id}": Stop("reader", foreign=404),
     "POST /api/approvals/{approval_id}/approve": Stop("full", 200, {"note": "walked"}, foreign=404),
     "POST /api/approvals/{approval_id}/deny": Stop("full", 200, {"note": "walked"}, foreign=404),
+    "POST /api/approvals/{approval_id}/reject": Stop("full", 200, {"note": "walked"}, foreign=404),
     "GET /api/grants": Stop("reader"),
     "GET /api/grants/{grant_id}": Stop("reader", foreign=404),
     "POST /api/grants/{grant_id}/revoke": Stop("full", foreign=404),

@@ -1,4 +1,4 @@
-"""The whole schema.
+"""Create the initial schema.
 
 Revision: 0001, the first.
 """

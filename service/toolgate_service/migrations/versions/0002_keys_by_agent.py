@@ -1,4 +1,4 @@
-"""An agent's keys are found without reading everybody's.
+"""Add an index with which the API keys of one agent are found.
 
 Revision: 0002, after 0001.
 """

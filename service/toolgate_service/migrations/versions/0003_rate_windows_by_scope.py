@@ -1,4 +1,4 @@
-"""Rate windows by scope: a user's requests are counted as an environment's are.
+"""Count requests for rate limits by scope, so that the requests of users can be counted too.
 
 Revision: 0003, after 0002.
 """
@@ -15,7 +15,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    # What it holds is no older than a minute.
+    # Replace the table without copying its rows, because they contain only the counts of the last minute.
     op.drop_table("rate_windows")
     op.create_table(
         "rate_windows",

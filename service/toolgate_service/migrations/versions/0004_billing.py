@@ -1,4 +1,4 @@
-"""What the payment provider says, and why an organization is inactive.
+"""Add subscriptions and events of the payment provider, and the causes for which an organization is inactive.
 
 Revision: 0004, after 0003.
 """

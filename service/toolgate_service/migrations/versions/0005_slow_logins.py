@@ -1,4 +1,4 @@
-"""Where logins came from, and an index by which forgotten failures are found.
+"""Add the client address of sessions, and an index with which old login failures are found.
 
 Revision: 0005, after 0004.
 """

@@ -1,4 +1,4 @@
-"""What a held check looks for is found without reading everything an agent was ever asked about.
+"""Add indexes with which a check finds recent rejections and consumed approvals of an agent.
 
 Revision: 0006, after 0005.
 """

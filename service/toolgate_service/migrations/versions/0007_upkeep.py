@@ -1,4 +1,4 @@
-"""Heartbeats, and indexes for paged lists and for what the upkeep removes.
+"""Add the lease of the maintenance jobs, and indexes for paginated lists and for the deletion of old rows.
 
 Revision: 0007, after 0006.
 """

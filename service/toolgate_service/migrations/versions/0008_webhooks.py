@@ -1,4 +1,4 @@
-"""Webhooks, events and deliveries.
+"""Add webhooks, their secrets, events and deliveries.
 
 Revision: 0008, after 0007.
 """

@@ -1,4 +1,4 @@
-"""Reminders, edited approvals, and grants: what an approver allows for a while.
+"""Add reminders, approvals with an edited context, and temporary approvals (grants).
 
 Revision: 0009, after 0008.
 """
@@ -52,7 +52,7 @@ def _grants() -> None:
         sa.Column("revoked_by", Id(), nullable=True),
         sa.PrimaryKeyConstraint("id", name="pk_grants"),
         sa.UniqueConstraint(*TENANT, "id", name="uq_grants_organization_id_environment_id"),
-        # One request leads to one grant at most, also when two propose one at once.
+        # Only one temporary approval per approval request, even if two approvers propose one concurrently.
         sa.UniqueConstraint(*TENANT, "approval_id", name="uq_grants_organization_id_environment_approval_id"),
         sa.CheckConstraint("status IN ('proposed', 'active', 'revoked')", name=op.f("ck_grants_status")),
         sa.CheckConstraint("uses_left >= 0 AND uses_left <= uses", name=op.f("ck_grants_uses_left")),

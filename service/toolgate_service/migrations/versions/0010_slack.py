@@ -1,4 +1,4 @@
-"""Slack: who of a workspace is which member.
+"""Add links between Slack users and members of an organization.
 
 Revision: 0010, after 0009.
 """

@@ -1,4 +1,4 @@
-"""An index for every query: what the upkeep looks for, and agents without the deleted ones.
+"""Add indexes for the maintenance jobs, for filtered log entries, and for lists of agents that are not deleted.
 
 Revision: 0011, after 0010.
 """
@@ -11,7 +11,7 @@ down_revision = "0010"
 branch_labels = None
 depends_on = None
 
-#: table, columns, and the condition of those that hold only some of the rows
+#: by name of the index: the table, the columns, and the condition if it is a partial index
 INDEXES = {
     "ix_agents_listed": (
         "agents",
@@ -53,7 +53,8 @@ FORMER = {
         "agents",
         ["organization_id", "environment", "created_at", "id"],
     ),
-    # They drew SQLite to whatever waits in any organization, also for the list of one.
+    # Remove these indexes, because SQLite used them to list the requests of one organization and then read the pending
+    # requests of all organizations.
     "ix_approvals_status_expires_at": ("approvals", ["status", "expires_at"]),
     "ix_approvals_status_remind_at": ("approvals", ["status", "remind_at"]),
 }

@@ -1,4 +1,4 @@
-"""Counts of log entries, filled with what the log holds.
+"""Add counts of log entries, and compute them from the existing entries.
 
 Revision: 0012, after 0011.
 """
@@ -16,7 +16,7 @@ depends_on = None
 TENANT = ("organization_id", "environment")
 COUNTS = ("succeeded", "failed", "blocked", "held")
 
-#: a moment's hour and day, counted from the epoch
+#: SQL expressions for the hour and the day of a log entry, as numbers since 1970-01-01 UTC
 HOURS = {
     "sqlite": "CAST(strftime('%s', substr(created_at, 1, 19)) AS INTEGER) / 3600",
     "postgresql": "floor(extract(epoch FROM created_at) / 3600)::int",
@@ -43,7 +43,10 @@ def upgrade() -> None:
 
 
 def _filling(dialect: str) -> list[sa.TextClause]:
-    """Return what counts one environment's log: by the hour, and by agent and by action on each day."""
+    """Return the statements that count the existing log entries of an environment.
+
+    They insert the counts of all entries by hour, and the counts of agents and actions by day.
+    """
     by_hour = (
         f"INSERT INTO log_counts ({', '.join(TENANT)}, subject, span, starts, name, {', '.join(COUNTS)}) "
         f"SELECT {', '.join(TENANT)}, 'all', 60, 60 * ({HOURS[dialect]}) AS starts, '', {SUMS} {OF_TENANT} "

@@ -1,4 +1,4 @@
-"""An index of what people decided, by when they did.
+"""Add an index of the approval requests that users decided, by the time of the decision.
 
 Revision: 0013, after 0012.
 """

@@ -1,4 +1,4 @@
-"""How old a gateway may be that uses the schema, for versions that do not know it.
+"""Add a table with the oldest schema revision that a gateway must know to use the schema.
 
 Revision: 0014, after 0013.
 """
@@ -18,7 +18,8 @@ def upgrade() -> None:
         sa.Column("revision", sa.String(32), nullable=False),
         sa.PrimaryKeyConstraint("revision", name="pk_schema_floor"),
     )
-    # What a gateway knew before this: nothing has been taken away since.
+    # Gateways that know the previous revision 0013 can use the schema, because no later migration removed a table or a
+    # column.
     op.bulk_insert(floor, [{"revision": "0013"}])
 
 

@@ -1,9 +1,10 @@
-"""On PostgreSQL the log in months: a table partitioned by when entries were written. SQLite stays as it is.
+"""On PostgreSQL, partition the table of log entries by month. On SQLite, change nothing.
 
-No entry is copied. The table that there was becomes a partition: of all that is past when it is empty; when it is small, of
-everything up to the end of the next month, for which it is read once. A large one would keep writers waiting meanwhile: it
-becomes the partition of whatever has no month, which the server need not read, and the upkeep gives it its bounds while
-everybody writes (`logs/months/`).
+No entry is copied, because the existing table becomes a partition of the new table. There are three cases. An empty
+table becomes the partition for all past months. A small table becomes the partition for everything up to the end of the
+next month; the server reads the table once to validate these bounds. A large table becomes the default partition,
+because reading it would delay other writers; a maintenance job later sets its bounds while other transactions write
+(module `logs.partitions`).
 
 Revision: 0015, after 0014.
 """
@@ -19,11 +20,11 @@ down_revision = "0014"
 branch_labels = None
 depends_on = None
 
-#: bytes of a table that is read while writers wait: some hundredths of a second
+#: size in bytes up to which the table is read while other writers wait; this takes some hundredths of a second
 SMALL = 16_000_000
-#: months that are there ahead, the present one among them
+#: number of months for which partitions are created, including the current month
 AHEAD = 3
-#: so often it is tried to be alone with the table, about once a second
+#: maximum number of attempts to lock the table, about one per second
 TRIES = 600
 
 KEY = "organization_id, environment, created_at, id"
@@ -76,9 +77,9 @@ def upgrade() -> None:
 
 
 def _lock(connection: sa.Connection) -> None:
-    # In short tries: whoever reads for long, an export for instance, is not waited for in front of all writers. They are
-    # shorter than the server takes to call two that wait for each other a deadlock, and agents come first, as in a writer's
-    # transaction.
+    # Use a short lock timeout, because all later statements wait while this statement waits for a long reader, such as
+    # an export. The timeout is shorter than the server's deadlock timeout. The tables are locked in the order in which
+    # writers lock them.
     connection.execute(sa.text("SELECT set_config('lock_timeout', '500ms', true)"))
     for left in reversed(range(TRIES)):
         try:
@@ -101,7 +102,7 @@ def _rename(former: str) -> None:
 
 
 def _later(moment: datetime, months: int) -> datetime:
-    """Return the beginning of a month, so many after that of a moment."""
+    """Return the start of the month that is `months` months after the month of `moment`."""
     years, month = divmod(moment.month - 1 + months, 12)
     return moment.replace(
         year=moment.year + years, month=month + 1, day=1, hour=0, minute=0, second=0, microsecond=0

@@ -1,4 +1,4 @@
-"""Terms that approval requests and temporary approvals were asked under, and who loosened a permission.
+"""Store the approval rules with approval requests and temporary approvals, and who loosened a permission.
 
 Revision: 0016, after 0015.
 """
@@ -25,7 +25,7 @@ COLUMNS: tuple[tuple[str, str, type[Any]], ...] = (
     ("permissions", "loosened_by", sa.Text),
 )
 
-# What is open gets the terms of now: what they were when it was asked was not stored.
+# Open requests get the current rules of their permission, because the rules at their creation were not stored.
 _MAKERS = """
     SELECT '["' || CAST(a.created_by AS VARCHAR(36)) || '", "' || CAST(p.created_by AS VARCHAR(36)) || '"]'
     FROM permissions p JOIN agents a ON a.id = p.agent_id WHERE p.id = {table}.permission_id
@@ -42,11 +42,11 @@ def upgrade() -> None:
         op.add_column(table, sa.Column(name, kind(), nullable=True))
     for table, names in _COPIED.items():
         values = [
-            f"{name} = (SELECT p.{name} FROM permissions p WHERE p.id = {table}.permission_id)"  # noqa: S608 - our own names
+            f"{name} = (SELECT p.{name} FROM permissions p WHERE p.id = {table}.permission_id)"  # noqa: S608 - the inserted names are constants
             for name in names
         ]
         values.append(f"makers = ({_MAKERS.format(table=table)})")
-        op.execute(f"UPDATE {table} SET {', '.join(values)} WHERE {_OPEN[table]}")  # noqa: S608 - our own names
+        op.execute(f"UPDATE {table} SET {', '.join(values)} WHERE {_OPEN[table]}")  # noqa: S608 - the inserted names are constants
 
 
 def downgrade() -> None:

@@ -1,4 +1,4 @@
-"""Links to Slack that belong to the app that made them, and the credential that proved each vote.
+"""Add links to Slack that belong to a Slack app, and the credential with which each vote was authenticated.
 
 Revision: 0017, after 0016.
 """
@@ -17,8 +17,8 @@ TABLE = "slack_app_links"
 
 
 def upgrade() -> None:
-    # Rows of slack_links are not copied. A former link names no app, and the version before, which serves beside this
-    # one during a rolling update, ends links and replaces signing secrets without a change to the new table.
+    # Do not copy the rows of slack_links, because they do not refer to a Slack app. During a rolling update, the
+    # previous version also deletes links and replaces signing secrets without changing the new table.
     op.create_table(
         TABLE,
         sa.Column("id", Id(), nullable=False),

@@ -1,4 +1,4 @@
-"""Reason that an agent gave for an approval request, and whether a call waits for it.
+"""Add the agent's reason to approval requests, and the time until which a call waits for the decision.
 
 Revision: 0018, after 0017.
 """

@@ -1,7 +1,7 @@
-"""Epoch of each organization's environment: every change of what a check reads raises it, by triggers.
+"""Add a version number (epoch) to each environment, which triggers increase when data that a check reads changes.
 
-Triggers also count the changes of gateways of earlier versions, which do not know the column, and of operators who change
-rows by hand. A gateway may therefore keep what it has read for as long as the epoch is the same.
+Triggers also count the changes of older gateways, which do not know the column, and of operators who change rows
+directly. A gateway can therefore use cached data as long as the epoch has not changed.
 
 Revision: 0019, after 0018.
 """

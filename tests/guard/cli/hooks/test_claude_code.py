@@ -69,7 +69,7 @@ def test_a_hook_that_cannot_answer_blocks(scene: Scene, tmp_path: Path) -> None:
     assert list(claude.project.iterdir()) == []
 
 
-@pytest.mark.parametrize("is_on_path", [True, False])
+@pytest.mark.parametrize("is_on_path", [pytest.param(True, marks=pytest.mark.slow), False])
 def test_a_shared_file_s_command_is_found_on_path(scene: Scene, tmp_path: Path, is_on_path: bool) -> None:
     """What a project's settings name works wherever toolgate is on PATH; where it is not, no tool runs."""
     found = settings("--on-hold", "tell")

@@ -23,6 +23,7 @@ def settings(port: int) -> dict[str, Any]:
     return add_hooks({}, http_hook(port), 60)
 
 
+@pytest.mark.slow
 def test_its_own_tools(scene: Scene, tmp_path: Path) -> None:
     """What is granted runs and is logged, what is not does not; Claude Code itself knows no key of the gateway's."""
     calls = [

@@ -12,12 +12,13 @@ from support.readme import ROOT
 from support.waiting import until
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("decision", "body", "left"),
     [
-        pytest.param("approve", {}, "nothing", marks=pytest.mark.slow),
+        ("approve", {}, "nothing"),
         ("approve", {"command": "rm -r build/tmp"}, "nothing in it"),
-        pytest.param("deny", {}, "build/tmp", marks=pytest.mark.slow),
+        ("deny", {}, "build/tmp"),
     ],
 )
 def test_a_command_waits_for_a_person(

@@ -30,6 +30,7 @@ def installed(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_what_became_of_calls(scene: Scene, installed: Path) -> None:
     """Allowed ones run, others throw the reason; the log has how each ended, in which session, and what really ran."""
     found = host(

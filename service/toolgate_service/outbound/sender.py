@@ -1,6 +1,6 @@
-"""HTTP client for webhooks, and signatures of deliveries.
+"""HTTP client that delivers events to webhooks, and signatures of deliveries.
 
-The client sends a request once, with a deadline, and without redirects and proxies.
+The client sends each request once and within a time limit. It does not follow redirects or use proxies.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httpcore
 
 from toolgate_service.core.clock import utcnow
-from toolgate_service.webhooks.ssrf import (
+from toolgate_service.outbound.ssrf import (
     AddressForbidden,
     NameNotResolved,
     Resolver,
@@ -27,11 +27,11 @@ from toolgate_service.webhooks.ssrf import (
     SystemResolver,
 )
 
-#: maximum seconds for one attempt, from the name lookup to the end of the response
+#: Maximum seconds for one attempt, from the name lookup to the end of the response.
 TIMEOUT = 10
-#: maximum bytes of a response body that are read and discarded, so that the connection can be reused
+#: Maximum bytes of a response body that the client reads and discards in order to reuse the connection.
 MAX_BODY = 16 * 1024
-#: connection pool: maximum connections, maximum idle connections, and seconds after which an idle connection is closed
+#: Limits of the connection pool: connections, idle connections, and seconds after which an idle connection is closed.
 MAX_CONNECTIONS = 128
 MAX_IDLE_CONNECTIONS = 32
 IDLE_SECONDS = 15
@@ -43,12 +43,12 @@ _SUCCESS = range(200, 300)
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Result of a delivery attempt.
+    """Result of one attempt to deliver an event.
 
     Attributes:
-        code: HTTP status of the response; None without a response.
+        code: HTTP status of the response; None if no response arrived.
         error: Short description of the failure, without secrets; None after a success.
-        retry_after: Backoff that the receiver requested; None if it requested none.
+        retry_after: Time that the receiver asked the gateway to wait before the next attempt; None if it did not ask.
     """
 
     code: int | None
@@ -62,23 +62,24 @@ class SendResult:
 
     @property
     def gone(self) -> bool:
-        """True if the receiver responded with 410 Gone, which requests that no further events are sent."""
+        """True if the receiver responded with status 410 (Gone), by which it declines all further events."""
         return self.code == HTTPStatus.GONE
 
     @property
     def outcome(self) -> str:
-        """Result as a label of the metrics: ``delivered``, ``refused`` (by the receiver) or ``unreachable``."""
+        """Label of the result in the metrics: ``delivered``, ``refused`` (by the receiver) or ``unreachable``."""
         if self.delivered:
             return "delivered"
         return "unreachable" if self.code is None else "refused"
 
 
 def signed_headers(event_id: str, moment: datetime, body: str, secrets: Sequence[str]) -> dict[str, str]:
-    """Return the headers of one delivery attempt as defined by Standard Webhooks, with one signature per secret.
+    """Return the HTTP headers of one attempt as defined by Standard Webhooks. They contain one signature per secret.
 
-    After a rotation, `secrets` also contains the former secret, so that receivers have time to install the new one.
+    After a signing secret was replaced, `secrets` also contains the former one, so that receivers have time to switch.
     """
-    # The library is imported here, because it imports an HTTP client, which takes a tenth of the gateway's start time.
+    # The library is imported only here, because its own imports would take a tenth of the time that the gateway needs
+    # to start.
     from standardwebhooks import Webhook as Signer
 
     whole = moment.astimezone(UTC).replace(microsecond=0)
@@ -94,9 +95,9 @@ class Sender:
     """HTTP client that sends events to the receivers of webhooks.
 
     Args:
-        allow_private: True if the operator allows private addresses.
-        resolve: Returns the addresses of a host; by default the system's resolver.
-        tls: TLS context with the trusted certificate authorities; by default that of httpx.
+        allow_private: True if webhooks may connect to private IP addresses.
+        resolve: Function that looks up the IP addresses of a host. The default is the system's resolver.
+        tls: TLS context with the trusted certificate authorities. The default is that of httpx.
         seconds: Maximum duration of one attempt.
     """
 
@@ -114,11 +115,11 @@ class Sender:
 
     @cached_property
     def _pool(self) -> httpcore.AsyncConnectionPool:
-        # The pool is created at the first delivery, because loading the library and the certificates would take a tenth
-        # of the gateway's start time.
+        # The pool is created for the first delivery, because loading httpx and the certificates takes a tenth of the
+        # time that the gateway needs to start.
         import httpx
 
-        # httpcore is used directly. Unlike httpx, it adds no redirects, cookies, decompression, or proxies from the
+        # Use httpcore directly, because httpx would add redirects, cookies, decompression, and proxies from the
         # environment.
         return httpcore.AsyncConnectionPool(
             ssl_context=self._tls or httpx.create_ssl_context(),
@@ -129,17 +130,20 @@ class Sender:
         )
 
     async def send(self, url: str, headers: Mapping[str, str], body: str) -> SendResult:
-        """POST a body once and return the result. A failure is part of the result and raises no exception."""
+        """Send a POST request once and return the result.
+
+        Failures are part of the result; they do not raise an exception.
+        """
         received: list[SendResult] = []
         try:
             async with asyncio.timeout(self._seconds):
                 await self._post(url, headers, body, received)
         except TimeoutError:
-            # If the status has arrived, it is the result, even if the rest of the response is too slow.
+            # If the status has already arrived, it is the result, even if the rest of the response is late.
             return (
-                received[0] if received else SendResult(None, f"no answer within {self._seconds:g} seconds")
+                received[0] if received else SendResult(None, f"no response within {self._seconds:g} seconds")
             )
-        except Exception as error:  # noqa: BLE001 - a receiver, and a library that meets it, may fail in any way
+        except Exception as error:  # noqa: BLE001 - a broken receiver can cause any exception
             return received[0] if received else SendResult(None, _describe(error))
         return received[0]
 
@@ -151,7 +155,7 @@ class Sender:
     async def _post(
         self, url: str, headers: Mapping[str, str], body: str, received: list[SendResult]
     ) -> None:
-        # The header Host is set here, because httpcore would omit the brackets of an IPv6 address.
+        # The Host header is set explicitly, because httpcore would omit the brackets of an IPv6 address.
         sent = {
             "Host": urlsplit(url).netloc,
             "Content-Type": "application/json",
@@ -169,7 +173,7 @@ class Sender:
 
 
 def _target(url: str) -> httpcore.URL:
-    # The target is extracted here, because httpcore's URL parser drops the part of the path after a semicolon.
+    # httpcore's own URL parser drops the part of the path after a semicolon, so the path is extracted here.
     parts = urlsplit(url)
     rest = url.partition("://")[2][len(parts.netloc) :]
     target = rest if rest.startswith("/") else f"/{rest}"
@@ -179,7 +183,7 @@ def _target(url: str) -> httpcore.URL:
 def _result(code: int, headers: list[tuple[bytes, bytes]]) -> SendResult:
     if code in _SUCCESS:
         return SendResult(code, None)
-    error = f"the receiver answered {code}"
+    error = f"the receiver responded with {code}"
     if 300 <= code < 400:  # noqa: PLR2004 - a class of statuses
         error += "; redirects are not followed"
     value = next((content for name, content in headers if name.lower() == b"retry-after"), None)
@@ -189,7 +193,7 @@ def _result(code: int, headers: list[tuple[bytes, bytes]]) -> SendResult:
 
 
 def parse_retry_after(text: str, moment: datetime) -> timedelta | None:
-    """Return the backoff that a `Retry-After` header requests, in seconds or as a date; None if it is invalid."""
+    """Return the waiting time in a `Retry-After` header, which contains seconds or a date; None if it is invalid."""
     text = text.strip()
     if _SECONDS.fullmatch(text):
         return timedelta(seconds=int(text))
@@ -201,27 +205,27 @@ def parse_retry_after(text: str, moment: datetime) -> timedelta | None:
 
 
 def _describe(error: Exception) -> str:
-    # Messages of the library's exceptions are not used, because they may contain the URL and secrets in its query.
+    # Messages of the library's exceptions are not used, because they can contain the URL and with it secrets.
     match error:
         case AddressForbidden() | NameNotResolved() | ResponseTooLong():
             return str(error)
         case httpcore.ConnectTimeout():
-            return "the connection could not be made in time"
+            return "connecting to the receiver took too long"
         case httpcore.ConnectError():
-            return _describe_tls(error) or "the connection could not be made"
+            return _describe_tls(error) or "cannot connect to the receiver"
         case httpcore.RemoteProtocolError():
-            return "the receiver's answer was not HTTP, or broke off"
+            return "the receiver's response was not HTTP, or incomplete"
         case httpcore.ReadError() | httpcore.WriteError():
-            return "the connection broke off"
+            return "the connection was lost"
     return f"the delivery failed: {type(error).__name__}"
 
 
 def _describe_tls(error: BaseException | None) -> str | None:
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
-            # OpenSSL's message can be shown: the only part of the URL that it may contain is the host.
+            # OpenSSL's message is safe to show, because it contains no part of the URL except the host.
             return f"the receiver's certificate is not valid: {error.verify_message}"[:200]
         if isinstance(error, ssl.SSLError):
-            return "no secure connection could be made"
+            return "no TLS connection could be established"
         error = error.__cause__ or error.__context__
     return None

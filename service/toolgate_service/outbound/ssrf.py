@@ -1,8 +1,8 @@
-"""Protection against server-side request forgery: a webhook's URL must not reach the gateway's own network.
+"""Protection against server-side request forgery: webhooks must not reach the internal network of the gateway.
 
-The gateway resolves the host name once, checks every address, and connects to a checked address. A second lookup for
-the connection would allow DNS rebinding. The tables of addresses are part of the gateway, because the tables in
-Python's `ipaddress` differ between patch releases.
+The gateway looks up the host name once, checks every IP address, and connects to a checked address. If it looked up the
+name again for the connection, the addresses could differ (DNS rebinding). The tables of networks are defined here,
+because those of Python's `ipaddress` differ between patch releases.
 """
 
 import asyncio
@@ -21,32 +21,32 @@ import idna
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
-#: function that returns the IP addresses of a host name and port
+#: Function that looks up a host name and a port, and returns the IP addresses as text.
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
-#: Maximum number of simultaneous name lookups. A lookup that continues after its caller's deadline counts too.
+#: Maximum number of name lookups at the same time. A lookup counts until it ends, even if its delivery has timed out.
 MAX_LOOKUPS = 128
-#: seconds to connect to each address of a host, so that time is left for the next address if one is unreachable
+#: Seconds to wait for a connection to each address. It leaves time for the next address if one is unreachable.
 CONNECT_SECONDS = 4
 
-#: maximum bytes of a response that are read: half for the body (`sender.MAX_BODY`) and half for the headers
+#: Maximum bytes of a response that are read: half for the body (`sender.MAX_BODY`), half for the headers.
 MAX_RESPONSE = 32 * 1024
-#: maximum bytes of one read, so that other tasks of the event loop run between two reads
+#: Maximum bytes of one read. Between two reads, other tasks of the event loop can run.
 READ_SIZE = 4 * 1024
 
 
 class AddressClass(Enum):
-    """Class of an IP address, which determines whether webhooks may connect to the address."""
+    """Class of an IP address, which decides whether webhooks may connect to it."""
 
-    #: global unicast address: always allowed
+    #: Public internet address. Webhooks may always connect to it.
     PUBLIC = "public"
-    #: address of this machine or of a private network: allowed if the operator configures it
+    #: Address of this machine or of a private network. Webhooks may connect to it if the operator allows that.
     PRIVATE = "private"
-    #: special-purpose address, or address of a cloud provider's metadata service: never allowed
+    #: Address with a special purpose, or of a cloud provider's metadata service. Webhooks may never connect to it.
     FORBIDDEN = "forbidden"
 
 
-#: networks of the metadata services of cloud providers; such services return credentials
+#: Networks of the metadata services of cloud providers. These services hand out credentials.
 METADATA_4 = tuple(map(IPv4Network, ("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32")))
 METADATA_6 = tuple(map(IPv6Network, ("fd00:ec2::/32", "fd20:ce::254/128", "fd00:42::42/128")))
 
@@ -55,8 +55,8 @@ PRIVATE_4 = tuple(
 )
 PRIVATE_6 = tuple(map(IPv6Network, ("::1/128", "fc00::/7")))
 
-#: special-purpose networks: "this network", protocol assignments, documentation, 6to4 relays, benchmarks, multicast,
-#: reserved and broadcast addresses
+#: IPv4 networks with a special purpose: "this network", protocol assignments, documentation, 6to4 relays, benchmarks,
+#: multicast, reserved and broadcast addresses.
 FORBIDDEN_4 = tuple(
     map(
         IPv4Network,
@@ -73,8 +73,8 @@ FORBIDDEN_4 = tuple(
         ),
     )
 )
-#: Forbidden IPv6 networks, in addition to everything outside 2000::/3. 2001::/23 contains Teredo addresses, in which
-#: anyone can choose the embedded IPv4 address.
+#: IPv6 networks to which webhooks may never connect, in addition to everything outside 2000::/3. 2001::/23 contains
+#: Teredo addresses, which embed an IPv4 address that anyone can choose.
 FORBIDDEN_6 = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "3fff::/20")))
 UNICAST_6 = IPv6Network("2000::/3")
 
@@ -86,23 +86,29 @@ _LOW_32 = 0xFFFF_FFFF
 
 
 class AddressForbidden(Exception):
-    """Error for a host with a forbidden address. The webhook's owner sees the message, which contains no address."""
+    """Error for a host with an address to which webhooks may not connect.
+
+    Users see the message, so it contains no address.
+    """
 
 
 class NameNotResolved(Exception):
-    """Error for a host name whose addresses cannot be determined. The webhook's owner sees the message."""
+    """Error for a host name whose IP addresses cannot be determined. Users see the message."""
 
 
 class ResponseTooLong(Exception):
-    """Error for a response that is longer than `MAX_RESPONSE` bytes. The webhook's owner sees the message."""
+    """Error for a response that is longer than `MAX_RESPONSE` bytes. Users see the message."""
 
 
 def classify(address: Address) -> AddressClass:
-    """Return the class of an address. If an IPv6 address embeds an IPv4 address, the IPv4 address is classified."""
+    """Return the class of an IP address.
+
+    For an IPv6 address that embeds an IPv4 address, the IPv4 address is classified.
+    """
     inner = unwrap(address)
     if isinstance(inner, IPv4Address):
         return _find_class(inner, METADATA_4 + FORBIDDEN_4, PRIVATE_4)
-    # An IPv6 zone such as `%eth0` selects a network interface of this machine, so the address is not public.
+    # An IPv6 address with a zone such as `%eth0` belongs to a network interface of this machine, so it is not public.
     if inner.scope_id is not None:
         return AddressClass.FORBIDDEN
     found = _find_class(inner, METADATA_6 + FORBIDDEN_6, PRIVATE_6)
@@ -110,10 +116,12 @@ def classify(address: Address) -> AddressClass:
 
 
 def unwrap(address: Address) -> Address:
-    """Return the IPv4 address that an IPv4-mapped, NAT64 or 6to4 address embeds. Return other addresses unchanged.
+    """Return the IPv4 address that an IPv4-mapped, NAT64 or 6to4 address embeds.
 
-    Network-specific NAT64 prefixes (64:ff9b:1::/48) are not unwrapped: the position of the IPv4 address in them
-    depends on the network, and they lie outside global unicast.
+    Other addresses are returned unchanged.
+
+    Addresses with a network-specific NAT64 prefix (64:ff9b:1::/48) are returned unchanged too, because the position of
+    the IPv4 address in them depends on the network. They are not public, so webhooks cannot connect to them.
     """
     if isinstance(address, IPv6Address) and address.scope_id is None:
         if address in MAPPED or address in NAT64:
@@ -124,7 +132,10 @@ def unwrap(address: Address) -> Address:
 
 
 def is_reachable(address: str, *, allow_private: bool) -> bool:
-    """Return whether webhooks may connect to an address, given as text. Return False if the text is not an address."""
+    """Return True if webhooks may connect to the IP address.
+
+    The result is False if the text is not an IP address.
+    """
     try:
         found = classify(ip_address(address))
     except ValueError:
@@ -145,23 +156,23 @@ def _find_class(
 
 
 class SystemResolver:
-    """Resolver of host names that calls the system's resolver, with a separate thread for each lookup.
+    """Resolver that looks up host names with the operating system, in a new thread for each lookup.
 
-    A thread pool is not suitable: if a name server does not respond, a lookup occupies its thread for half a minute.
-    A few such lookups would delay all other deliveries and the shutdown.
+    A thread pool would not be suitable: a name server that does not respond blocks a thread for half a minute, so a few
+    such lookups would delay all other deliveries and the shutdown.
     """
 
     def __init__(self) -> None:
         self._running = 0
 
     async def __call__(self, host: str, port: int) -> Sequence[str]:
-        """Return a host's addresses.
+        """Return the IP addresses of a host.
 
         Raises:
             NameNotResolved: The host has no address, or too many lookups are running.
         """
         if self._running >= MAX_LOOKUPS:
-            raise NameNotResolved("too many names are being resolved at the same time")
+            raise NameNotResolved("too many host names are being looked up at the same time")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Sequence[str]] = loop.create_future()
 
@@ -170,7 +181,7 @@ class SystemResolver:
             if future.done():
                 return
             if found is None:
-                future.set_exception(NameNotResolved("the host's name could not be resolved"))
+                future.set_exception(NameNotResolved("the host name could not be resolved"))
             else:
                 future.set_result(found)
 
@@ -183,7 +194,7 @@ class SystemResolver:
             try:
                 loop.call_soon_threadsafe(finish, found)
             except RuntimeError:
-                # The event loop was closed during the lookup, so no task waits for the result.
+                # The event loop was closed during the lookup, so no task is waiting for the result.
                 return
 
         self._running += 1
@@ -192,10 +203,10 @@ class SystemResolver:
 
 
 class LimitedStream(httpcore.AsyncNetworkStream):
-    """Connection that reads in small pieces, and at most `MAX_RESPONSE` bytes after each write.
+    """Network connection that reads in small pieces, and at most `MAX_RESPONSE` bytes per response.
 
-    The event loop that reads responses also handles the checks of all organizations. Without the limit, a receiver
-    could occupy the event loop until the deadline with an endless sequence of interim responses (1xx).
+    The event loop that reads the response also serves the API. Without the limit, a receiver could keep it busy until
+    the attempt times out, by sending an endless sequence of interim responses (1xx).
     """
 
     def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
@@ -206,16 +217,16 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         """Read at most `READ_SIZE` bytes.
 
         Raises:
-            ResponseTooLong: The response is longer than `MAX_RESPONSE`.
+            ResponseTooLong: The response is longer than `MAX_RESPONSE` bytes.
         """
         if self._size >= MAX_RESPONSE:
-            raise ResponseTooLong(f"the receiver's answer is longer than {MAX_RESPONSE} bytes")
+            raise ResponseTooLong(f"the receiver's response is longer than {MAX_RESPONSE} bytes")
         piece = await self._inner.read(min(max_bytes, READ_SIZE), timeout)
         self._size += len(piece)
         return piece
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - httpcore's signature
-        """Write data, and reset the counter of received bytes for the next response."""
+        """Send data. The limit for received bytes starts again, because a new response follows."""
         self._size = 0
         await self._inner.write(buffer, timeout)
 
@@ -229,21 +240,21 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         server_hostname: str | None = None,
         timeout: float | None = None,  # noqa: ASYNC109 - httpcore's signature
     ) -> httpcore.AsyncNetworkStream:
-        """Start TLS and return the encrypted connection, which has the same limit."""
+        """Start TLS on the connection, and return the encrypted connection with the same limit for received bytes."""
         return LimitedStream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
 
     def get_extra_info(self, info: str) -> Any:
-        """Return a property of the inner connection."""
+        """Return information about the underlying connection, such as its peer address."""
         return self._inner.get_extra_info(info)
 
 
 class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
-    """Network backend that connects only to addresses that are allowed for webhooks.
+    """Network backend for httpcore that connects only to IP addresses that are allowed for webhooks.
 
     Args:
-        resolve: Returns the addresses of a host.
+        resolve: Function that looks up the IP addresses of a host.
         allow_private: True if private addresses are allowed.
-        inner: Backend that opens the connection. It receives an IP address and never a host name.
+        inner: Backend that opens the connections. It receives only IP addresses, never host names.
     """
 
     def __init__(
@@ -261,21 +272,21 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Check all addresses of a host, and connect to the first one that accepts the connection.
+        """Check all IP addresses of a host, and connect to the first one that accepts the connection.
 
         Raises:
-            AddressForbidden: At least one of the addresses is not allowed.
+            AddressForbidden: Webhooks may not connect to at least one of the addresses.
             NameNotResolved: The host has no address.
-            httpcore.ConnectError: No address accepted the connection.
+            httpcore.ConnectError: None of the addresses accepted the connection.
         """
         addresses = await self._resolve(host, port)
         if not addresses:
-            raise NameNotResolved("the host's name could not be resolved")
-        # All addresses must be allowed. Otherwise an attacker could add a private address to public ones and wait until
-        # the gateway connects to it.
+            raise NameNotResolved("the host name could not be resolved")
+        # One forbidden address is enough to reject the host. Otherwise an attacker could add a private address to
+        # public ones and wait until the gateway connects to it.
         for address in addresses:
             self._require_reachable(address)
-        failed: Exception = httpcore.ConnectError("no address answered")
+        failed: Exception = httpcore.ConnectError("no address accepted the connection")
         for address in addresses:
             try:
                 stream = await self._inner.connect_tcp(
@@ -294,22 +305,22 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
     async def connect_unix_socket(
         self,
         path: str,  # noqa: ARG002 - httpcore's signature
-        timeout: float | None = None,  # noqa: ARG002, ASYNC109 - likewise
-        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,  # noqa: ARG002 - likewise
+        timeout: float | None = None,  # noqa: ARG002, ASYNC109 - httpcore's signature
+        socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,  # noqa: ARG002 - httpcore's signature
     ) -> httpcore.AsyncNetworkStream:
-        """Reject the connection: webhooks never connect to local sockets.
+        """Reject every connection, because webhooks never connect to local sockets.
 
         Raises:
             AddressForbidden: Always.
         """
-        raise AddressForbidden("webhooks reach no local sockets")
+        raise AddressForbidden("webhooks cannot connect to local sockets")
 
     async def sleep(self, seconds: float) -> None:
-        """Sleep on the event loop."""
+        """Wait for a number of seconds without blocking the event loop."""
         await asyncio.sleep(seconds)
 
     async def _guard(self, stream: httpcore.AsyncNetworkStream) -> httpcore.AsyncNetworkStream:
-        # Check the peer address that the kernel reports, which may differ from the requested address.
+        # The peer address that the kernel reports can differ from the requested address, so it is checked too.
         try:
             peer = stream.get_extra_info("server_addr")
             self._require_reachable(str(peer[0]) if peer else "")
@@ -320,7 +331,7 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
 
     def _require_reachable(self, address: str) -> None:
         if not is_reachable(address, allow_private=self._allow_private):
-            raise AddressForbidden("the host's address is not public, and webhooks may not reach it")
+            raise AddressForbidden("the host's address is not public, so webhooks may not connect to it")
 
 
 MAX_URL = 2048
@@ -329,25 +340,25 @@ MAX_PORT = 65535
 _HOST = re.compile(
     r"(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*"
 )
-#: Last label of a host name that some resolvers interpret as an IPv4 address, for example 2130706433, 0x7f.1 or
+#: Last label of a host name that some resolvers read as part of an IPv4 address, for example in 2130706433, 0x7f.1 or
 #: 0177.0.0.1.
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _VISIBLE = re.compile(r"[!-~]*")
 
 
 class InvalidUrl(ValueError):
-    """Error for a URL that is not allowed for webhooks. The message contains the reason and the fix."""
+    """Error for a URL that webhooks may not use. The message contains the reason and the fix."""
 
 
 def canonical_url(text: str, *, allow_private: bool) -> str:
-    """Validate the URL of a webhook, and return it with the host in lower case and ASCII.
+    """Check that webhooks may use a URL, and return it with the host in lower case and ASCII.
 
     Args:
-        text: The URL as the user entered it.
-        allow_private: True if the operator allows private addresses and the scheme ``http``.
+        text: URL as entered by the user.
+        allow_private: True if private addresses and the scheme ``http`` are allowed.
 
     Raises:
-        InvalidUrl: The URL is not allowed.
+        InvalidUrl: Webhooks may not use the URL.
     """
     if len(text) > MAX_URL:
         raise InvalidUrl(f"must be at most {MAX_URL} characters")
@@ -356,13 +367,13 @@ def canonical_url(text: str, *, allow_private: bool) -> str:
     if parts.scheme not in schemes:
         raise InvalidUrl(f"must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}")
     if "@" in parts.netloc:
-        raise InvalidUrl("must not contain a user or password; the deliveries are signed")
+        raise InvalidUrl("must not contain a user or password; receivers verify the signature instead")
     if "#" in text:
         raise InvalidUrl("must not contain a fragment (#…)")
     host = _host(parts, allow_private=allow_private)
     rest = text.partition("://")[2][len(parts.netloc) :]
     if not _VISIBLE.fullmatch(rest) or "\\" in rest:
-        raise InvalidUrl("must have a path and query of visible ASCII characters; write others as %XX")
+        raise InvalidUrl("must have a path and query of visible ASCII characters; encode others as %XX")
     url = f"{parts.scheme}://{host}{'' if port is None else f':{port}'}{rest}"
     if len(url) > MAX_URL:
         raise InvalidUrl(f"must be at most {MAX_URL} characters")
@@ -376,19 +387,19 @@ def mask_url(url: str) -> str:
 
 
 def _split(text: str) -> tuple[SplitResult, int | None]:
-    # Characters that `urlsplit` silently drops or replaces are rejected. Otherwise another parser could find a
-    # different host in the same URL.
+    # Reject characters that `urlsplit` silently drops or replaces, because another URL parser could find a different
+    # host.
     if not text.isprintable() or " " in text or "\\" in text:
-        raise InvalidUrl("must be a web address without spaces, control characters and backslashes")
+        raise InvalidUrl("must be a URL without spaces, control characters and backslashes")
     try:
         parts = urlsplit(text)
         port = parts.port
     except ValueError:
-        raise InvalidUrl("is not a web address; write for instance https://example.com/hook") from None
+        raise InvalidUrl("is not a URL; enter one such as https://example.com/hook") from None
     if not parts.netloc or parts.hostname is None or not text.lower().startswith(f"{parts.scheme}://"):
-        raise InvalidUrl("is not a web address; write for instance https://example.com/hook")
+        raise InvalidUrl("is not a URL; enter one such as https://example.com/hook")
     if port == 0 or parts.netloc.endswith(":"):
-        raise InvalidUrl(f"must have a port of 1-{MAX_PORT}, or none")
+        raise InvalidUrl(f"must have a port from 1 to {MAX_PORT}, or none")
     return parts, port
 
 
@@ -398,23 +409,23 @@ def _host(parts: SplitResult, *, allow_private: bool) -> str:
         return f"[{_literal(name, IPv6Address, allow_private=allow_private)}]"
     host = _ascii(name).removesuffix(".")
     if not _HOST.fullmatch(host):
-        raise InvalidUrl("has a host that is no name; write for instance https://example.com/hook")
+        raise InvalidUrl("has an invalid host name; enter a URL such as https://example.com/hook")
     last = host.rpartition(".")[2]
     if _NUMERIC.fullmatch(last):
         return str(_literal(host, IPv4Address, allow_private=allow_private))
     if not allow_private and ("." not in host or last == "localhost"):
-        raise InvalidUrl(f"has the host {host!r}, which is a name of one network only")
+        raise InvalidUrl(f"has the host {host!r}, which is not public; use a public host name")
     return host
 
 
 def _ascii(name: str) -> str:
-    # UTS 46 also maps full-width digits and dots to ASCII, so that the later check finds all numeric hosts.
+    # Encoding by UTS 46 also converts full-width digits and dots to ASCII, so that numeric hosts are recognized later.
     try:
         if name.isascii():
             return name.lower()
         return idna.encode(name, uts46=True).decode("ascii").lower()
     except (idna.IDNAError, UnicodeError):
-        raise InvalidUrl("has a host that is no name; write for instance https://example.com/hook") from None
+        raise InvalidUrl("has an invalid host name; enter a URL such as https://example.com/hook") from None
 
 
 def _literal(
@@ -424,8 +435,8 @@ def _literal(
         address = kind(text)
     except AddressValueError:
         raise InvalidUrl(
-            "has a host that is an address in an unusual spelling; write it like 192.0.2.1 or [2001:db8::1]"
+            "has an IP address in an unusual format; write it like 192.0.2.1 or [2001:db8::1]"
         ) from None
     if not is_reachable(str(address), allow_private=allow_private):
-        raise InvalidUrl("has an address that webhooks may not reach: it is not public")
+        raise InvalidUrl("has an IP address that is not public, so webhooks may not connect to it")
     return address

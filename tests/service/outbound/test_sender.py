@@ -13,8 +13,8 @@ import pytest
 from support.certificates import certificate_for
 from support.receiver import Answer, Receiver
 
-from toolgate_service.webhooks.sender import AGENT, Sender, SendResult, parse_retry_after
-from toolgate_service.webhooks.ssrf import AddressForbidden, NameNotResolved, SystemResolver
+from toolgate_service.outbound.sender import AGENT, Sender, SendResult, parse_retry_after
+from toolgate_service.outbound.ssrf import AddressForbidden, NameNotResolved, SystemResolver
 
 pytestmark = pytest.mark.sqlite_only("it asks no database")
 
@@ -105,7 +105,7 @@ async def test_a_silent_receiver_has_its_time_and_no_more(sender: Sender, receiv
     never = threading.Event()
     receiver.answers.append(Answer(after=never))
     outcome = await sender.send(receiver.url, {}, "{}")
-    assert (outcome.code, outcome.error) == (None, "no answer within 2 seconds")
+    assert (outcome.code, outcome.error) == (None, "no response within 2 seconds")
     assert (await sender.send(receiver.url, {}, "{}")).delivered
 
 
@@ -118,7 +118,7 @@ async def test_a_name_server_that_is_silent_has_no_more_time_either(receiver: Re
 
     sender = Sender(allow_private=True, resolve=resolve, seconds=0.2)
     outcome = await sender.send(receiver.url, {}, "{}")
-    assert outcome.error == "no answer within 0.2 seconds"
+    assert outcome.error == "no response within 0.2 seconds"
     await sender.close()
 
 
@@ -182,7 +182,7 @@ async def test_interim_answers_without_end_are_no_answer(sender: Sender) -> None
 
     async with answering(say) as port:
         outcome = await sender.send(f"http://127.0.0.1:{port}/", {}, "{}")
-    assert outcome == SendResult(None, "the receiver's answer is longer than 32768 bytes")
+    assert outcome == SendResult(None, "the receiver's response is longer than 32768 bytes")
 
 
 async def test_so_much_is_read_of_each_answer_on_a_connection(sender: Sender, receiver: Receiver) -> None:
@@ -201,7 +201,7 @@ async def test_what_is_no_http_is_a_failure(sender: Sender, said: bytes) -> None
 
     async with answering(say) as port:
         outcome = await sender.send(f"http://127.0.0.1:{port}/", {}, "{}")
-    assert (outcome.code, outcome.error) == (None, "the receiver's answer was not HTTP, or broke off")
+    assert (outcome.code, outcome.error) == (None, "the receiver's response was not HTTP, or incomplete")
 
 
 async def test_nobody_listens(sender: Sender) -> None:
@@ -210,7 +210,7 @@ async def test_nobody_listens(sender: Sender) -> None:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}/hidden-path?key=hidden-key"
         outcome = await sender.send(url, {}, "{}")
-    assert outcome == SendResult(None, "the connection could not be made")
+    assert outcome == SendResult(None, "cannot connect to the receiver")
 
 
 @pytest.mark.parametrize("hidden", ["127.0.0.1", "169.254.169.254", "::1", "10.0.0.1"])
@@ -219,7 +219,7 @@ async def test_a_name_that_leads_inside_is_refused(receiver: Receiver, hidden: s
     asked, resolve = leads_to([hidden])
     sender = Sender(allow_private=False, resolve=resolve)
     outcome = await sender.send(f"http://evil.example:{receiver.port}/", {}, "{}")
-    assert outcome.error == "the host's address is not public, and webhooks may not reach it"
+    assert outcome.error == "the host's address is not public, so webhooks may not connect to it"
     assert (asked, receiver.got) == (["evil.example"], [])
     await sender.close()
 
@@ -334,7 +334,7 @@ async def test_the_systems_resolver() -> None:
 
 async def test_no_local_sockets() -> None:
     """Local sockets are always refused."""
-    from toolgate_service.webhooks.ssrf import SsrfGuardedBackend
+    from toolgate_service.outbound.ssrf import SsrfGuardedBackend
 
     with pytest.raises(AddressForbidden):
         await SsrfGuardedBackend(SystemResolver(), allow_private=True).connect_unix_socket("/run/docker.sock")

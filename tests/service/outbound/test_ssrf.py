@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from toolgate_service.webhooks.ssrf import AddressClass, classify, is_reachable, unwrap
+from toolgate_service.outbound.ssrf import AddressClass, classify, is_reachable, unwrap
 
 pytestmark = pytest.mark.sqlite_only("it asks no database")
 
