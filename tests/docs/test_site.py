@@ -14,6 +14,8 @@ from support.site.reference import PAGES
 
 import toolgate
 from toolgate import errors
+from toolgate_service.checks.decide import _REASON_CODES
+from toolgate_service.core.errors import CODES
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
@@ -68,3 +70,16 @@ def test_reference_of_the_sdk_has_every_public_name() -> None:
     names = set(re.findall(r"^::: toolgate\.(\w+)$", (DOCS / "reference/sdk.md").read_text(), re.MULTILINE))
     assert {*names, *errors.__all__} == set(toolgate.__all__)
     assert "::: toolgate.errors\n" in (DOCS / "reference/errors.md").read_text()
+
+
+def test_errors_page_has_every_code() -> None:
+    page = (DOCS / "reference/errors.md").read_text()
+    codes = {"allowed", *_REASON_CODES.values(), *CODES.values()}
+    assert {code for code in codes if f"`{code}`" not in page} == set()
+
+
+@pytest.mark.parametrize("folder", ["get-started", "guides", "operate", "concepts"])
+def test_pages_for_users_are_short(folder: str) -> None:
+    words = {page.name: len(page.read_text().split()) for page in (DOCS / folder).glob("*.md")}
+    assert words
+    assert {page: number for page, number in words.items() if number > 1200} == {}

@@ -12,7 +12,7 @@ from toolgate.testing import FakeGateway
 
 
 async def test_examples_of_the_page_run(fake_gateway: FakeGateway) -> None:
-    page: dict[str, Any] = {"__name__": "page", "AGENTS": {b"t-1": "ann"}}
+    page: dict[str, Any] = {"__name__": "page"}
     for block in blocks("docs/guides/asgi.md", "python"):
         exec(compile(block, "docs/guides/asgi.md", "exec", dont_inherit=True), page)
     app = page["app"]
