@@ -31,7 +31,7 @@ REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pe
 
 WORKERS ?= 4
 
-.PHONY: help demo docs test test-fast reduced test-full test-oldest test-oldest-own test-coding-agents behaviours fuzz faults check lint format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
+.PHONY: help demo docs test test-fast reduced test-full test-pages test-oldest test-oldest-own test-coding-agents behaviours fuzz faults check lint format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -90,6 +90,9 @@ test-full: check docs ## the same with full counts
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql tests/service tests/e2e
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql --replicas=3 $(REPLICAS)
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql --replicas=3 --no-redis $(REPLICAS)
+
+test-pages: $(UV) ## the examples of docs/frameworks, each in an environment with only what its page says to install
+	@$(RUN) pytest -n 2 tests/integrations/test_page_environments.py
 
 behaviours: $(UV) ## write the table framework × behaviour of docs/frameworks.md, by running all of it
 	@$(RUN) pytest -q -n 2 --behaviours=write $(BEHAVIOUR)

@@ -318,7 +318,7 @@ class GuardPlugin(BasePlugin):
         return None
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> types.Content | None:
-        """End a run at once with its confirmation requests, if all calls to resume are still pending."""
+        """If all calls to resume are still pending, end the run immediately, with the same confirmation requests."""
         undecided = self._undecided.get(invocation_context.invocation_id)
         if undecided is None:
             return None

@@ -348,7 +348,10 @@ class GuardCapability(AbstractCapability[Any]):
         return args
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
-        """Collect the rejections with which a paused run is resumed; no other hook runs for these calls."""
+        """Log the rejections with which a paused run is resumed, and cancel the requests of the rejected calls.
+
+        No other hook is called for rejected calls.
+        """
         if isinstance(node, CallToolsNode):
             for call in node.model_response.tool_calls:
                 answer = (node.tool_call_results or {}).get(call.tool_call_id)
@@ -359,7 +362,7 @@ class GuardCapability(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Collect the rejections that a deferred-call handler gave during the run."""
+        """Log the rejections of a deferred-call handler during the run, like `before_node_run`."""
         messages = request_context.messages
         for part in messages[-1].parts if messages else ():
             if not isinstance(part, ToolReturnPart):

@@ -59,7 +59,7 @@ class Made:
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The approved arguments; the model's own before the approval."""
+        """The approved arguments; before the approval, the arguments of the model."""
         return self.asked.arguments if self.begun is None else self.begun.arguments
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ class Pin:
 
     @property
     def tool(self) -> Tool:
-        """The tool as it was trusted."""
+        """The tool with its trusted definition."""
         return Tool.model_validate_json(self.was)
 
     def telling(self, told: str) -> Pin:

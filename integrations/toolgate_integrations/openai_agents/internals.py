@@ -135,7 +135,7 @@ def pauses_inside(context: ToolContext[Any]) -> bool:
 
 
 def run_by(tool: FunctionTool, agent: Agent[Any], guarded: Agent[Any]) -> FunctionTool:
-    """Return a copy of an agent's tool form that runs the guarded agent instead of the original one.
+    """Return a copy of a tool that was made with `Agent.as_tool`; the copy runs the guarded agent.
 
     Raises:
         ConfigurationError: The agent is not found in the tool's function.

@@ -190,13 +190,14 @@ async def authenticate_api_key(scope: Scope, gateway: Gateway, surface: Surface)
 
 
 def _sent_key(scope: Scope) -> str:
-    key = header_of(scope, b"x-api-key")
-    if key is None:
-        scheme, _, key = (header_of(scope, b"authorization") or "").partition(" ")
-        if scheme.lower() != "bearer":
-            return ""
     # Strip only spaces and tabs: `strip()` would also remove a Latin-1 no-break space, which is part of the value.
-    return key.strip(" \t")
+    key = header_of(scope, b"x-api-key")
+    if key is not None:
+        return key.strip(" \t")
+    scheme, _, token = (header_of(scope, b"authorization") or "").partition(" ")
+    token = token.strip(" \t")
+    # A token that is not an API key belongs to a user, and is ignored here.
+    return token if scheme.lower() == "bearer" and may_be_key(token) else ""
 
 
 async def load_context(gateway: Gateway, caller: KeyCaller, agent_id: str, action: str = "") -> AuthContext:
