@@ -8,6 +8,7 @@ from hypothesis.stateful import initialize, precondition, rule
 
 from support.machine.driver import ACTIONS, refused, told
 from support.machine.scenes import SCENES, Scenes
+from support.machine.showing import compare_permission
 from support.reference.facts import Agent, Permission, Tenant
 
 MOST_AGENTS = 9
@@ -99,10 +100,13 @@ class AgentRules(Scenes):
         self.shows(agent, shown)
         return agent
 
-    def grant(self, tenant: Tenant, agent: Agent, action: str, fields: dict[str, Any]) -> None:
-        """Grant an action at both; an agent has one permission for an action."""
+    def grant(
+        self, tenant: Tenant, agent: Agent, action: str, fields: dict[str, Any], person: str | None = None
+    ) -> None:
+        """Grant an action at both, as a user or as the founder; an agent has one permission for an action."""
+        person = person or self.people(tenant)[0]
         path = f"/api/agents/{agent.id}/permissions"
-        answer = self.manage("POST", tenant, path, {"action": action, **fields})
+        answer = self.manage_as("POST", person, tenant, path, {"action": action, **fields})
         if agent.tenant != tenant or agent.deleted:
             refused(answer, 404, "Agent not found")
         elif action in agent.permissions:
@@ -120,23 +124,10 @@ class AgentRules(Scenes):
                 fields.get("required_approvals", 1),
                 fields.get("separation_of_duties", False),
                 fields.get("approval_ttl_seconds"),
+                {person},
             )
             agent.permissions[action] = permission
-            permits(agent, permission, shown)
-
-
-def permits(agent: Agent, permission: Permission, shown: Any) -> None:
-    """Compare a permission with how it is shown."""
-    assert shown["agent_id"] == agent.id
-    for name in ("id", "action", "requires_approval", "amount_required"):
-        assert shown[name] == getattr(permission, name)
-    assert shown["max_amount"] == permission.maximum
-    own = (permission.required, permission.separated, permission.waits)
-    assert (
-        shown["required_approvals"],
-        shown["separation_of_duties"],
-        shown["approval_ttl_seconds"],
-    ) == own
+            compare_permission(agent, permission, shown)
 
 
 def _change(agent: Agent, what: str) -> dict[str, Any]:

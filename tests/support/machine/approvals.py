@@ -1,5 +1,7 @@
 """Rules of approvals: decided, withdrawn, read and listed by people and by agents."""
 
+from typing import Any
+
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
@@ -7,6 +9,7 @@ from support.machine.checks import CheckRules
 from support.machine.deciding import NOTES
 from support.machine.driver import ACTIONS, refused, told
 from support.machine.paging import Wanted, compare_list, wanted
+from support.machine.permissions import TERMS
 from support.reference.facts import Approval, Tenant
 
 STATES = ("pending", "approved", "denied", "expired", "cancelled", "replaced", "consumed")
@@ -22,6 +25,20 @@ class ApprovalRules(CheckRules):
         approval = self.choose(data, self._in_state("pending"), "pending")
         self.judge(data, approval, True, note)
         self.look(data, approval.agent_id)
+
+    @precondition(lambda self: self._in_state("pending"))
+    @rule(data=st.data(), terms=TERMS, again=st.booleans(), note=NOTES)
+    def change_terms(self, data: st.DataObject, terms: dict[str, Any], again: bool, note: str | None) -> None:
+        """Change the terms of something that waits; then approve it, with another check before it or without."""
+        approval = self.choose(data, self._in_state("pending"), "pending")
+        owner = self.world.owner_of(approval.permission_id)
+        assert owner is not None
+        person = self.choose(data, self.managers(approval.tenant), "person")
+        self.change_conditions(person, *owner, terms)
+        if again:
+            self.put(*self.questions[approval.id])
+        decided = self.judge(data, approval, True, note)
+        self.put(*self.questions[decided.id])
 
     @precondition(lambda self: self.world.approvals)
     @rule(data=st.data(), approve=st.booleans(), note=NOTES)

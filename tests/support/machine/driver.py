@@ -80,6 +80,14 @@ class Driver(RuleBasedStateMachine):
             method, tenant, path, body, **params | {"environment": tenant.environment}
         )
 
+    def people(self, tenant: Tenant) -> list[str]:
+        """Return the ids of the users of a tenant's organization, its founder first."""
+        return [one for one, _ in self.organizations[tenant.organization].people]
+
+    def managers(self, tenant: Tenant) -> list[str]:
+        """Return the users who may change permissions."""
+        return [one for one in self.people(tenant) if one not in self.world.viewers]
+
     def manage_now(
         self, method: str, tenant: Tenant, path: str, body: object = None, **params: object
     ) -> httpx.Response:
@@ -96,10 +104,19 @@ class Driver(RuleBasedStateMachine):
         )
 
     def manage_everywhere(
-        self, method: str, tenant: Tenant, path: str, body: object = None, **params: object
+        self,
+        method: str,
+        tenant: Tenant,
+        path: str,
+        body: object = None,
+        *,
+        person: str | None = None,
+        **params: object,
     ) -> httpx.Response:
-        """Ask as the admin of a tenant's organization, where a path is the same for both environments."""
-        headers = {"Authorization": f"Bearer {self.organizations[tenant.organization].token}"}
+        """Send a request whose path is the same for both environments, as a user or as the organization's founder."""
+        organization = self.organizations[tenant.organization]
+        token = organization.token if person is None else dict(organization.people)[person]
+        headers = {"Authorization": f"Bearer {token}"}
         return self._send(method, path, json=body, headers=headers, params=params)
 
     def call(

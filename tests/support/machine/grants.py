@@ -50,7 +50,7 @@ class GrantRules(ApprovalRules):
     @rule(data=st.data())
     def change_role(self, data: st.DataObject) -> None:
         """Somebody loses the right to decide, or regains it; their words count or no longer do, at once."""
-        person = self.choose(data, [one for one, _ in self._people(self.tenants[0])[1:]], "person")
+        person = self.choose(data, self.people(self.tenants[0])[1:], "person")
         self.turn_role(person)
         mine = [one for one in self.world.approvals if person in one.voters and one.id in self.questions]
         if mine:

@@ -26,7 +26,7 @@ class Judging(Showing, Asking):
         if caller != approval.tenant:
             refused(self.manage("POST", caller, path), 404, "Approval not found")
             return approval
-        person = self.choose(data, [one for one, _ in self._people(caller)], "person")
+        person = self.choose(data, self.people(caller), "person")
         if not approves:
             self._deny(caller, path, approval, person, note)
             return approval
@@ -61,6 +61,7 @@ class Judging(Showing, Asking):
         answer = self.manage_as("POST", person, tenant, path, body)
         facts = _facts(edit)
         now = self.now()
+        self._count_terms(approval)
         status = refusal(self.world, approval, person, now, edit=facts, terms=terms)
         if status is not None:
             assert answer.status_code == status, (answer.text, status)
@@ -81,6 +82,16 @@ class Judging(Showing, Asking):
         self.counts.seen["approved" if asked.status == "approved" else "voted"] += 1
         self.shows_approval(approval, shown, for_people=True)
         return asked
+
+    def _count_terms(self, approval: Approval) -> None:
+        owner, terms = self.world.owner_of(approval.permission_id), self.world.terms(approval)
+        if owner is not None and terms is not None and approval.state(self.now()) == "pending":
+            agent, permission = owner
+            now = agent.terms(permission)
+            if (terms.required, terms.separated) != (now.required, now.separated):
+                self.counts.seen["stored terms"] += 1
+            elif approval.terms != terms:
+                self.counts.seen["current terms"] += 1
 
     def _name(self, tenant: Tenant, grant: Grant) -> None:
         shown: Any = self.manage("GET", tenant, "/api/grants", agent_id=grant.agent_id, limit=1).json()[0]
@@ -111,7 +122,7 @@ class Judging(Showing, Asking):
         if caller != grant.tenant:
             refused(self.manage("POST", caller, path), 404, "Grant not found")
             return
-        self.revoke_as(self.choose(data, [one for one, _ in self._people(caller)], "person"), grant)
+        self.revoke_as(self.choose(data, self.people(caller), "person"), grant)
 
     def revoke_as(self, person: str, grant: Grant) -> None:
         """Revoke at both as one of the people; then ask for what it allowed."""
@@ -125,9 +136,6 @@ class Judging(Showing, Asking):
             self.put(*self.questions[grant.approval_id])
         else:
             refused(answer, 409, f"Grant is no longer active: it is {state}")
-
-    def _people(self, tenant: Tenant) -> list[tuple[str, str]]:
-        return list(self.organizations[tenant.organization].people)
 
 
 def _body(note: str | None, edit: str | None, terms: Terms | None) -> dict[str, object] | None:

@@ -1,25 +1,30 @@
 """Rules of permissions: granted, changed, deleted by both paths, listed for people and for agents."""
 
-from decimal import Decimal
 from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from support.machine.agents import AgentRules, permits
+from support.machine.agents import AgentRules
 from support.machine.driver import ACTIONS, refused, told
+from support.machine.showing import compare_permission
 from support.reference.facts import Agent, Permission
 
 #: as JSON numbers that Python writes with the same digits
 MAXIMA = (0, 0.1, 99.99, 100, 9007199254740992)
+#: conditions that an approval request stores
+_TERMS = {
+    "max_amount": st.none() | st.sampled_from(MAXIMA),
+    "amount_required": st.booleans(),
+    "required_approvals": st.sampled_from([1, 1, 2, 2, 3]),
+    "separation_of_duties": st.sampled_from([False, False, False, True]),
+}
+TERMS = st.fixed_dictionaries({}, optional=_TERMS)
 CONDITIONS = st.fixed_dictionaries(
     {},
-    optional={
+    optional=_TERMS
+    | {
         "requires_approval": st.sampled_from([True, True, False]),
-        "max_amount": st.none() | st.sampled_from(MAXIMA),
-        "amount_required": st.booleans(),
-        "required_approvals": st.sampled_from([1, 1, 2, 2, 3]),
-        "separation_of_duties": st.sampled_from([False, False, False, True]),
         "approval_ttl_seconds": st.sampled_from([None, 600, 3600]),
     },
 )
@@ -34,7 +39,9 @@ class PermissionRules(AgentRules):
         living = [one for one in self.world.agents if not one.deleted]
         lacking = [one for one in living if action not in one.permissions]
         agent = self.choose(data, lacking or self.world.agents, "agent")
-        self.grant(self.whoever(data, agent.tenant), agent, action, conditions)
+        caller = self.whoever(data, agent.tenant)
+        person = self.choose(data, self.managers(caller), "person")
+        self.grant(caller, agent, action, conditions, person)
         self.look(data, agent.id)
 
     @rule(data=st.data(), conditions=CONDITIONS)
@@ -45,20 +52,12 @@ class PermissionRules(AgentRules):
             return
         agent, permission = found
         caller = self.whoever(data, agent.tenant)
-        answer = self.manage_everywhere("PUT", caller, f"/api/permissions/{permission.id}", conditions)
         if caller.organization != agent.tenant.organization:
-            refused(answer, 404, "Permission not found")
+            path = f"/api/permissions/{permission.id}"
+            refused(self.manage_everywhere("PUT", caller, path, conditions), 404, "Permission not found")
             return
-        if "max_amount" in conditions:
-            maximum = conditions["max_amount"]
-            permission.maximum = None if maximum is None else Decimal(repr(maximum))
-        permission.requires_approval = conditions.get("requires_approval", permission.requires_approval)
-        permission.amount_required = conditions.get("amount_required", permission.amount_required)
-        permission.required = conditions.get("required_approvals", permission.required)
-        permission.separated = conditions.get("separation_of_duties", permission.separated)
-        permission.waits = conditions.get("approval_ttl_seconds", permission.waits)
-        permits(agent, permission, told(answer))
-        self.counts.seen["permission: changed"] += 1
+        person = self.choose(data, self.managers(caller), "person")
+        self.change_conditions(person, agent, permission, conditions)
         self.look(data, agent.id)
 
     @rule(data=st.data(), by_agent=st.booleans())
@@ -100,7 +99,7 @@ class PermissionRules(AgentRules):
         expected = list(reversed(agent.permissions.values())) if agent.active or not by_key else []
         assert [one["id"] for one in shown] == [one.id for one in expected]
         for permission, one in zip(expected, shown, strict=True):
-            permits(agent, permission, one)
+            compare_permission(agent, permission, one)
         self.look(data)
 
     def _some_permission(self, data: st.DataObject) -> tuple[Agent, Permission] | None:

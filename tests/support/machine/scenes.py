@@ -16,11 +16,16 @@ class Scenes(Keeping):
 
     def play(self, scene: str) -> None:
         """Play one of `SCENES`."""
-        first, second = [one for one, _ in self._people(self.tenants[0])][:2]
+        first, second = self.people(self.tenants[0])[:2]
         match scene:
             case "quorum":
                 held, question = self._held(0)
                 self.approve_as(first, held)
+                self.put(self.tenants[0], question)
+                # The request keeps the terms under which it was asked.
+                agent = self.world.agents[0]
+                loosened = {"required_approvals": 1}
+                self.change_conditions(second, agent, agent.permissions[ACTIONS[2]], loosened)
                 self.put(self.tenants[0], question)
                 self.approve_as(second, held)
                 self.put(self.tenants[0], question)

@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from support.machine.driver import Driver
-from support.reference.facts import Approval, Grant, meaning
+from support.reference.facts import Agent, Approval, Grant, Permission, meaning
 
 
 class Showing(Driver):
@@ -40,7 +40,8 @@ class Showing(Driver):
         assert shown["decided_by"] == approval.decided_by
         assert shown["agent_name"] == self.world.named(approval.agent_id).name
         assert shown["permission_id"] == approval.permission_id
-        assert shown["required_approvals"] == approval.required
+        stored = (approval.terms.required, approval.terms.separated)
+        assert (shown["required_approvals"], shown["separation_of_duties"]) == stored
         assert {one["user_id"]: one["decision"] for one in shown["votes"]} == approval.votes
         assert len(shown["votes"]) == len(approval.votes)
         assert shown["replaces"] == (approval.replaces and approval.replaces.id)
@@ -51,7 +52,10 @@ class Showing(Driver):
         for name in ("id", "agent_id", "action", "permission_id", "approval_id", "uses", "seconds"):
             assert shown[name] == getattr(grant, name), (name, shown)
         assert (shown["status"], shown["uses_left"]) == (grant.state(self.now()), grant.left)
-        assert (shown["except_fields"], shown["required_approvals"]) == (list(grant.free), grant.required)
+        assert (shown["except_fields"], shown["required_approvals"]) == (
+            list(grant.free),
+            grant.terms.required,
+        )
         assert meaning(shown["context"]) == meaning(grant.facts)
         assert sorted(one["user_id"] for one in shown["votes"]) == sorted(grant.voters)
         assert shown["revoked_by"] == grant.revoked_by
@@ -61,3 +65,17 @@ class Showing(Driver):
         assert (shown is None) == (moment is None)
         if shown is not None and self.clock.settable:
             assert datetime.fromisoformat(shown) == moment
+
+
+def compare_permission(agent: Agent, permission: Permission, shown: Any) -> None:
+    """Compare a permission with how it is shown."""
+    assert shown["agent_id"] == agent.id
+    for name in ("id", "action", "requires_approval", "amount_required"):
+        assert shown[name] == getattr(permission, name)
+    assert shown["max_amount"] == permission.maximum
+    own = (permission.required, permission.separated, permission.waits)
+    assert (
+        shown["required_approvals"],
+        shown["separation_of_duties"],
+        shown["approval_ttl_seconds"],
+    ) == own

@@ -5,7 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from support.reference.facts import Agent, Approval, Grant, Permission, Tenant, digits, meaning, read
+from support.reference.facts import (
+    Agent,
+    Approval,
+    ApprovalTerms,
+    Grant,
+    Permission,
+    Tenant,
+    digits,
+    meaning,
+    read,
+)
 from support.reference.matching import covers
 from support.reference.world import CheckAnswer, World
 
@@ -97,17 +107,17 @@ def keep_answer(world: World, tenant: Tenant, question: Question, decision_id: s
         world.check_answers[tenant, question.idempotency_key] = answer
 
 
-def amount_is_within(permission: Permission, facts: dict[str, object]) -> bool:
-    """Say whether a context's amount is within what is permitted."""
-    return _amount(permission, facts) is None
+def amount_is_within(limit: Permission | ApprovalTerms, facts: dict[str, object]) -> bool:
+    """Report whether the amount of a context is within the limit of a permission or of stored terms."""
+    return _amount(limit, facts) is None
 
 
-def _amount(permission: Permission, facts: dict[str, object]) -> Outcome | None:
-    maximum = permission.maximum
+def _amount(limit: Permission | ApprovalTerms, facts: dict[str, object]) -> Outcome | None:
+    maximum = limit.maximum
     if maximum is None:
         return None
     if "amount" not in facts:
-        return Outcome("blocked", "is required", (digits(maximum),)) if permission.amount_required else None
+        return Outcome("blocked", "is required", (digits(maximum),)) if limit.amount_required else None
     amount = facts["amount"]
     if not isinstance(amount, Decimal) or amount < 0:
         return Outcome("blocked", "must be a non-negative number", (digits(maximum),))
@@ -137,13 +147,13 @@ def _with_approval(
     settled = _by_approved(mine, agent, question, world, now) or _edited(mine, question, now)
     if settled is not None:
         return settled
-    held = next((approval for approval in mine if approval.state(now) == "pending"), None)
+    held = _pending(mine, agent, permission, question, now)
     waits = held and Outcome("held", "needs human approval", (question.action,), held)
     if question.approval_id is not None:
         return waits or _closed(mine[0], now)
     # What an approver made of another call waits on; what was asked for this one becomes its use.
     own = held if held is not None and held.replaces is None else None
-    grant = _usable(world, agent, permission, question, own.required if own else 1, now)
+    grant = _usable(world, agent, permission, question, own, now)
     if grant is None:
         return (
             waits
@@ -155,6 +165,16 @@ def _with_approval(
     if no is not None:
         return waits or no
     return _use_grant(world, agent, permission, question, grant, own, now)
+
+
+def _pending(
+    mine: list[Approval], agent: Agent, permission: Permission, question: Question, now: datetime
+) -> Approval | None:
+    pending = next((approval for approval in mine if approval.state(now) == "pending"), None)
+    if pending is not None and not question.dry_run:
+        # A request that is asked again stores the stricter of its terms and the current ones.
+        pending.terms = pending.terms.stricter(agent.terms(permission))
+    return pending
 
 
 def _edited(mine: list[Approval], question: Question, now: datetime) -> Outcome | None:
@@ -182,24 +202,36 @@ def _by_approved(
 
 def still_counts(world: World, approval: Approval) -> bool:
     """Say whether what was approved would be approved now."""
-    if approval.grant is None:
-        return world.enough(approval, approval.voters)
-    return approval.grant.status == "active" and world.enough(approval.grant, approval.voters)
+    grant = approval.grant
+    if grant is not None and not (grant.status == "active" and world.enough(grant, grant.voters)):
+        return False
+    return world.enough(approval, approval.voters)
 
 
 def _usable(
-    world: World, agent: Agent, permission: Permission, question: Question, people: int, now: datetime
+    world: World,
+    agent: Agent,
+    permission: Permission,
+    question: Question,
+    own: Approval | None,
+    now: datetime,
 ) -> Grant | None:
     usable = [
         one
         for one in world.grants
         if (one.agent_id, one.permission_id) == (agent.id, permission.id)
         and one.state(now) == "active"
-        and one.required >= people
         and covers(one.facts, question.facts, one.free)
         and world.enough(one, one.voters)
+        and (own is None or _meets_terms(world, one, own))
     ]
     return min(usable, key=lambda one: (one.until, one.id), default=None)
+
+
+def _meets_terms(world: World, grant: Grant, request: Approval) -> bool:
+    terms = world.terms(request)
+    assert terms is not None
+    return terms.required <= grant.terms.required and world.enough(request, grant.voters)
 
 
 def _refused(
@@ -289,7 +321,7 @@ def _new(agent: Agent, permission: Permission, question: Question, now: datetime
         meaning(question.facts),
         created=now,
         until=now + (timedelta(seconds=permission.waits) if permission.waits else WAITS),
-        required=permission.required,
+        terms=agent.terms(permission),
         facts=question.facts,
     )
 
@@ -307,9 +339,9 @@ def _use_grant(
         return Outcome("allowed")
     if own is None:
         own = _new(agent, permission, question, now)
-        own.until = now
+        own.until, own.terms = now, grant.terms
         world.approvals.append(own)
     world.end_proposal(own)
     grant.left -= 1
-    own.grant, own.required, own.decided = grant, grant.required, now
+    own.grant, own.terms, own.decided = grant, own.terms.stricter(grant.terms), now
     return _let_through(world, agent, question, own, now)

@@ -51,7 +51,7 @@ def refusal(
 def _refused_edit(world: World, approval: Approval, edit: dict[str, object], now: datetime) -> int | None:
     owner = world.owner_of(approval.permission_id)
     assert owner is not None
-    if not amount_is_within(owner[1], edit):
+    if not all(amount_is_within(limit, edit) for limit in (owner[1], approval.terms)):
         return 400
     bound = (approval.agent_id, approval.permission_id, approval.run_id, approval.call_id, meaning(edit))
     for one in world.approvals:
@@ -112,7 +112,7 @@ def _replace(world: World, approval: Approval, edit: dict[str, object], now: dat
         meaning(edit),
         created=now,
         until=approval.until,
-        required=approval.required,
+        terms=approval.terms,
         facts=edit,
         replaces=approval,
     )
@@ -136,7 +136,7 @@ def _propose(world: World, approval: Approval, user: str, terms: Terms, now: dat
             terms.uses,
             terms.uses,
             terms.seconds,
-            approval.required,
+            approval.terms,
             approval.until,
         )
         world.grants.append(grant)
@@ -152,7 +152,8 @@ def _approve_what_waits(world: World, grant: Grant, user: str, now: datetime) ->
         if (
             waits
             and one.id != grant.approval_id
-            and one.required <= grant.required
+            and one.terms.required <= grant.terms.required
+            and world.enough(one, grant.voters)
             and grant.left
             and covers(grant.facts, one.facts, grant.free)
         ):

@@ -29,6 +29,48 @@ class Permission:
     required: int = 1
     separated: bool = False
     waits: int | None = None
+    #: users who created the permission or loosened it
+    makers: set[str] = field(default_factory=set)
+
+    def is_looser_than(self, before: "Permission") -> bool:
+        """Report whether a change has loosened the permission (docs/approvals.md)."""
+        raised = before.maximum is not None and (self.maximum is None or self.maximum > before.maximum)
+        return (
+            raised
+            or self.required < before.required
+            or (before.requires_approval and not self.requires_approval)
+            or (before.amount_required and not self.amount_required)
+            or (before.separated and not self.separated)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalTerms:
+    """Terms that are stored with an approval request or a temporary approval (decisions §5).
+
+    Attributes:
+        required: Number of distinct users who must approve.
+        separated: True if the makers may not approve.
+        makers: Users who created the agent, or created or loosened the permission.
+        maximum: Limit for the amount in an edited context; None means no limit.
+        amount_required: True if a limited amount may not be missing from an edited context.
+    """
+
+    required: int
+    separated: bool
+    makers: frozenset[str]
+    maximum: Decimal | None
+    amount_required: bool
+
+    def stricter(self, other: "ApprovalTerms") -> "ApprovalTerms":
+        """Return the stricter value of each term."""
+        return ApprovalTerms(
+            max(self.required, other.required),
+            self.separated or other.separated,
+            self.makers | other.makers,
+            min((one for one in (self.maximum, other.maximum) if one is not None), default=None),
+            self.amount_required or other.amount_required,
+        )
 
 
 @dataclass(slots=True)
@@ -41,9 +83,19 @@ class Agent:
     description: str | None
     active: bool = True
     deleted: bool = False
-    #: whoever made the agent and its permissions
+    #: the user who created the agent
     creator: str = ""
     permissions: dict[str, Permission] = field(default_factory=dict)
+
+    def terms(self, permission: Permission) -> ApprovalTerms:
+        """Return the current terms of one of the agent's permissions."""
+        return ApprovalTerms(
+            permission.required,
+            permission.separated,
+            frozenset({self.creator, *permission.makers}),
+            permission.maximum,
+            permission.amount_required,
+        )
 
 
 @dataclass(slots=True)
@@ -60,7 +112,8 @@ class Grant:
     uses: int
     left: int
     seconds: int
-    required: int
+    #: terms of the request when the grant was proposed
+    terms: ApprovalTerms
     #: while proposed: until when its request waits
     until: datetime
     voters: list[str] = field(default_factory=list)
@@ -91,13 +144,14 @@ class Approval:
     created: datetime
     #: while pending: until when it waits; once approved: until when it may be used
     until: datetime
+    #: strictest terms under which the request was asked
+    terms: ApprovalTerms
     id: str = ""
     status: str = "pending"
     note: str | None = None
     decided: datetime | None = None
     consumed: datetime | None = None
     cancelled: datetime | None = None
-    required: int = 1
     facts: dict[str, object] = field(default_factory=dict)
     #: what each user said
     votes: dict[str, str] = field(default_factory=dict)

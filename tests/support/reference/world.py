@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from support.reference.facts import OPEN, Agent, Approval, Entry, Grant, Permission, Tenant
+from support.reference.facts import OPEN, Agent, Approval, ApprovalTerms, Entry, Grant, Permission, Tenant
 
 KEY_HOLDS = timedelta(hours=24)
 
@@ -115,19 +115,27 @@ class World:
             if grant.state(now) in {"proposed", "active"}:
                 grant.status = "revoked"
 
-    def may_approve(self, of: Approval | Grant, user: str) -> bool:
-        """Say whether a user may approve, as things stand."""
+    def terms(self, of: Approval | Grant) -> ApprovalTerms | None:
+        """Return the stricter of the stored and the current terms; None if the permission was deleted."""
         owner = self.owner_of(of.permission_id)
-        if owner is None or user in self.viewers:
-            return False
+        if owner is None:
+            return None
         agent, permission = owner
-        return not (permission.separated and user == agent.creator)
+        return of.terms.stricter(agent.terms(permission))
+
+    def may_approve(self, of: Approval | Grant, user: str) -> bool:
+        """Report whether a user may approve a request or a temporary approval now."""
+        terms = self.terms(of)
+        if terms is None or user in self.viewers:
+            return False
+        return not (terms.separated and user in terms.makers)
 
     def enough(self, of: Approval | Grant, voters: list[str]) -> bool:
-        """Say whether so many distinct users as it takes approved, and may still."""
-        owner = self.owner_of(of.permission_id)
-        required = max(of.required, owner[1].required if owner else 1)
-        return len({user for user in voters if self.may_approve(of, user)}) >= required
+        """Report whether enough distinct users voted who may still approve."""
+        terms = self.terms(of)
+        return (
+            terms is not None and len({one for one in voters if self.may_approve(of, one)}) >= terms.required
+        )
 
     def _cancel(self, approvals: list[Approval], now: datetime) -> list[Approval]:
         cancelled = [one for one in approvals if one.state(now) in OPEN]
