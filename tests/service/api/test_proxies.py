@@ -84,7 +84,7 @@ def test_nobody_is_trusted_by_default(text: str) -> None:
 )
 def test_what_is_no_network_is_named(entry: str) -> None:
     """The message quotes the entry and shows a valid one."""
-    with pytest.raises(ValueError, match="write for instance") as refusal:
+    with pytest.raises(ValueError, match="write for example") as refusal:
         read_networks(f"127.0.0.1, {entry}")
     assert repr(entry) in str(refusal.value)
 
