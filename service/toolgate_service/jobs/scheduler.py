@@ -94,8 +94,8 @@ async def release(database: Database, holder: str, *, done: bool) -> None:
         async with database.writing(UPKEEP) as session:
             beat = await _beat(session, UPKEEP)
             if beat.holder == holder:
-                # In a row with a holder but without `held_until`, a round is due immediately. `beaten_at` does not
-                # change, because the age of the latest maintenance is computed from it.
+                # A row with a holder but without `held_until` means that a round is due immediately. `beaten_at` does
+                # not change, because the age of the latest maintenance is computed from it.
                 beat.held_until = None
                 if done:
                     beat.holder = None
