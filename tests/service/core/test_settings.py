@@ -143,7 +143,9 @@ def test_the_secret_makes_itself_once_beside_nobodys_data(home: Path) -> None:
 def test_on_a_server_no_secret_makes_itself(home: Path) -> None:
     """Gateways that share a PostgreSQL server must share a secret: without one, none starts (decisions §9)."""
     settings = Settings(database_url="postgresql://toolgate@localhost/toolgate")
-    with pytest.raises(StorageError, match="TOOLGATE_SECRET is not set; a gateway with PostgreSQL needs a secret"):
+    with pytest.raises(
+        StorageError, match="TOOLGATE_SECRET is not set; a gateway with PostgreSQL needs a secret"
+    ):
         settings.secret_bytes()
     assert list(home.iterdir()) == []
 
