@@ -187,7 +187,7 @@ class GuardedWorkbench(Workbench):
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
         agent: str | None = None,
-        on_hold: OnHoldWithoutPause = "wait",
+        on_hold: OnHoldWithoutPause = "notify_model",
         hold_timeout: float | None = None,
         agent_name: str | None = None,
     ) -> None:

@@ -208,7 +208,7 @@ def guard_options(
     *,
     tool_actions: ToolActions | None = None,
     agents: Mapping[str, str] | None = None,
-    on_hold: OnHoldWithoutPause = "wait",
+    on_hold: OnHoldWithoutPause = "notify_model",
     hold_timeout: float | None = None,
 ) -> ClaudeAgentOptions:
     """Return options with which every tool call is checked before it runs, and logged afterwards.

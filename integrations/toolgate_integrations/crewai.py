@@ -298,7 +298,7 @@ class GuardHooks:
         *,
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
-        on_hold: OnHoldWithoutPause = "wait",
+        on_hold: OnHoldWithoutPause = "notify_model",
         hold_timeout: float | None = None,
     ) -> None:
         self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout)

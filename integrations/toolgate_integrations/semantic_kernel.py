@@ -1,4 +1,4 @@
-"""Semantic Kernel: `guard_kernel(kernel)`, and `resume(kernel, chat_history)` after a pause."""
+"""Semantic Kernel: `guard_kernel(kernel)`, and `aresume(kernel, chat_history)` after a pause."""
 
 from __future__ import annotations
 
@@ -365,7 +365,7 @@ def guard_kernel(
         tool_actions: Actions by function name, such as `bank-pay`: a mapping, or a function of the name. The default
             action is `<plugin>.<function>`.
         agents: Agent ids by the names that `KernelArguments(toolgate_agent=…)` contains.
-        on_hold: Reaction to a call that requires an approval. `pause`: the run ends; continue it with `resume`.
+        on_hold: Reaction to a call that requires an approval. `pause`: the run ends; continue it with `aresume`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
         hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
