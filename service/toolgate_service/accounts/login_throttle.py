@@ -41,8 +41,9 @@ from toolgate_service.db.database import now
 
 #: time without a failed login after which one earlier failure is forgiven
 FORGIVE_AFTER = timedelta(minutes=10)
-#: time after a login during which the client's address counts as known for the user, so that failed logins of other
-#: users do not delay this user; longer than the seven days for which a token is valid
+#: time after a login during which the client's IP address counts as known for the user; failed logins of others from a
+#: known address do not delay the user; the time is longer than the seven days for which a session token is valid, so
+#: that the address is still known at the next login
 KNOWN_ADDRESS_PERIOD = timedelta(days=30)
 #: maximum number of old rows of the table `login_failures` that one failed login deletes; a failed login adds at most
 #: three rows, so the table shrinks
@@ -118,8 +119,8 @@ class LoginAttempt:
 async def require_allowed(session: AsyncSession, attempt: LoginAttempt, user: User | None) -> None:
     """Raise an error if the login must still be delayed because of earlier failures.
 
-    The docstring of this module describes the delays. `user` is the user with the e-mail address of the attempt, if
-    there is one.
+    The docstring of the module `login_throttle` describes the delays. `user` is the user with the e-mail address of the
+    attempt, if there is one.
 
     Raises:
         ApiError: 429, with the remaining seconds in the header ``Retry-After``.
