@@ -76,7 +76,7 @@ class LongPoll:
     async def wait(
         self, approval_id: str, seconds: int, is_disconnected: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Wait until the request is decided or the time is over. Meanwhile, approvers see that a tool call is waiting.
+        """Wait at most `seconds` until the request is decided. Meanwhile, approvers see that a tool call is waiting.
 
         The conditions for the end of the wait are those of `wait_for_change`.
         """

@@ -36,8 +36,8 @@ from toolgate_service.db.database import now
 from toolgate_service.grants.models import ACTIVE, Grant, GrantVote
 from toolgate_service.permissions.models import Permission, find_amount_violation, loosening_users
 
-#: The SDK replaces a redacted argument by a JSON object. The member with this name contains the keyed digest of the
-#: value.
+#: The SDK replaces a redacted argument by a JSON object. The member with this name contains a keyed digest of the
+#: argument's value.
 DIGEST_MEMBER = "$digest"
 _DENIALS = (
     select(Approval.action, Approval.decided_at)

@@ -130,7 +130,8 @@ class ApprovalDecision(DecisionNote):
     Attributes:
         context: Complete edited context that is approved instead of the original one. It must not change redacted
             values.
-        grant: Terms of a temporary approval that allows further equal calls.
+        grant: Terms of a temporary approval (a grant), which the approver gives together with this approval. It allows
+            further calls with the same action and context.
     """
 
     context: dict[str, Any] | None = None
