@@ -74,7 +74,7 @@ class SqliteAuthStore:
         self._connection.execute(CACHE)
 
     async def authenticate(self, key_digest: str, surface: Surface) -> AuthResult | None:
-        """Count a request of an API key and return the key's context; None if the key is unknown or revoked."""
+        """Count a request with an API key and return its authentication context; None if the key is not valid."""
         context = self._cache.find(key_digest)
         if context is None or not self._is_current(context):
             context = self._read_key(key_digest)
@@ -135,8 +135,8 @@ class SqliteAuthStore:
         if epoch is None:
             rows = self._opened().execute(_EPOCH, values).fetchall()
             epoch = self._epochs[values] = rows[0][0] if rows else _NO_EPOCH
-            # Requests that arrived before this read may share it. A request that arrives later starts after this
-            # callback, and reads the epoch again.
+            # Forget the epochs in the next iteration of the event loop. Requests that arrived before this read may
+            # share its result; later requests start after this callback, and read the epoch again.
             asyncio.get_running_loop().call_soon(self._epochs.clear)
         return epoch == context.epoch
 
