@@ -224,7 +224,7 @@ ENDED: PlanName = "free"
 
 @dataclass(frozen=True, slots=True)
 class BillingTerms:
-    """Settings for applying events: the plans, and the time that customers have to pay after a failed payment."""
+    """Settings for billing events: the plans, and the time that customers have to pay after a failed payment."""
 
     plans: Plans
     grace: timedelta
@@ -233,8 +233,8 @@ class BillingTerms:
 async def receive_event(context: AppContext, event: EventFacts) -> Receipt:
     """Apply an event of the payment provider, and return the response to the provider.
 
-    Events that the gateway does not use are acknowledged but ignored: those about anything but subscriptions and
-    invoices, and those of the wrong mode (live or test).
+    Events that the gateway does not use are acknowledged but ignored: events about anything but subscriptions and
+    invoices, and events of the wrong mode (live or test).
     """
     expected = context.settings.provider_livemode
     if event.livemode != expected:
