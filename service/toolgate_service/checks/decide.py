@@ -1,7 +1,7 @@
-"""Decision about a tool call, without I/O and without the current time, and the results of a check.
+"""Decision about a tool call, and the results of a check.
 
-The decision depends on the agent, the permission, the amount, and whether the permission requires an approval. They are
-examined in this order.
+The decision uses neither I/O nor the current time. It examines, in this order: the agent, the permission, the amount,
+and whether the permission requires an approval.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from toolgate_service.core.ids import is_id
 from toolgate_service.permissions.models import AmountCheck, find_amount_violation
 
 UNKNOWN_AGENT = "Agent not found: no agent of this organization has the agent_id given"
-#: maximum number of characters of an invalid `agent_id` that a denial's reason quotes
+#: maximum number of characters of an invalid `agent_id` that are quoted in the reason for a denial
 MAX_SHOWN = 40
 
 
@@ -25,7 +25,8 @@ class Step(StrEnum):
     """Steps of a check, in order. Every decision names the step that produced it.
 
     A check performs all steps up to `APPROVAL`, unless one of them denies the call. After `APPROVAL`, the check
-    performs only the steps that apply to the call, and calls a `StepObserver` for each of these that is passed.
+    performs only the steps that apply to the call. It calls a `StepObserver` for each of these steps that the call
+    passes.
     """
 
     KEY = "key"
@@ -125,7 +126,7 @@ class ApprovalRequired:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """Result that allows the call by an approval or a grant, or because the check is a retry of one that was allowed.
+    """Result for a call that an approval or a grant allows, or whose check is a retry of an allowed check.
 
     A retry and a dry run have this result too, although they consume nothing.
 

@@ -143,7 +143,7 @@ _ACTIVE = "The organization is active."
 def _steps_before(at: Step, steps: Iterator[Passed]) -> Sequence[Passed]:
     before = []
     for passed in steps:
-        # The generator must not continue, because the sentences of later steps use rows that may not exist.
+        # Do not resume the generator after this step, because the sentences of later steps use rows that may not exist.
         if passed.step == at:
             break
         before.append(passed)

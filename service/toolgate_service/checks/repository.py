@@ -27,7 +27,8 @@ from toolgate_service.logs.counts import count_request
 from toolgate_service.logs.models import IdempotencyKey
 from toolgate_service.permissions.models import Permission
 
-#: maximum number of matching requests that are read, newest first; pending or approved requests are always among them
+#: maximum number of matching requests that are read, newest first; pending or approved requests are always among them,
+#: because a check creates a new request only if it cannot use an earlier one
 MAX_MATCHING = 20
 
 _OF_RUN = (
@@ -150,7 +151,8 @@ async def create_request(
 ) -> str:
     """Create a pending request for a check and return its id.
 
-    The request expires after the time that the permission sets, or else the settings.
+    The permission contains the time after which the request expires. If it contains none, the time in the settings of
+    the gateway applies.
     """
     permission, agent = (await session.exec(_PERMISSION, params={"id": auth.permission_id})).one()
     seconds = permission.approval_ttl_seconds or settings.approval_ttl_seconds

@@ -70,7 +70,7 @@ class _Check:
         request: Body of the check.
         attempt: Idempotency key of the check, or None.
         matching: Approval requests that match the check, each with its state.
-        on_step: Callback for passed steps.
+        on_step: Callback for each step that the check passes.
     """
 
     auth: AuthContext
@@ -154,7 +154,7 @@ async def _settle_by_approval(
     # `own` is None for a request with an edited context, because only a check with its id may consume it.
     own = pending if pending and _is_for_this_check(pending, request) else None
     grant = await find_usable(session, check.auth, request.action, request.context, own)
-    # Denials of the call or the action take precedence over a grant.
+    # If an approver rejected the call, or the action is blocked, deny the call even if a grant covers it.
     denial = None
     if grant or not pending:
         denial = _denied_call(check)
@@ -209,7 +209,7 @@ def _edited_request(check: _Check) -> Approval | None:
 def _denied_call(check: _Check) -> Denied | None:
     """Return the denial of a call with this `call_id`, or None.
 
-    Such a denial has no time limit, because a paused run can resume the same call at any time.
+    The search has no time limit, because a paused run can resume the same call at any time.
     """
     if not check.request.call_id:
         return None
