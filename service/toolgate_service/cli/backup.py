@@ -277,7 +277,7 @@ def _copy(source: Path, target: Path, *, force: bool) -> tuple[str, dict[str, in
 def _refuse_in_use(target: Path) -> None:
     """Check that no process uses the file that will be replaced, and remove its `-wal` and `-shm` files.
 
-    Closing the last connection to the file removes them.
+    SQLite removes the two files when the last connection to the database is closed.
     """
     if target.is_file():
         try:
