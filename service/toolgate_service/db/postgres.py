@@ -97,9 +97,9 @@ POOL_TIMEOUT = 5
 #: two statements
 PATIENT = 10_000
 
-#: Time in milliseconds for which a migration waits for the lock of each table. Meanwhile, it blocks all requests for
-#: this table and may cause a deadlock. The wait therefore ends before the server looks for deadlocks (after 1 s), and
-#: the migration is repeated.
+#: Time in milliseconds for which a migration waits for the lock of each table. While the migration waits, it blocks all
+#: other statements on the table and may cause a deadlock. The wait therefore ends before the server looks for deadlocks
+#: (after 1 s), and the migration is repeated.
 MIGRATION_LOCK_TIMEOUT = 200
 MIGRATION_ATTEMPTS = 150
 #: seconds between two checks for stalled sessions during a migration, so that several checks run while it waits for a
@@ -399,7 +399,7 @@ def _describe_error(error: Exception) -> str:
         case TimeoutError():
             return f"no response within {CONNECT_TIMEOUT} seconds"
         case asyncpg.InterfaceError() | ValueError() | OverflowError():
-            # Omit the message of these errors, because it contains the URL.
+            # Omit the messages of these exceptions, because they contain the URL of the database with its password.
             return "the URL cannot be used"
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
@@ -412,8 +412,8 @@ class StalledSessions:
     active while the client does not read a response. Third, a read transaction may be idle much longer than a write
     transaction.
 
-    Every gateway therefore checks twice per second for such sessions of its database role. A migration also checks
-    while it waits for a table. Sessions whose application name is in `idle` are ended too if they are idle in a
+    Every gateway therefore looks twice per second for stalled sessions of its database role. A migration also checks
+    while it waits for a table. A session whose application name is in `idle` is also ended if it is idle in a
     transaction.
     """
 
