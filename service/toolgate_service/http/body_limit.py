@@ -36,7 +36,7 @@ class BodyLimit:
     def __init__(self, content_length: bytes) -> None:
         self.announced = 0
         if content_length.isdigit():
-            # A longer number exceeds every limit, so it is not parsed.
+            # Do not parse a Content-Length with more than `_DIGITS` digits, because it exceeds every limit.
             self.announced = int(content_length) if len(content_length) <= _DIGITS else 10**_DIGITS
         self.size = MAX_BODY
 

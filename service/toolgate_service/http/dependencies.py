@@ -56,7 +56,8 @@ async def authenticate_token(request: Request, gateway: GatewayDep) -> Caller:
     """Authenticate the bearer token of a request, and count the request against the user's rate limit.
 
     Raises:
-        ApiError: 401 for a missing, malformed, expired or revoked token, with the same message; 429 over the limit.
+        ApiError: 401 for a missing, malformed, expired or revoked token, without the reason; 429 if the rate limit is
+            exceeded.
     """
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return await caller_of(request, gateway, token.strip(" \t") if scheme.lower() == "bearer" else "")
@@ -216,7 +217,7 @@ async def load_context(gateway: Gateway, caller: KeyCaller, agent_id: str, actio
 
 @from_headers
 async def key_caller(request: Request, gateway: GatewayDep) -> KeyCaller:
-    """Authenticate a request by its API key, as a FastAPI dependency; the request counts as a read."""
+    """Authenticate a request by its API key, as a FastAPI dependency, and count it against the limit for reads."""
     return await authenticate_api_key(request.scope, gateway, "reads")
 
 
