@@ -56,8 +56,8 @@ async def delete_where(
     conditions += tuple(within)
     keys = [col(getattr(table, column.name)) for column in table.__table__.primary_key]  # type: ignore[attr-defined]  # mypy does not know it
     # Skip rows that another transaction has locked, because it may be renewing them, for example an expired idempotency
-    # key. If they are still expired in the next round, they are deleted then. Two gateways that delete rows therefore
-    # never wait for each other.
+    # key. If they are still expired at the next run of the maintenance job, that run deletes them. Two gateways that
+    # delete rows therefore never wait for each other.
     chosen = select(*keys).where(*conditions).limit(batch).with_for_update(skip_locked=True)
     key: Any = keys[0] if len(keys) == 1 else tuple_(*keys)
 
