@@ -20,7 +20,8 @@ down_revision = "0014"
 branch_labels = None
 depends_on = None
 
-#: size in bytes up to which the table is read while other writers wait; this takes some hundredths of a second
+#: size in bytes of a small table; while the server reads the table to validate the bounds, writers must wait, but for a
+#: table of this size only for some hundredths of a second
 SMALL = 16_000_000
 #: number of months for which partitions are created, including the current month
 AHEAD = 3
