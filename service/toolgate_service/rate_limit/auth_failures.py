@@ -20,7 +20,7 @@ DELAY = 0.25
 
 
 class AuthFailures:
-    """Counts failed requests per client address and minute.
+    """Counter of failed requests per client address and minute.
 
     Failed requests are those with rejected credentials, and invalid requests to routes without authentication. If an
     address has reached its limit, invalid credentials get a delayed 429 response instead of a 401 response. Requests

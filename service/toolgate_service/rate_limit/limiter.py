@@ -1,4 +1,4 @@
-"""Interface of the rate limiters, which count requests exactly in windows of one minute, and the one in memory."""
+"""Interface of the rate limiters, which count requests in windows of one minute, and the rate limiter in memory."""
 
 import time
 from collections.abc import Callable

@@ -51,7 +51,7 @@ return {counted, minute, used, time[1], time[2]}
 
 
 class RedisRateLimiter:
-    """Counts each request atomically in Redis.
+    """Rate limiter that counts each request atomically in Redis.
 
     While Redis is unavailable, the fallback counts the requests. The two counts are not added together: in a minute in
     which Redis becomes unavailable or available again, up to twice the limit may be allowed. If a restart of Redis
