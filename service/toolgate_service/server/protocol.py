@@ -113,7 +113,8 @@ class GatewayProtocol(HttpToolsProtocol):
             return
         room = MAX_HEAD - self._received
         if self._in_head and len(data) > room > 0:
-            # Check the size after the part that may be a head, since the parser does not limit it.
+            # Parse the data in two steps, because the parser does not limit the size of a head: first the bytes that a
+            # head may still have, after which the size is checked, and then the rest.
             self.data_received(data[:room])
             self.data_received(data[room:])
             return
@@ -148,7 +149,8 @@ class GatewayProtocol(HttpToolsProtocol):
         # If the response is sent before the whole body has arrived, close the connection: parsing the rest of the body
         # would take more time than a new connection.
         self._keeps_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
-        # The parser adds trailers to this list. Use a new list for them, because a proxy may not have checked trailers.
+        # The parser appends trailers (fields after the body) to `self.headers`. Assign a new list, so that trailers do
+        # not become headers of the request, because a proxy may not have checked them.
         self.headers = []
         self.cycle.transport = cast("asyncio.Transport", self)
         cast("dict[str, object]", self.cycle.scope)[APPEND_TO_HEAD] = self._append_to_head
