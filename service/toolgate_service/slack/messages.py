@@ -88,7 +88,7 @@ class Layout:
     def context(self, context: Mapping[str, Any]) -> Iterator[str]:
         """Yield the lines for the arguments of a call.
 
-        The important ones, such as amounts and recipients, come first.
+        Important arguments, such as amounts and recipients, come first.
         """
         if is_hidden(context):
             yield from _wrapped(BAR, "", _hidden(context))
