@@ -113,7 +113,7 @@ class LongPoll:
                     .values(last_asked_at=moment, waiting_until=until)
                 )
         except STORAGE_FAULTS as error:
-            # Continue without the stored value, because it is only information for approvers.
+            # Continue although the end of the wait is not stored, because it is only information for approvers.
             logger.debug(
                 "cannot store that a client waits for approval %s: %s", approval_id, type(error).__name__
             )
