@@ -39,7 +39,7 @@ class AuthQuery(NamedTuple):
 
 
 class CountQuery(NamedTuple):
-    """Rate limit window in which a request is counted, if the epoch of the environment is still `epoch`."""
+    """Rate limit window in which a request is counted, unless the environment's data has changed since `epoch`."""
 
     organization_id: str
     environment: str

@@ -63,7 +63,8 @@ class SqliteAuthStore:
         self._limiter = limiter
         self._plans = plans
         self._cache = ContextCache()
-        #: epochs that were read in the current iteration of the event loop, by organization and environment
+        #: epochs (versions of the data) that were read in the current iteration of the event loop, by organization and
+        #: environment
         self._epochs: dict[tuple[str, str], int] = {}
         self._connection: sqlite3.Connection | None = None
 
