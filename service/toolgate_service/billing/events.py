@@ -267,7 +267,8 @@ async def apply_event(database: Database, terms: BillingTerms, event: EventFacts
             organization_id = await _find_linked_organization(session, event.customer_id)
         locks = [customer_lock(event.customer_id)] + ([organization_id] if organization_id else [])
         async with database.writing(*locks) as session:
-            # Transactions that link a customer hold this lock too, so the link cannot change during this transaction.
+            # This transaction holds the lock of the customer. Transactions that link a customer hold it too, so the
+            # link cannot change now.
             if await _find_linked_organization(session, event.customer_id) == organization_id:
                 return await _apply_once(session, terms, organization_id, event)
 

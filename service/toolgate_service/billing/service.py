@@ -48,8 +48,8 @@ from toolgate_service.organizations.service import deactivate, reactivate
 
 TRIALING = "trialing"
 CANCELED = "canceled"
-#: Statuses of subscriptions that give an organization the plan. The status `incomplete` does not, because nothing was
-#: paid yet.
+#: Statuses in which a subscription gives the organization its plan. The status `incomplete` is missing, because nothing
+#: was paid yet.
 ENTITLED = (TRIALING, "active", "past_due", "unpaid", PAUSED)
 
 
