@@ -53,7 +53,7 @@ class Step(StrEnum):
     OPEN = "open"
     #: step that tests whether an approver has recently rejected the same call
     DENIED = "denied"
-    #: step that tests whether a denial block is active for the action
+    #: step that tests whether the action is blocked because approvers repeatedly rejected it (denial block)
     DENIAL_BLOCK = "denials"
     #: step that tests whether a temporary approval covers the call
     GRANT = "allowed"
@@ -65,8 +65,8 @@ class Step(StrEnum):
     NEW_REQUEST = "asked"
 
 
-#: Code of a decision by the step that produced it, for programs; the response's header `X-Reason-Code`. Allowed calls that
-#: need no approval have the code "allowed".
+#: Code of a decision, by the step that produced the decision. Programs read it from the response header
+#: `X-Reason-Code`. Allowed calls that need no approval have the code "allowed".
 _REASON_CODES = {
     Step.KEY: "api_key_revoked",
     Step.AGENT: "agent_not_found",

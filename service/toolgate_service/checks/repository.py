@@ -106,7 +106,7 @@ _COUNT_PENDING = select(
     col(Approval.status) == literal(PENDING, literal_execute=True),
 )
 
-#: time after the check during which a retry returns the same decision
+#: time after a check during which a retry with the same idempotency key returns the stored decision
 IDEMPOTENCY_LIFETIME = timedelta(minutes=10)
 
 
@@ -221,7 +221,7 @@ async def find_recent_denial(
     session: AsyncSession, settings: Settings, auth: AuthContext, request: CheckRequest
 ) -> Approval | None:
     """Return the newest denial of an equal call within `denial_memory_seconds`, or None."""
-    # The search ignores `call_id`, so that an agent cannot avoid the denial by sending a new one.
+    # The search ignores `call_id`, so that an agent cannot avoid the denial by sending a new `call_id`.
     since = now(session) - timedelta(seconds=settings.denial_memory_seconds)
     return (await session.exec(_DENIED, params=match_values(auth, request) | {"since": since})).first()
 
