@@ -44,8 +44,8 @@ def copy_snapshot(source: sqlite3.Connection, target: Path) -> None:
         made.execute("PRAGMA journal_mode = OFF")
         made.execute("PRAGMA synchronous = OFF")
         with snapshot(source):
-            # Hold one snapshot during the whole copy, because otherwise each commit of another process would restart
-            # it.
+            # Hold one snapshot during the whole copy. Otherwise, SQLite would restart the copy after each commit of
+            # another process.
             source.backup(made, pages=PAGES, sleep=0)
     with closing(connect_file(target)) as made:
         # In this journal mode, the copy is a single file without `-wal` and `-shm` files. A gateway that opens it

@@ -402,7 +402,7 @@ async def _check_settings(settings: Settings) -> Sequence[Finding]:
     secret, vault = _check_secret(settings)
     findings = [secret, *await check_database(settings, vault)]
     if settings.plans_file is not None:
-        # The file needs no further check, because the validation of the settings has already read it.
+        # The plan file needs no further check, because the validation of the settings has already read it.
         findings.append(Finding("plans", "ok", f"{str(settings.plans_file)!r} can be read"))
     if settings.tls_cert is not None and settings.tls_key is not None:
         findings.append(_check_tls(settings.tls_cert, settings.tls_key))
