@@ -289,7 +289,7 @@ class Batcher(Generic[Item, Result]):
     async def run(self, item: Item) -> Result:
         """Send an item and return its result. If no other item is queued or being sent, bypass the queue.
 
-        The task and the future of the queue would make the round trip of a single item a third slower.
+        With the queue, sending a single item and receiving its result would take a third longer.
 
         Raises:
             StorageFault: The item expired in the queue.

@@ -129,7 +129,7 @@ def _whole(text: str, reader: "tuple[Scanner, json.JSONDecoder]") -> Json:
     try:
         value, end = scan(text, 0)
     except StopIteration:
-        # The scanner rejects leading white space. The decoder accepts it, and reports the position of invalid JSON.
+        # Unlike the scanner, the decoder accepts leading white space, and reports the position of invalid JSON.
         value = decoder.decode(text)
         return value
     rest = text[end:].lstrip(" \t\r\n")
