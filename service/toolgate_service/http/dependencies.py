@@ -172,8 +172,8 @@ async def authenticate_api_key(scope: Scope, gateway: Gateway, surface: Surface)
         context, rate = require_active(result)
     except ApiError as error:
         raise await gateway.auth_failures.reject(peer, error) from None
-    # The SDK stores these values with its queued log entries, and sends the entries only to the same organization
-    # and environment.
+    # Return the organization and the environment of the key in response headers. The SDK stores both with its queued
+    # log entries, and sends the entries only to the same organization and environment.
     add_headers(
         scope,
         {
