@@ -123,8 +123,8 @@ def log_endpoint(gateway: Gateway) -> Handler:
         if auth.key_agent_id not in {None, entry.agent_id}:
             raise not_found("Agent")
         auth = await load_context(gateway, caller, entry.agent_id)
-        # An entry with an idempotency key is sent to the writer anyway: it may return a stored response from before the
-        # agent was deleted.
+        # Send an entry with an idempotency key to the writer even if the agent does not exist: the writer may return a
+        # stored response from before the agent was deleted.
         if auth.agent_id is None and entry.idempotency_key is None:
             raise not_found("Agent")
         with span_of_entry(body):
