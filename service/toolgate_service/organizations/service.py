@@ -186,7 +186,7 @@ async def deactivate(session: AsyncSession, organization: Organization, cause: C
 
 
 async def reactivate(session: AsyncSession, organization: Organization, *causes: Cause) -> bool:
-    """Remove causes for which the organization is inactive. Return True if it is active again because of this."""
+    """Remove causes for which the organization is inactive. Return True if this makes it active again."""
     found = await _causes(session, organization)
     removed = [one for one in found if one.cause in causes]
     for one in removed:
