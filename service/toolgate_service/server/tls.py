@@ -38,7 +38,10 @@ class Certificates:
         self.context.sni_callback = self._use_newest
 
     def reload_if_changed(self) -> None:
-        """Read the files again if they have changed. On failure, keep the old certificate and log the error."""
+        """Read the certificate and key files again if they have changed.
+
+        If they cannot be used, keep the old certificate and key, and log the error.
+        """
         versions = self._file_versions()
         if versions == self._versions:
             return
