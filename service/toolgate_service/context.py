@@ -56,7 +56,7 @@ class AuthContext(NamedTuple):
         agent_id: Id of the requested agent; None if none was requested, or if it does not exist in the environment.
         permission_id: Id of the agent's permission for the action. None if there is no permission; then the other
             fields of the permission are None too.
-        epoch: Epoch of the environment when the row was read; None if the auth store has no cache.
+        epoch: Epoch (version of the environment's data) when the row was read; None if the auth store has no cache.
     """
 
     key_id: str
@@ -153,9 +153,9 @@ class ContextCache:
     """Cache of authentication contexts by API key, agent and action.
 
     Every transaction that changes the API keys, agents, permissions or the organization of an environment raises the
-    environment's epoch. Each context contains the epoch at which it was read. A request compares it with the epoch that
-    the database returned for this request. If the context's epoch is equal or later, the context is at least as new as
-    the request, and may be used.
+    environment's epoch, which is a version number. Each context contains the epoch at which it was read. A request
+    compares it with the epoch that the database returned for this request. If the context's epoch is equal or later,
+    the context is at least as new as the request, and may be used.
 
     Args:
         size: Maximum number of contexts. When the cache is full, the context that was added first is removed.
@@ -172,7 +172,7 @@ class ContextCache:
     def find_since(
         self, epoch: int | None, key_digest: str, agent_id: str, action: str
     ) -> AuthContext | None:
-        """Return the stored context if it was read at the epoch `epoch` or a later one, otherwise None."""
+        """Return the stored context if it was read at this epoch (data version) or a later one, otherwise None."""
         cached = self._contexts.get((key_digest, agent_id, action))
         if cached is None or epoch is None or cached.epoch is None or cached.epoch < epoch:
             return None
