@@ -1,8 +1,8 @@
 """Login throttle: delays login attempts after failures, but never locks a user out.
 
-The gateway counts failed logins for three subjects: the client's IP address, the e-mail address, and the pair of both.
-The first failures of a subject cause no delay. Each further failure doubles the delay before the next attempt, up to a
-maximum. The gateway rejects an attempt during a delay with the status 429 and the header ``Retry-After``. It then
+The gateway counts failed logins for three subjects: the client's IP address, the e-mail address, and the pair of these
+two. The first failures of a subject cause no delay. Each further failure doubles the delay before the next attempt, up
+to a maximum. The gateway rejects an attempt during a delay with the status 429 and the header ``Retry-After``. It then
 hashes no password, writes nothing to the database, and does not extend the delay. For every ten minutes without a
 failure, one failure is forgiven.
 
@@ -86,7 +86,7 @@ KEEP_FOR = FORGIVE_AFTER * (max(backoff.max_failures for backoff in (PAIR, EMAIL
 
 @dataclass(frozen=True, slots=True)
 class LoginAttempt:
-    """Login attempt, identified by hashes of the IP address, of the e-mail address, and of the pair of both."""
+    """Login attempt, identified by hashes of the IP address, of the e-mail address, and of the pair of the two."""
 
     pair: str
     address: str
