@@ -133,7 +133,8 @@ def _fastapi_app(gateway: Gateway) -> FastAPI:
     app.state.gateway = gateway
     install_exception_handlers(app)
     app.add_middleware(RetryMiddleware)
-    # The document is cached: building it takes tens of milliseconds, and clients can request it without authentication.
+    # Cache the OpenAPI document: building it takes tens of milliseconds, and clients can request it without
+    # authentication.
     app.state.document_json = cache(lambda: strict_json.dumps(describe(ROUTERS)).encode())
     for router in ROUTERS:
         app.include_router(router)

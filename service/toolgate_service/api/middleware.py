@@ -161,7 +161,7 @@ class TrustedProxies:
         entries = b",".join(values).decode("latin-1").split(",")
         found = self._client(reversed(entries))
         if found is not None:
-            # The port is 0, because the header does not contain the client's port.
+            # Use 0 as the port, because the header X-Forwarded-For does not contain the client's port.
             scope["client"] = (str(found), 0)
 
     def _client(self, entries: Iterable[str]) -> Address | None:
