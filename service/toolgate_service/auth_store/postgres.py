@@ -150,8 +150,8 @@ class PostgresAuthStore:
         self, queries: Sequence[AuthQuery], rows: Sequence[asyncpg.Record]
     ) -> list[AuthResult | None]:
         results: list[AuthResult | None] = [None] * len(queries)
-        # The statement counts all requests of the batch that belong to one rate limit window in one step, so each row
-        # contains the count after the last of them. The rows are visited from the last request to the first, and the
+        # The statement adds all requests of the batch to the count of their rate limit window at once, so each row
+        # contains the count after the last of these requests. Visit the rows from the last request to the first: the
         # count of each request is one lower than that of the next.
         later: dict[object, int] = {}
         for position, moment, minute, requests, *columns, epoch in sorted(rows, key=lambda row: -row[0]):

@@ -31,7 +31,7 @@ FROM api_keys k JOIN organizations o ON o.id = k.organization_id
 WHERE k.digest = ? AND k.revoked_at IS NULL
 """
 
-# The named parameters are replaced by positional ones, because sqlite3 binds those faster.
+# Replace the named parameters of the query by positional parameters, because sqlite3 binds positional ones faster.
 _CONTEXT = (
     AUTH_CONTEXT_SQL.replace(
         "FROM api_keys k",
