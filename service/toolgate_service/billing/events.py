@@ -56,7 +56,7 @@ class ProviderSignature:
     """
 
     def __init__(self, secret: str) -> None:
-        # The library is imported only by gateways with billing. They create this object when they start, so that the
+        # Only gateways with billing import the library `stripe`. They create this object when they start, so that the
         # slow import does not delay the first event.
         from stripe import SignatureVerificationError, WebhookSignature
 
