@@ -96,7 +96,8 @@ _DENIED = (
 )
 
 _COUNT_PENDING = select(
-    # The expiry is not compared in WHERE, because SQLite would then scan the expiry index of all organizations.
+    # Compare the expiry in the result and not in WHERE, because SQLite would otherwise scan the index of the expiry
+    # times of all organizations.
     func.count(case((col(Approval.expires_at) > bindparam("now"), 1)))
 ).where(
     col(Approval.organization_id) == bindparam("organization_id"),
@@ -159,7 +160,7 @@ async def create_request(
     approval = new_request(session, auth, request, seconds=seconds)
     store_terms(approval, current_terms(permission, agent))
     approval.max_amount, approval.amount_required = permission.max_amount, permission.amount_required
-    # The reminder is sent in the last quarter of the request's lifetime at the earliest.
+    # Send the reminder for the approval request in the last quarter of its lifetime at the earliest.
     ahead = min(settings.approval_reminder_seconds, seconds / 4)
     approval.remind_at = approval.expires_at - timedelta(seconds=ahead)
     await expire_duplicate(session, approval)

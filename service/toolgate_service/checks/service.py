@@ -151,7 +151,8 @@ async def _settle_by_approval(
     pending = await _find_pending(session, check)
     if request.approval_id is not None:
         return PendingApproval(reason, pending.id, Step.PENDING) if pending else _closed(*check.matching[0])
-    # `own` is None for a request with an edited context, because only a check with its id may consume it.
+    # `own` is None if an approver edited the context of the pending request, because only a check that sends the id of
+    # such a request may consume it.
     own = pending if pending and _is_for_this_check(pending, request) else None
     grant = await find_usable(session, check.auth, request.action, request.context, own)
     # If an approver rejected the call, or the action is blocked, deny the call even if a grant covers it.
@@ -222,8 +223,8 @@ def _denied_call(check: _Check) -> Denied | None:
 
 
 def _is_for_this_check(approval: Approval, request: CheckRequest) -> bool:
-    # A request with an edited context matches only a check that sends its id. Another check with equal arguments is a
-    # different call.
+    # An approval request whose context an approver edited matches only a check that sends the id of the request.
+    # Another check with equal arguments is a different call.
     return approval.replaces is None or request.approval_id == approval.id
 
 
