@@ -148,7 +148,7 @@ async def _reseal_one(
             return "present"
         if await _replace(session, model, row, sealed, resealed):
             return "resealed"
-        # A gateway has replaced the value in the meantime: read the new value and repeat.
+        # A running gateway has replaced the encrypted value in the meantime: read the new value and repeat.
         sealed = await _sealed(session, model, row)
     return None
 
