@@ -128,8 +128,8 @@ MIN_SECRET = 16
 def secret_path() -> Path:
     """Return the path of the file that contains the secret of an embedded gateway."""
     folder = user_config_path("toolgate", appauthor=False)
-    # Use another folder where the configuration folder is also the data folder (macOS and Windows), because a backup of
-    # the data must not contain the secret.
+    # On macOS and Windows, the configuration folder is also the data folder. Use another folder there, because a backup
+    # of the data must not contain the secret.
     if folder == user_data_path("toolgate", appauthor=False):
         folder = Path.home() / ".config" / "toolgate"
     return folder / "secret"
@@ -240,8 +240,8 @@ def _replace(path: Path, secret: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    # A new file name survives a power failure only after its folder was synced. Windows cannot open folders, and does
-    # not need this.
+    # A new file name survives a power failure only after its folder was synced to disk. Windows cannot open folders,
+    # and needs no such sync.
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -454,5 +454,6 @@ def load_settings(overrides: Mapping[str, str]) -> Settings:
 
 def _format_problem(problem: ErrorDetails) -> str:
     message = problem["msg"].removeprefix("Value error, ")
-    # A problem that concerns several settings has no location, and its message already contains their names.
+    # A validation error about several settings has no location, but its message already contains the names of the
+    # settings.
     return f"TOOLGATE_{'_'.join(map(str, problem['loc'])).upper()}: {message}" if problem["loc"] else message
