@@ -159,8 +159,8 @@ RECONNECT_PAUSE = 2.0
 IDLE_SESSIONS: Sequence[str] = (APPLICATION,)
 IDLE_SESSIONS_IN_MIGRATION: Sequence[str] = (APPLICATION, EXPORT)
 
-# The query evaluates the state of the sessions first, which is cheap. Usually no session is stalled, so the query does
-# not need to read the locks.
+# The query first evaluates the state of the sessions, which is cheap, and reads the locks only if a session may be
+# stalled.
 _END_STALLED = f"""
 WITH stalled AS MATERIALIZED (
     SELECT pid FROM pg_stat_activity
@@ -443,7 +443,8 @@ class StalledSessions:
 
     async def _run(self) -> None:
         while True:
-            # Do not log this error, because the code that needs the database logs that it is unavailable.
+            # Do not log errors of the connection here, because the code that needs the database logs that it is
+            # unavailable.
             with contextlib.suppress(*DRIVER_FAULTS):
                 await self._watch()
             await asyncio.sleep(RECONNECT_PAUSE)

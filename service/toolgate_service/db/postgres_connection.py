@@ -58,7 +58,7 @@ SESSION_SETTINGS: Mapping[str, str] = {
     # meanwhile.
     "default_transaction_isolation": "read committed",
     "timezone": "UTC",
-    # The gateway parses the bounds of the partitions of the activity log, which the server formats in this style.
+    # The gateway parses the bounds of the activity log's partitions, which the server formats in this date style.
     "datestyle": "ISO",
     "jit": "off",
 }
@@ -392,7 +392,7 @@ class PostgresPool:
             try:
                 yield connection
             except asyncpg.PostgresError:
-                # The server has responded with an error, so the connection can be used again.
+                # The server has responded to the statement with an error, so the connection stays usable.
                 raise
             except BaseException:
                 # A response may still be under way, so the connection cannot be used again.
