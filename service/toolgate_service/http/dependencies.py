@@ -197,7 +197,7 @@ def _sent_key(scope: Scope) -> str:
         return key.strip(" \t")
     scheme, _, token = (header_of(scope, b"authorization") or "").partition(" ")
     token = token.strip(" \t")
-    # A token that is not an API key belongs to a user, and is ignored here.
+    # A bearer token that is not an API key is a session token of a user. Ignore it here.
     return token if scheme.lower() == "bearer" and may_be_key(token) else ""
 
 
