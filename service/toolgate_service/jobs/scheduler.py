@@ -177,8 +177,8 @@ Job: TypeAlias = Callable[[], Awaitable[object]]
 FIRST_DELAY = 60
 #: Maximum duration of a lease in seconds.
 LEASE = 60
-#: A lease lasts this many intervals if that is shorter than `LEASE`. It is renewed this many times before it would
-#: expire.
+#: Duration of a lease in intervals between two rounds, if that is shorter than `LEASE`; also the number of times that a
+#: lease is renewed before it would expire.
 ROUNDS = 3
 #: Fraction of the interval after which the next maintenance is due. It is less than 1, because the delays vary
 #: randomly: a gateway that checks slightly too early would otherwise wait for another interval.
@@ -288,8 +288,8 @@ class Scheduler:
         succeeded = True
         for job in self._jobs:
             try:
-                # Only until the first commit of the job, `with_retry` repeats the whole job. After that, the job itself
-                # repeats failed transactions.
+                # `with_retry` repeats the whole job only until the first commit of the job. Afterwards, the job itself
+                # repeats transactions that failed.
                 await with_retry(job)
             except RetentionHalted as halted:
                 logger.warning("retention is halted: %s", halted)
