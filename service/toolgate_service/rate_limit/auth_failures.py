@@ -78,7 +78,7 @@ class AuthFailures:
     async def admit_open(self, address: str | None) -> None:
         """Wait until a request that needs no credentials may start.
 
-        The wait is `DELAY` seconds longer if the address has reached its limit.
+        The wait is `DELAY` seconds longer if the address has reached its limit of failed requests.
         """
         if self._counts.get(self._subject(address), 0) >= self._limit:
             await asyncio.sleep(DELAY)

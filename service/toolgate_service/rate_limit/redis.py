@@ -119,7 +119,8 @@ class RedisRateLimiter:
         found = await self._redis.evalsha(self._script, 1, key, limit, requests)
         counted, minute, used, seconds, microseconds = map(int, found)
         moment = seconds + microseconds / 1e6
-        # The stored window differs from the window of the clock only if the clock was set back.
+        # Redis returns a later window than that of the clock only if the clock was set back. Continue to count in the
+        # later window.
         window = max(minute, int(moment // WINDOW))
         if requests:
             return Rate.at(moment, window, limit, used, exceeded=not counted)
