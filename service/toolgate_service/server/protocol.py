@@ -1,4 +1,4 @@
-"""uvicorn's HTTP/1.1 protocol with the limits that uvicorn lacks.
+"""HTTP/1.1 protocol of uvicorn, extended by limits that uvicorn lacks.
 
 uvicorn limits neither the number of connections, nor the size of a request head, nor the time in which a request must
 arrive. If a limit is exceeded before the application has received the request, the protocol writes the error response
@@ -195,7 +195,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._refuse(ApiError(400, self._parse_error))
 
     def _unsupported_upgrade_warning(self) -> None:
-        # The parser has stopped at the upgrade, so further data must not be parsed as requests.
+        # The client asked for a protocol upgrade, at which the parser stops. Do not parse further data as requests.
         self._discards = True
         self.cycle.keep_alive = False
 
@@ -243,7 +243,7 @@ class GatewayProtocol(HttpToolsProtocol):
             or self.pipeline
             or self.flow.read_paused
         ):
-            # The client is not too slow: it waits for the gateway.
+            # The client is not too slow, because it waits for the gateway. Start a new deadline.
             self._start_deadline()
         else:
             self._refuse(ApiError(408, f"The request did not arrive within {self._limits.seconds:g} seconds"))

@@ -111,7 +111,8 @@ class GatewayServer(uvicorn.Server):
         Raises:
             StorageError: The gateway cannot start.
         """
-        # Do not use ASGI's lifespan for this: uvicorn would log an error with a traceback.
+        # Start the gateway here and not in ASGI's lifespan, because uvicorn would log an error of the lifespan with a
+        # traceback.
         await self._gateway.start()
         if self._certificates is not None:
             self.config.ssl = self._certificates.context
