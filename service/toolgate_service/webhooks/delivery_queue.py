@@ -340,7 +340,8 @@ async def _record_failure(
         next_at = next_attempt(moment, attempt.attempts + 1, attempt.event_created_at, result.retry_after)
     await session.exec(
         update(Delivery)
-        # A delivery that was ended or delivered by another gateway during this attempt keeps its status.
+        # Update only a pending delivery: if another gateway ended the delivery during this attempt, the delivery keeps
+        # its status.
         .where(col(Delivery.id) == attempt.delivery_id, col(Delivery.status) == PENDING)
         .values(
             status=PENDING if next_at else FAILED,
