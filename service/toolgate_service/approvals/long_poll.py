@@ -29,9 +29,11 @@ logger = logging.getLogger("toolgate.gateway")
 #: time after the end of a long poll during which the console still shows the call as waiting, so that the client can
 #: start the next long poll
 POLL_GRACE = timedelta(seconds=5)
-#: interval in seconds between two reads of the state; the maximum delay until a decision in another process is noticed
+#: interval in seconds between two reads of an approval request's state; the maximum delay until a waiting client
+#: receives a decision that was made in another process
 READ_INTERVAL = 1.0
-#: interval in seconds between two reads of the state while notifications from other processes arrive
+#: interval in seconds between two reads of an approval request's state while notifications about decisions in other
+#: processes arrive
 NOTIFIED_READ_INTERVAL = 5.0
 
 

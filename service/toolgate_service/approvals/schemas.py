@@ -43,7 +43,7 @@ class SdkApprovalView(BaseModel):
     expires_at: datetime
     decided_at: datetime | None
     replaced_by: str | None
-    #: context that an approver edited, after the edited request was approved; otherwise null
+    #: edited context, if an approver edited the context and the edited request was approved; otherwise null
     approved_context: Mapping[str, Any] | None
 
 
