@@ -207,7 +207,7 @@ async def _explain_settled(
             return Explanation(decision, decision.at, _DECIDED_TEXTS[decision.at], passed)
 
 
-#: sentences for passed steps after `APPROVAL`
+#: sentences that explain why a check passes a step after `APPROVAL`
 _PASSED_TEXTS: Mapping[Step, str] = {
     Step.APPROVAL_ID: "Approval {0} is of this very check.",
     Step.CALL_ID: "Call {0!r} was not let through before.",
