@@ -99,7 +99,7 @@ def existing_file(url: str) -> Path:
 async def open_for_reading(url: str) -> AsyncIterator[AsyncConnection]:
     """Open a connection that only reads a database.
 
-    It does not migrate the schema, and gateways can run at the same time.
+    The schema is not migrated, and gateways can use the database at the same time.
 
     Raises:
         StartError: The database does not exist.
