@@ -27,7 +27,7 @@ MAX_MEMBERS = 64
 #: maximum number of JSON values in a body that is sent without authentication
 MAX_OPEN_NODES = 64
 
-#: ASGI scope key of a dictionary: results of the dependencies that ran before the body was read
+#: ASGI scope key of a dictionary with the results of the dependencies that ran before the body was read
 _RESULTS = "toolgate.from_headers"
 
 Result = TypeVar("Result")
