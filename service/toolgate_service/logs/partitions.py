@@ -300,11 +300,10 @@ async def _has_default_entries(connection: "Connection", before: datetime) -> bo
 async def _attach_default(connection: "Connection") -> str:
     """Turn the partition `DEFAULT` into a partition with bounds, and return its new name.
 
-    This is necessary because the server refuses to create the partition of a month while `DEFAULT` contains entries of
-    this month, and there may be too many entries to move. The server first validates the new bounds, while other
-    transactions continue to write. Then the tables are exchanged, which locks the log table for milliseconds. The new
-    partition ends after the next month, or later if its newest entry is later, because the clock of a gateway was
-    ahead.
+    The server refuses to create the partition of a month while `DEFAULT` contains entries of this month, and there may
+    be too many entries to move them. The server first validates the new bounds, while other transactions continue to
+    write. Then the tables are exchanged, which locks the log table for milliseconds. The new partition ends after the
+    next month, or later if its newest entry is later, because the clock of a gateway was ahead.
 
     Raises:
         asyncpg.LockNotAvailableError: Another transaction held a lock on the log table for too long. Nothing has
