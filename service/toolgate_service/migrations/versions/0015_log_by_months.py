@@ -78,9 +78,9 @@ def upgrade() -> None:
 
 
 def _lock(connection: sa.Connection) -> None:
-    # Use a short lock timeout, because all later statements wait while this statement waits for a long reader, such as
-    # an export. The timeout is shorter than the server's deadlock timeout. The tables are locked in the order in which
-    # writers lock them.
+    # Use a short lock timeout: while the migration waits for a long reader of the table, such as an export, all later
+    # statements on the table wait too. The timeout is shorter than the server's deadlock timeout. The tables are locked
+    # in the order in which writers lock them.
     connection.execute(sa.text("SELECT set_config('lock_timeout', '500ms', true)"))
     for left in reversed(range(TRIES)):
         try:
