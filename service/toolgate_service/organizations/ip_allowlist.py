@@ -140,7 +140,8 @@ class AllowlistAlerts:
         organization, moment = auth.organization_id, asyncio.get_running_loop().time()
         if moment < self._next_alerts.get(organization, moment):
             return
-        # Set the next time before the first await, so that only one of several concurrent requests writes an event.
+        # Set the time of the next allowed event before the first await, so that only one of several concurrent requests
+        # writes an event.
         self._next_alerts[organization] = moment + ALERT_INTERVAL
         self._next_alerts.move_to_end(organization)
         if len(self._next_alerts) > _MAX_ORGANIZATIONS:
