@@ -139,7 +139,7 @@ class Sender:
             async with asyncio.timeout(self._seconds):
                 await self._post(url, headers, body, received)
         except TimeoutError:
-            # If the status has already arrived, it is the result, even if the rest of the response is late.
+            # If the status has already arrived, use it as the result, even if the rest of the response is late.
             return (
                 received[0] if received else SendResult(None, f"no response within {self._seconds:g} seconds")
             )
