@@ -56,7 +56,8 @@ class AuthFailures:
     async def reject(self, address: str | None, error: ApiError) -> ApiError:
         """Count a failed authentication and return the error to send.
 
-        This is `error`, a 401. If the address has reached its limit, wait `DELAY` seconds and return a 429 instead.
+        The result is `error`, a 401 error. If the address has reached its limit of failures, wait `DELAY` seconds and
+        return a 429 error instead.
         """
         if not self.count(address):
             return error

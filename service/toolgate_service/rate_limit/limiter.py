@@ -94,7 +94,9 @@ class ImmediateRateLimiter(RateLimiter, Protocol):
 
 
 class MemoryRateLimiter:
-    """Counts requests in memory. It must be used in one event loop; no method awaits, so no lock is needed.
+    """Rate limiter that counts requests in memory.
+
+    It must be used in one event loop. It needs no lock, because its methods never await.
 
     Args:
         clock: Returns Unix time in seconds.

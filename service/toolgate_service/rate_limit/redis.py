@@ -128,7 +128,7 @@ class RedisRateLimiter:
 
     async def _try(self) -> None:
         # Count a test request. A PING is not sufficient: a server also responds to it if its memory is full, it is
-        # read-only, or this user has no permission for the commands.
+        # read-only, or the gateway's Redis user has no permission for the commands.
         await self._run("", "probe", 2**31, requests=1)
 
     def _lose(self, error: Exception) -> None:
