@@ -54,7 +54,9 @@ class Limits:
 
 
 class GatewayProtocol(HttpToolsProtocol):
-    """asyncio protocol for one client connection. Requests also use it as the transport for their responses.
+    """asyncio protocol for one client connection.
+
+    It is also the transport through which the requests of the connection send their responses.
 
     The server calls `enforce_timeouts` once a second, because a timer for each request would take more CPU time.
     """
