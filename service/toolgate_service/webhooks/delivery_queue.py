@@ -319,7 +319,8 @@ async def _record_success(
     moment = now(session)
     webhook.last_success_at = moment
     session.add(webhook)
-    # The receiver accepted the event, so the delivery is successful even if it was marked as failed in the meantime.
+    # Mark the delivery as successful, because the receiver accepted the event, even if the delivery was marked as
+    # failed in the meantime.
     await session.exec(
         update(Delivery)
         .where(col(Delivery.id) == attempt.delivery_id)
