@@ -48,8 +48,8 @@ from toolgate_service.organizations.service import deactivate, reactivate
 
 TRIALING = "trialing"
 CANCELED = "canceled"
-#: Statuses of subscriptions that give an organization the plan. The status `incomplete` does not, because nothing was
-#: paid yet.
+#: Statuses in which a subscription gives the organization its plan. The status `incomplete` is missing, because nothing
+#: was paid yet.
 ENTITLED = (TRIALING, "active", "past_due", "unpaid", PAUSED)
 
 
@@ -116,7 +116,10 @@ def usage_view(plan: Plan, counts: CountsView) -> UsageView:
 
 
 def share(current: int, limit: int) -> ShareView:
-    """Return which share of a limit is used. The percentage is 0 for an unlimited plan, and 100 if the limit is 0."""
+    """Return which share of a limit is used.
+
+    The percentage is 0 if there is no limit (-1), and 100 if the limit is 0.
+    """
     if limit == UNLIMITED:
         percentage = 0.0
     elif limit == 0:

@@ -94,7 +94,7 @@ async def delete_agent(page: PageContext, _form: Form) -> Response:
 
 
 async def unblock_action(page: PageContext, form: Form) -> Response:
-    """Remove the block on an agent's action.
+    """Allow an action of an agent again that is blocked.
 
     The gateway blocks an action of an agent after approvers have repeatedly rejected it.
     """

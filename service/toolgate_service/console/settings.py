@@ -125,8 +125,8 @@ async def show_masked_key(
         newest=found.id,
         masked=masked,
         made_at=found.created_at,
-        # A key whose encryption secret is lost cannot be decrypted: it stays masked even if the user asked for it in
-        # full.
+        # If the gateway's secret was lost, the API key cannot be decrypted: it stays masked even if the user asked for
+        # it in full.
         whole=None if whole == masked else whole,
         unreadable=whole == masked,
         replaced=replaced,

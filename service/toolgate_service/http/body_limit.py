@@ -36,7 +36,7 @@ class BodyLimit:
     def __init__(self, content_length: bytes) -> None:
         self.announced = 0
         if content_length.isdigit():
-            # A longer number exceeds every limit, so it is not parsed.
+            # Do not parse a Content-Length with more than `_DIGITS` digits, because it exceeds every limit.
             self.announced = int(content_length) if len(content_length) <= _DIGITS else 10**_DIGITS
         self.size = MAX_BODY
 
@@ -110,8 +110,8 @@ def _limited(scope: Scope, limit: BodyLimit, receive: Receive) -> Receive:
 
     async def counting() -> Message:
         nonlocal seen
-        # Check before `receive` too: if the caller ignores an earlier error and calls again, `receive` would wait for
-        # bytes that never arrive.
+        # Check the limit before `receive` too: if the caller ignores an earlier error and reads again, `receive` would
+        # wait for bytes that never arrive.
         limit.check(seen)
         if CUT_SHORT in scope:
             raise scope[CUT_SHORT]
@@ -123,7 +123,8 @@ def _limited(scope: Scope, limit: BodyLimit, receive: Receive) -> Receive:
         if message["type"] == "http.request":
             seen += len(message.get("body", b""))
             while limit.size < seen <= MAX_BODY and message.get("more_body"):
-                # Read and discard the rest: the body's total size determines which limit the error response names.
+                # Read and discard the rest of the body, because its total size determines which limit the error
+                # response contains.
                 message = await receive()
                 seen += len(message.get("body", b""))
             limit.check(seen)
