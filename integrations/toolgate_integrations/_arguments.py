@@ -209,7 +209,7 @@ class JsonSchema:
         return sent if self.schema is None else with_defaults(sent, self.schema)
 
     def sent(self, received: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments unchanged, including the defaults, so that the remote tool receives the checked values."""
+        """Return the arguments unchanged, including the added defaults, so that the remote tool receives the checked values."""
         return dict(received)
 
 
@@ -323,7 +323,7 @@ class AnnotatedSchema:
         return self._adapters[name]
 
     def _parameters(self) -> list[tuple[str, str, Any]]:
-        """Return name, alias and annotation of each annotated parameter; without an alias, the name is returned twice."""
+        """Return name, alias and annotation of each annotated parameter; without an alias, the name occurs twice."""
         try:
             parameters = inspect.signature(self.function).parameters.values()
             hints = get_type_hints(_annotated(self.function), include_extras=True)
