@@ -209,7 +209,7 @@ class JsonSchema:
         return sent if self.schema is None else with_defaults(sent, self.schema)
 
     def sent(self, received: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments unchanged, including the added defaults, so that the remote tool receives the checked values."""
+        """Return the arguments unchanged, including added defaults, so that the remote tool receives the checked values."""
         return dict(received)
 
 

@@ -280,7 +280,7 @@ class Bridge:
         return await adrive(self.reject_steps(call, why, approval_id, final=final))
 
     def report(self, error: ConfigurationError | GatewayProtocolError) -> None:
-        """Log a setup error, each message once, and pass it to the pytest plugin so that the test fails."""
+        """Log a setup error, each message once, and pass it to Toolgate's pytest plugin if that is active."""
         self._reported.add(error)
 
     def begin_steps(self, call: ToolCall, pauses: Pauses = (), *, waits: bool = False) -> Steps[Begun]:

@@ -290,7 +290,7 @@ class Waking:
     names: dict[str, str] = field(default_factory=dict)
 
     def settle(self) -> Steps[bool]:
-        """Generator that looks up the decisions about all calls for which the run is paused; returns True if none is pending."""
+        """Generator that looks up the decisions about all calls that paused the run; returns True if no call is pending."""
         calls = [(each, self._paused_call(each)) for each in self._paused()]
         pending = yield from self.bridge.settle_steps(call for _, call in calls)
         for (execution, call), one in zip(calls, pending, strict=True):

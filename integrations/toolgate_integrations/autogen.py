@@ -212,7 +212,9 @@ class GuardedWorkbench(Workbench):
         self._setup_error: Exception | None = None
 
     async def list_tools(self) -> list[ToolSchema]:
-        """Return the tools for the model. If they cannot be listed during a call, return the tools that were listed last.
+        """Return the tools for the model.
+
+        If the tools cannot be listed during a call, the tools that were listed last are returned.
 
         Raises:
             ConfigurationError: An earlier call was not carried out because a setting or the API key is wrong. The
