@@ -54,11 +54,11 @@ ENTITLED = (TRIALING, "active", "past_due", "unpaid", PAUSED)
 
 
 async def current_subscription(session: AsyncSession, organization: Organization) -> Subscription | None:
-    """Return the subscription that decides the organization's plan; None if the organization never had a subscription.
+    """Return the subscription that decides the organization's plan; None if there is none.
 
-    Subscriptions that give the organization a plan come first, then cancelled ones, then those that were never paid.
-    Among several, the newest one is returned. Subscriptions of customers to whom the organization was linked before are
-    ignored.
+    Subscriptions that give the organization a plan take precedence over cancelled ones, and these over ones that were
+    never paid. Among subscriptions of equal precedence, the newest wins. Only subscriptions of the payment provider's
+    customer to whom the organization is currently linked are considered.
     """
     query = select(Subscription).where(
         Subscription.organization_id == organization.id,

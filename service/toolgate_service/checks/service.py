@@ -151,8 +151,8 @@ async def _settle_by_approval(
     pending = await _find_pending(session, check)
     if request.approval_id is not None:
         return PendingApproval(reason, pending.id, Step.PENDING) if pending else _closed(*check.matching[0])
-    # `own` is None if an approver edited the context of the pending request, because only a check that sends the id of
-    # such a request may consume it.
+    # `own` is None if an approver has edited the context of the pending request. A check may consume an edited request
+    # only if it sends the id of the request.
     own = pending if pending and _is_for_this_check(pending, request) else None
     grant = await find_usable(session, check.auth, request.action, request.context, own)
     # If an approver rejected the call, or the action is blocked, deny the call even if a grant covers it.

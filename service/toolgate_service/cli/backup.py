@@ -275,9 +275,9 @@ def _copy(source: Path, target: Path, *, force: bool) -> tuple[str, dict[str, in
 
 
 def _refuse_in_use(target: Path) -> None:
-    """Check that no process uses the file that will be replaced, and remove its `-wal` and `-shm` files.
+    """Raise an error if a process uses the file that will be replaced. Otherwise remove its `-wal` and `-shm` files.
 
-    SQLite removes the two files when the last connection to the database is closed.
+    The function opens and closes the database: SQLite removes the two files when the last connection is closed.
     """
     if target.is_file():
         try:

@@ -84,8 +84,8 @@ class LogTail:
         fresh = [line for line in found.lines if line.id not in self._sent]
         if not fresh:
             return None
-        # `missed` is True if the page may lack some new entries: more entries match than fit into one event, and all
-        # entries in the event are new.
+        # `missed` is True if the page may have missed entries. A server-sent event contains a limited number of entries.
+        # If further entries match, and all entries of this event are new, the further ones may be new too.
         missed = found.last is not None and len(fresh) == len(found.lines)
         self._remember(fresh)
         html = render(

@@ -328,7 +328,7 @@ async def show_plan(page: PageContext) -> Response:
 
 
 async def redirect_to_plan(page: PageContext) -> Response:
-    """Redirect the upgrade link in error responses of the API to the plan page."""
+    """Redirect to the plan page. Error responses of the API contain the address of this route as their upgrade link."""
     return RedirectResponse(page.url(PLAN), 303)
 
 

@@ -240,7 +240,10 @@ _MARK = "toolgate.probe"
 
 
 class _Session(NamedTuple):
-    """Server process in which a transaction ran, and the value of a test setting in its session."""
+    """What a transaction observed of its PostgreSQL session: the process id of the server, and the value of `_MARK`.
+
+    If two transactions of one connection observe different values, a connection pooler has switched sessions between them.
+    """
 
     pid: int
     mark: str

@@ -17,7 +17,8 @@ BODY_LIMIT = "toolgate.body_limit"
 #: maximum number of digits of a Content-Length; a longer value counts as larger than any limit
 _DIGITS = 12
 
-#: ASGI scope key of the `ApiError` for a request whose body the connection has stopped receiving
+#: ASGI scope key that is set when the server stops reading a request body before its end; the value is the `ApiError`
+#: with which the application must respond
 CUT_SHORT = "toolgate.cut_short"
 
 #: ASGI scope key of the rest of a body that arrived completely before the client disconnected

@@ -173,7 +173,8 @@ logger = logging.getLogger("toolgate.gateway")
 #: Background job: an asynchronous function that the scheduler calls regularly.
 Job: TypeAlias = Callable[[], Awaitable[object]]
 
-#: Maximum seconds from the start of a gateway to the first run of its jobs. The actual delay varies randomly by 20 %.
+#: Seconds from the start of a gateway to the first run of its jobs, if the interval of the jobs is not shorter. The actual
+#: delay is randomly up to 20 % shorter or longer.
 FIRST_DELAY = 60
 #: Maximum duration of a lease in seconds.
 LEASE = 60

@@ -300,7 +300,7 @@ async def _count_names(
     return [TopEntry(name, Counts(*map(int, counts))) for name, *counts in (await session.exec(query)).all()]
 
 
-#: subject and span (in minutes) of the rows whose counts are added up to longer periods
+#: subject and span (in minutes) of the rows that the roll-up combines into rows with a longer span
 _FINE = ((ALL, MINUTE), (AGENT, HOUR), (ACTION, HOUR))
 
 _COUNTS = tuple(COUNTED.values())

@@ -131,7 +131,7 @@ async def emit_lazy(
     kind: str,
     make: Callable[[], Awaitable[Sequence[dict[str, Any]]]],
 ) -> None:
-    """Store events like `emit`, but create the resources only if a webhook is subscribed. `make` returns them."""
+    """Store events like `emit`, but call `make` for the resources in the events only if a webhook is subscribed."""
     if kind not in EVENT_TYPES:
         raise ValueError(f"Unknown event type {kind!r}: add it to EVENT_TYPES")
     webhooks = await _find_subscribers(session, organization_id, environment, kind)
