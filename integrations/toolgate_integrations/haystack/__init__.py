@@ -104,10 +104,7 @@ def split_message(
 
 
 def remove_pending_calls(messages: Sequence[ChatMessage], noes: Mapping[str, str]) -> list[ChatMessage]:
-    """Return a conversation without its pending calls, so that the resumed run can make these calls again.
-
-    Calls that must not run stay; `noes` contains their messages for the model, by approval id.
-    """
+    """Return a conversation without the pending calls that are made again; calls in `noes` (by approval id) stay."""
     kept: list[ChatMessage] = []
     gone: list[ToolCall] = []
     # The messages are iterated from the end, so that a pending call is removed and not an earlier, equal call that
