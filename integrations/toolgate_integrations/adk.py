@@ -110,7 +110,7 @@ def inside(call: ToolCall) -> AbstractContextManager[None]:
     return set_context(_outer, _outer.get() or call)
 
 
-def asked_for(events: Sequence[Event], wanted: str | None) -> Asked | None:
+def find_confirmation_request(events: Sequence[Event], wanted: str | None) -> Asked | None:
     """Return the newest confirmation request in `events` for an id, or None.
 
     The id `wanted` is that of the request itself, or that of the tool call to confirm.
@@ -128,7 +128,7 @@ def asked_for(events: Sequence[Event], wanted: str | None) -> Asked | None:
     return None
 
 
-def confirms(part: types.Part) -> str | None:
+def find_confirmed_request_id(part: types.Part) -> str | None:
     """Return the id of the confirmation request that a part of a user's message answers with yes, or None."""
     answer = part.function_response
     if answer is None or answer.name != CONFIRMATION or not isinstance(answer.response, Mapping):
@@ -143,7 +143,7 @@ def confirms(part: types.Part) -> str | None:
     return answer.id if isinstance(said, Mapping) and said.get("confirmed") is True else None
 
 
-def stopped(context: ToolContext) -> bool:
+def has_requested_input(context: ToolContext) -> bool:
     """Return whether a tool ended only in order to request a confirmation or credentials from its user."""
     name = context.function_call_id
     asked = (context.actions.requested_tool_confirmations, context.actions.requested_auth_configs)
@@ -278,19 +278,19 @@ class GuardPlugin(BasePlugin):
                 tool_args.update(call.to_send(begun.arguments))
         except ApprovalPending as pending:
             if answered is None:
-                return self._told(tool_context, pending)
+                return self._refusal_result(tool_context, pending)
             # The framework accepts only one confirmation request per call, so the model has to make a new call.
             await self._bridge.areject(call, _ENDED, pending.approval_id, final=False)
             return {"error": _ENDED}
         except GuardError as error:
-            return self._told(tool_context, error)
+            return self._refusal_result(tool_context, error)
         opened = Open(tool_context, call, begun)
         opened.around.enter_context(self._bridge.acting(call, PAUSES, is_named=begun is None))
         opened.around.enter_context(inside(call))
         self._open[id(tool_context)] = opened
         task = asyncio.current_task()
         if task is not None:
-            task.add_done_callback(partial(self._broken, tool_context))
+            task.add_done_callback(partial(self._log_broken_call, tool_context))
         return None
 
     async def after_tool_callback(
@@ -302,7 +302,7 @@ class GuardPlugin(BasePlugin):
         """
         opened = self._closed(tool_context)
         if opened is not None and opened.begun is not None:
-            if stopped(tool_context):
+            if has_requested_input(tool_context):
                 opened.begun.not_run(StoppedError("it asks its user"))
             else:
                 opened.begun.run(lambda: result, failure)
@@ -319,7 +319,7 @@ class GuardPlugin(BasePlugin):
         if opened is not None and opened.begun is not None:
             opened.begun.not_run(recordable(error))
         elif opened is not None and isinstance(error, GuardError):
-            return self._told(tool_context, error)
+            return self._refusal_result(tool_context, error)
         return None
 
     async def on_user_message_callback(
@@ -329,7 +329,9 @@ class GuardPlugin(BasePlugin):
         undecided: list[Asked] = []
         left: list[types.Part] = []
         for part in user_message.parts or ():
-            asked = asked_for(invocation_context.session.events, confirms(part))
+            asked = find_confirmation_request(
+                invocation_context.session.events, find_confirmed_request_id(part)
+            )
             if asked is not None and await self._waits(asked):
                 undecided.append(asked)
             else:
@@ -389,7 +391,7 @@ class GuardPlugin(BasePlugin):
 
         An expired request is not replaced by a new one here; the model decides whether to make a new call.
         """
-        asked = asked_for(context.session.events, context.function_call_id)
+        asked = find_confirmation_request(context.session.events, context.function_call_id)
         if asked is None or asked.approval_id is None:
             return None
         try:
@@ -411,11 +413,11 @@ class GuardPlugin(BasePlugin):
         The approval id is read from the session and not from the user's message, which could contain the id of
         another request.
         """
-        asked = asked_for(context.session.events, context.function_call_id)
+        asked = find_confirmation_request(context.session.events, context.function_call_id)
         await self._bridge.areject(call, _WHY, None if asked is None else asked.approval_id)
         return {"error": _REJECTED}
 
-    def _told(self, context: ToolContext, error: GuardError) -> dict[str, Any]:
+    def _refusal_result(self, context: ToolContext, error: GuardError) -> dict[str, Any]:
         """Return the message that the model reads about a call that did not run.
 
         If the call is pending and the run can pause, the framework is also made to end the run with a confirmation
@@ -443,7 +445,7 @@ class GuardPlugin(BasePlugin):
                 opened.around.close()
         return opened
 
-    def _broken(self, context: ToolContext, task: asyncio.Task[Any]) -> None:
+    def _log_broken_call(self, context: ToolContext, task: asyncio.Task[Any]) -> None:
         """Log a call whose task ended without a callback that reports the outcome.
 
         That happens if a later plugin's callback raises, or if the tool raises a `BaseException` that is not an

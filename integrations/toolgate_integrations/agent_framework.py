@@ -133,7 +133,7 @@ class RunMiddleware(AgentMiddleware):
         await self._bridge.areject(call, _WHY, held["approval_id"])
 
 
-def running(run: Run | None) -> AbstractContextManager[None]:
+def mark_running(run: Run | None) -> AbstractContextManager[None]:
     """Mark that a tool of `run` is running inside the `with` block, so that agents that the tool runs do not pause."""
     return set_context(_outer, run or _outer.get())
 
@@ -231,7 +231,7 @@ async def run_inner(
         context.arguments = approved
     ended = None
     try:
-        with running(run):
+        with mark_running(run):
             await call_next()
     except MiddlewareTermination as termination:
         # The exception ends the run, but the tool has not failed, so it is returned and not raised.
@@ -256,7 +256,7 @@ def arguments_of(context: FunctionInvocationContext) -> dict[str, Any]:
     return dict(given) if isinstance(given, Mapping) else given.model_dump(exclude_unset=True)
 
 
-def kept(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+def to_stored_arguments(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return arguments as JSON for storage in a session, or None if a call with these arguments cannot pause.
 
     A call cannot pause if its arguments cannot be converted to JSON, or contain types for which the framework accepts
@@ -362,7 +362,11 @@ class GuardMiddleware(FunctionMiddleware):
         self, context: FunctionInvocationContext, run: Run | None, call_next: Callable[[], Awaitable[None]]
     ) -> None:
         arguments = arguments_of(context)
-        args = kept(arguments) if run is not None and run.pauses and self._bridge.on_hold == "pause" else None
+        args = (
+            to_stored_arguments(arguments)
+            if run is not None and run.pauses and self._bridge.on_hold == "pause"
+            else None
+        )
         # The defaults of the function's parameters are added, because the tool receives them for omitted arguments.
         own = getattr(context.function, "_context_parameter_name", None)
         told = with_signature_defaults(arguments, context.function.func, () if own is None else (own,))

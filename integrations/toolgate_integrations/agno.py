@@ -94,8 +94,7 @@ class AgnoBridge(Bridge):
 class _Hook:
     """The guard's hook around a tool, which checks the call and runs it.
 
-    The hook is a plain function even for asynchronous tools: in synchronous runs the framework omits hooks that are
-    coroutine functions, and would run the tool unchecked.
+    It is a plain function even for asynchronous tools: synchronous runs omit hooks that are coroutine functions.
     """
 
     def __init__(self, bridge: AgnoBridge, function: object) -> None:
@@ -130,8 +129,8 @@ class _Hook:
                 # If the call's arguments were replaced, the tool has already begun, and the error is about another
                 # call that the tool made.
                 raise self._refused(called, pending) from pending
-            # The run can no longer pause: the framework pauses before hooks run, and may not execute this call again.
-            # The approval request is cancelled, and the model is asked to make the call again.
+            # The run cannot pause here: the framework pauses only before hooks run, and may not execute this call
+            # again. So the model has to make a new call.
             yield from self._bridge.reject_steps(call, _TOO_LATE, pending.approval_id, final=False)
             raise RetryAgentRun(_TOO_LATE) from pending
         except GuardError as error:
@@ -157,11 +156,7 @@ class _Hook:
         return begun.call
 
     def _refused(self, called: FunctionCall, error: GuardError) -> Exception:
-        """Return the exception to raise for a call that must not run.
-
-        It shows the reason to the model, or ends the run if the error must end it; `GuardedAgent` then raises the
-        error itself.
-        """
+        """Return the exception that shows a refusal to the model, or ends the run if the error must end it."""
         if not isinstance(error, self._bridge.fatal):
             # `RetryAgentRun` is used because the framework prints every other exception with its traceback.
             return RetryAgentRun(refusal_text(error))
@@ -221,11 +216,7 @@ def guarded_tool(given: Any, bridge: AgnoBridge) -> Any:
 
 
 def _guarded_toolkit(toolkit: Toolkit, bridge: AgnoBridge) -> Toolkit:
-    """Return a guarded copy of a toolkit for one run.
-
-    Its functions are read when the framework asks for them, because the functions of a remote server are unknown
-    before the toolkit connects.
-    """
+    """Return a guarded copy of a toolkit for one run; its functions are read late, after a remote toolkit connects."""
     guarded = copy.copy(toolkit)
 
     def of(functions: Mapping[str, Function]) -> dict[str, Any]:
@@ -243,8 +234,8 @@ def _guarded(function: Function, bridge: AgnoBridge, original: object) -> Functi
     function.pre_hook = _before(_Hook(bridge, original), function.pre_hook)
     object.__setattr__(function, "__class__", _GuardedFunction)
     function.tool_hooks = hooks
-    # With `pause`, every tool call pauses the run until the gateway has decided. A tool that requests input from the
-    # framework's user pauses the run itself, so it needs no confirmation.
+    # With `pause`, every tool call needs a confirmation, which pauses the run. A tool that requests input from the
+    # framework's user pauses the run itself.
     asks = function.external_execution or function.requires_user_input or function.name in _ASKING
     if bridge.on_hold == "pause" and not (asks or is_guarded(original)):
         if function.requires_confirmation:
@@ -319,10 +310,7 @@ class Waking:
         return [each for each in self.run.tools or () if each.requires_confirmation and each.result is None]
 
     def _requirement(self, execution: ToolExecution) -> RunRequirement | None:
-        """Return the framework's requirement that belongs to a call, or None.
-
-        In a stored run, the requirement contains a copy of the call, so the calls are compared by id.
-        """
+        """Return the framework's requirement for a call, which in a stored run contains a copy of the call."""
         for each in reversed(self.run.requirements or []):
             if each.tool_execution is not None and each.tool_execution.tool_call_id == execution.tool_call_id:
                 return each
@@ -381,10 +369,7 @@ class GuardedAgent(Agent):
         return [guarded_tool(tool, self.bridge) for tool in await super().aget_tools(*args, **kwargs)]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the agent like Agno, and raise setup errors of its tool calls.
-
-        Agno raises no errors of tools, so the error is stored during the run and raised after it.
-        """
+        """Run the agent like Agno, and raise setup errors of its tools, which Agno itself does not raise."""
         return self._ended(super().run(*args, **kwargs))
 
     def arun(self, *args: Any, **kwargs: Any) -> Any:

@@ -90,7 +90,7 @@ class Gate:
             logger.error(
                 "%r %s; a hook of a settings file or plugin changed them", told["tool_name"], why_not
             )
-        _ended(passed, why_not)
+        _log_outcome(passed, why_not)
         return {}
 
     async def after_all(self, told: Any, *__: object) -> SyncHookJSONOutput:
@@ -98,7 +98,7 @@ class Gate:
         for each in told["tool_calls"]:
             _, passed = self._running.pop((told["session_id"], each["tool_use_id"]), (None, None))
             if passed is not None:
-                _ended(passed, f"not run: {each.get('tool_response')}")
+                _log_outcome(passed, f"not run: {each.get('tool_response')}")
         return {}
 
     async def changed(
@@ -116,7 +116,9 @@ class Gate:
                 message="Denied: the arguments were changed, and the changed call cannot be checked."
             )
         told, before = self._running.pop(keys[0])
-        _ended(before, "not run: can_use_tool changed its arguments; the changed call was checked instead")
+        _log_outcome(
+            before, "not run: can_use_tool changed its arguments; the changed call was checked instead"
+        )
         # The call id is omitted from this check: the approval of this id covers the arguments before the change, and
         # may already be consumed.
         try:
@@ -152,7 +154,7 @@ class Gate:
         return passed
 
 
-def _ended(passed: Begun, why_not: str | None) -> None:
+def _log_outcome(passed: Begun, why_not: str | None) -> None:
     """Log the outcome of a call: success if `why_not` is None, else a failure with `why_not` as the message."""
     if why_not is None:
         passed.run(lambda: None)
@@ -250,7 +252,7 @@ def guard_options(
     given: dict[Any, list[HookMatcher]] = dict(options.hooks or {})
     if any(isinstance(getattr(hook, "__self__", None), Gate) for hook in _all_hooks(given)):
         raise ConfigurationError("the options are guarded already; a call would be asked about twice")
-    hooks = {event: [_held_to(event, each) for each in matchers] for event, matchers in given.items()}
+    hooks = {event: [_deny_changes(event, each) for each in matchers] for event, matchers in given.items()}
     asking = HookMatcher(hooks=[gate.before], timeout=_LONGEST, on_failure="block")
     hooks["PreToolUse"] = [asking, *hooks.get("PreToolUse", [])]
     for event in ("PostToolUse", "PostToolUseFailure"):
@@ -259,7 +261,7 @@ def guard_options(
     return replace(
         options,
         hooks=hooks,
-        can_use_tool=None if options.can_use_tool is None else _seen(options.can_use_tool, gate),
+        can_use_tool=None if options.can_use_tool is None else _check_changes(options.can_use_tool, gate),
         env={**_with_hooks(options), **_HOOKS_ON},
         settings=_settings(options),
     )
@@ -269,7 +271,7 @@ def _all_hooks(given: Mapping[Any, list[HookMatcher]]) -> list[HookCallback]:
     return [hook for matchers in given.values() for each in matchers for hook in each.hooks]
 
 
-def _seen(can_use_tool: CanUseTool, gate: Gate) -> CanUseTool:
+def _check_changes(can_use_tool: CanUseTool, gate: Gate) -> CanUseTool:
     """Return a permission callback that calls the user's own callback, and checks a call again if it changes arguments."""
 
     async def asked(
@@ -288,7 +290,7 @@ def _seen(can_use_tool: CanUseTool, gate: Gate) -> CanUseTool:
     return asked
 
 
-def _held_to(event: str, matcher: HookMatcher) -> HookMatcher:
+def _deny_changes(event: str, matcher: HookMatcher) -> HookMatcher:
     """Return a copy of a matcher of the user's hooks that denies a call if one of the hooks changes its arguments.
 
     The gateway has not checked the changed arguments.

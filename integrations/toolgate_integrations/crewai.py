@@ -256,18 +256,18 @@ def _failure(answer: Any) -> str | None:
 def _watching(body: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(body)
     def watching(*args: Any, **kwargs: Any) -> Any:
-        call = _due()
+        call = _find_starting_call()
         return body(*args, **kwargs) if call is None else call.run(lambda: body(*args, **kwargs))
 
     @functools.wraps(body)
     async def awatching(*args: Any, **kwargs: Any) -> Any:
-        call = _due()
+        call = _find_starting_call()
         return await (body(*args, **kwargs) if call is None else call.arun(lambda: body(*args, **kwargs)))
 
     return awatching if inspect.iscoroutinefunction(body) else watching
 
 
-def _due() -> Passing | None:
+def _find_starting_call() -> Passing | None:
     """Return the allowed call whose tool function starts now, or None.
 
     The result is None for a function that is called by a tool that is already running.
@@ -428,9 +428,9 @@ class GuardHooks:
         if call.refusal is None:
             return None
         self._note(made, call.refusal)
-        return self._told(context.tool_name, call.refusal)
+        return self._refusal_message(context.tool_name, call.refusal)
 
-    def _told(self, tool: str, refusal: Exception) -> str:
+    def _refusal_message(self, tool: str, refusal: Exception) -> str:
         """Return the message about a refused call, which the model reads instead of the framework's own message."""
         if not isinstance(refusal, GuardError):
             logger.warning("a call of the tool %r was refused: the guard failed with %r", tool, type(refusal))

@@ -64,7 +64,7 @@ class GuardedFunction:
             # paths.
             return refusal_text(error)
         except Exception as error:  # noqa: BLE001 - raised again, with a shorter traceback
-            raise error.with_traceback(_own(error.__traceback__)) from error.__cause__
+            raise error.with_traceback(_strip_guard_frames(error.__traceback__)) from error.__cause__
 
     def acall(self, **kwargs: Any) -> Awaitable[Any]:
         """Asynchronous form of the call, which does not block the event loop."""
@@ -97,7 +97,7 @@ class GuardedFunction:
         except GuardError as error:
             return refusal_text(error)
         except Exception as error:  # noqa: BLE001 - raised again, with a shorter traceback
-            raise error.with_traceback(_own(error.__traceback__)) from error.__cause__
+            raise error.with_traceback(_strip_guard_frames(error.__traceback__)) from error.__cause__
 
     def __copy__(self) -> GuardedFunction:
         return self
@@ -208,7 +208,7 @@ def _look_at(tool: Tool) -> None:
         )
 
 
-def _own(traceback: TracebackType | None) -> TracebackType | None:
+def _strip_guard_frames(traceback: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the guard's frames at its start.
 
     DSPy shows the model only the first five frames, which would otherwise be those of the guard.

@@ -58,11 +58,8 @@ def find_rejection(answers: Sequence[object], call_id: str | None) -> str | None
     """Return the reason of the first answer that rejects a call, or None.
 
     Answers can only reject a call, because only the gateway can approve it. A rejection with a `tool_call_id` applies
-    to that call; any other rejection applies to every call of the task.
-
-    Args:
-        answers: The values with which the run was resumed.
-        call_id: Id of the call.
+    to that call; any other rejection applies to every call of the task. `answers` are the values with which the run
+    was resumed.
     """
     for answer in _flatten(answers):
         named = answer.get("tool_call_id") if isinstance(answer, Mapping) else None

@@ -206,7 +206,7 @@ class GuardedTool(AsyncBaseTool):
             call = self._called(told, None, coroutine=False)
             return self._bridge.run(call, run, _failed, (WaitingForEvent,))
         except GuardError as error:
-            return self._told(given, self._bridge.refusal(error))
+            return self._error_output(given, self._bridge.refusal(error))
 
     async def acall(self, *args: Any, **given: Any) -> ToolOutput:
         """Asynchronous form of `call`; in a run of an agent, a call that requires an approval can pause.
@@ -230,9 +230,9 @@ class GuardedTool(AsyncBaseTool):
             async with turn_of(place) as no:
                 if no is None:
                     return await self._bridge.arun(call, run, _failed, (WaitingForEvent, ApprovalPending))
-                return self._told(given, await self._bridge.areject(call, no, place.waited[-1]))
+                return self._error_output(given, await self._bridge.areject(call, no, place.waited[-1]))
         except GuardError as error:
-            return self._told(given, self._bridge.refusal(error))
+            return self._error_output(given, self._bridge.refusal(error))
 
     def of(self, bridge: Bridge, agent: str | None) -> GuardedTool:
         """Return this tool for an agent of the same guarded group; if it belongs to another agent, return a copy."""
@@ -274,7 +274,7 @@ class GuardedTool(AsyncBaseTool):
             function=function,
         )
 
-    def _told(self, given: dict[str, Any], text: str) -> ToolOutput:
+    def _error_output(self, given: dict[str, Any], text: str) -> ToolOutput:
         # The output is marked as an error; otherwise it would be the final answer of a tool with `return_direct`.
         raw = {"args": (), "kwargs": given}
         return ToolOutput(self._name, text, raw_input=raw, raw_output=text, is_error=True)

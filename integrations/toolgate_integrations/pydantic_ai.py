@@ -136,7 +136,7 @@ class Gate:
         Raises:
             ApprovalRequired: The call requires an approval, and the run pauses.
         """
-        told = {name: _told(value) for name, value in args.items()}
+        told = {name: _with_readable_urls(value) for name, value in args.items()}
 
         async def run(approved: dict[str, Any]) -> Any:
             edits = {name: value for name, value in approved.items() if value is not told.get(name)}
@@ -185,13 +185,13 @@ class Gate:
         )
 
 
-def passing(ctx: RunContext[Any]) -> bool:
+def is_already_allowed(ctx: RunContext[Any]) -> bool:
     """Return whether another guard around this one has already allowed the current call."""
     run_id, call_id, _ = _passed.get() or (None, None, {})
     return call_id is not None and (run_id, call_id) == (ctx.run_id, ctx.tool_call_id)
 
 
-def answered(answer: object) -> object:
+def to_hook_result(answer: object) -> object:
     """Return the value that a hook returns to the framework for a call.
 
     A denial is replaced by its text in framework versions in which a hook cannot deny a call.
@@ -199,13 +199,13 @@ def answered(answer: object) -> object:
     return answer.message if isinstance(answer, ToolDenied) and not _DENIES else answer
 
 
-def as_denied(part: ToolReturnPart) -> None:
+def mark_denied(part: ToolReturnPart) -> None:
     """Set the outcome of a refused call to `denied`, in framework versions that would store a success."""
     if not _DENIES:
         part.outcome = "denied"
 
 
-def as_passed(ctx: RunContext[Any], args: dict[str, Any]) -> None:
+def verify_arguments(ctx: RunContext[Any], args: dict[str, Any]) -> None:
     """Verify that no other capability changed the arguments after the check.
 
     Args:
@@ -261,7 +261,7 @@ def _first_line(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _told(value: object) -> Any:
+def _with_readable_urls(value: object) -> Any:
     """Convert the URL objects inside an argument to strings for the check, so that an approver can read them.
 
     A value that contains no URL objects is returned unchanged, as the same object.
@@ -270,10 +270,10 @@ def _told(value: object) -> Any:
         # A URL with a password is not converted, because the string would reveal the password.
         return value if getattr(value, "password", None) else str(value)
     if type(value) is dict:
-        members = {name: _told(each) for name, each in value.items()}
+        members = {name: _with_readable_urls(each) for name, each in value.items()}
         return members if any(members[name] is not each for name, each in value.items()) else value
     if type(value) is list:
-        listed = [_told(each) for each in value]
+        listed = [_with_readable_urls(each) for each in value]
         return listed if any(new is not old for new, old in zip(listed, value, strict=True)) else value
     return value
 
@@ -345,7 +345,7 @@ class GuardCapability(AbstractCapability[Any]):
             raise
         if isinstance(answer, ToolDenied):
             self._refused.add(call.tool_call_id)
-        return answered(answer)
+        return to_hook_result(answer)
 
     async def before_tool_execute(
         self,
@@ -356,7 +356,7 @@ class GuardCapability(AbstractCapability[Any]):
         args: dict[str, Any],
     ) -> dict[str, Any]:
         """Raise `OtherArgumentsError` if another capability changed the arguments after the check."""
-        as_passed(ctx, args)
+        verify_arguments(ctx, args)
         return args
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
@@ -380,7 +380,7 @@ class GuardCapability(AbstractCapability[Any]):
             if not isinstance(part, ToolReturnPart):
                 continue
             if part.tool_call_id in self._refused:
-                as_denied(part)
+                mark_denied(part)
             elif part.outcome == "denied":
                 for message in reversed(messages):
                     calls = message.tool_calls if isinstance(message, ModelResponse) else ()
@@ -447,7 +447,7 @@ class GuardToolset(WrapperToolset[Any]):
         """Check the call, run the tool if it is allowed, and log the outcome; the model reads the reason of a refusal."""
         if self.gate is None:
             raise ConfigurationError("the toolset has no gate; make it with GuardToolset(…)")
-        if passing(ctx):
+        if is_already_allowed(ctx):
             raise ConfigurationError(
                 f"the tool {name!r} is guarded twice, and would be asked about twice; take GuardToolset away where "
                 "there is a GuardCapability, or one of two around each other"
@@ -458,7 +458,7 @@ class GuardToolset(WrapperToolset[Any]):
             return await below(name, args, ctx, tool)
 
         call = ToolCallPart(name, tool_args, tool_call_id=ctx.tool_call_id or "")
-        return answered(await self.gate.carry_out(ctx, call, tool, tool_args, run))
+        return to_hook_result(await self.gate.carry_out(ctx, call, tool, tool_args, run))
 
 
 def _tool(ctx: RunContext[Any], name: str) -> ToolsetTool[Any] | None:

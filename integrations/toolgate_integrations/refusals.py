@@ -37,7 +37,7 @@ class ReportedErrors:
         self._texts: set[str] = set()
 
     def add(self, error: ConfigurationError | GatewayProtocolError) -> None:
-        """Log a setup error unless its message was logged before, and pass it to Toolgate's pytest plugin if that is active."""
+        """Log a setup error unless its message was logged before, and pass it to Toolgate's pytest plugin if active."""
         report_setup_error(error)
         text = str(error)
         if text not in self._texts and len(self._texts) < _MAX_REPORTED:

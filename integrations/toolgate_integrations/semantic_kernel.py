@@ -50,7 +50,7 @@ def function_of(context: FunctionInvocationContext) -> object:
     return getattr(context.function, "stream_method" if context.is_streaming else "method", None)
 
 
-def said(arguments: Mapping[str, Any], name: str) -> str | None:
+def read_kernel_argument(arguments: Mapping[str, Any], name: str) -> str | None:
     """Return the kernel argument `AGENT` or `RUN_ID` of this plugin, or None if it is missing.
 
     Raises:
@@ -59,7 +59,7 @@ def said(arguments: Mapping[str, Any], name: str) -> str | None:
     return text_or_none(arguments.get(name), name)
 
 
-def told_of(context: FunctionInvocationContext) -> dict[str, Any]:
+def collect_arguments(context: FunctionInvocationContext) -> dict[str, Any]:
     """Return the arguments that a function will receive, converted to the types that it declares.
 
     The kernel's arguments may contain further values, such as those of a prompt. They are included only if the
@@ -80,9 +80,7 @@ def told_of(context: FunctionInvocationContext) -> dict[str, Any]:
     return {**beside, **told}
 
 
-async def ran_through(
-    context: FunctionInvocationContext, call_next: Callable[[Any], Awaitable[None]]
-) -> None:
+async def run_to_end(context: FunctionInvocationContext, call_next: Callable[[Any], Awaitable[None]]) -> None:
     """Run the remaining filters and the function, and return after the function has ended.
 
     The framework starts a streamed function only after its filters have returned. So this function collects all parts
@@ -103,7 +101,7 @@ async def _again(parts: list[Any]) -> AsyncIterator[Any]:
         yield part
 
 
-def innermost(kernel: Kernel, own: Callable[..., Awaitable[None]]) -> None:
+def move_innermost(kernel: Kernel, own: Callable[..., Awaitable[None]]) -> None:
     """Make the guard's filter the innermost one again, in case other filters were added after it."""
     filters = kernel.function_invocation_filters
     if filters and filters[0][1] == own:
@@ -149,7 +147,7 @@ class _Called:
     pauses: bool = False
     setup_error: GuardError | None = None
 
-    def is_of(self, context: FunctionInvocationContext) -> bool:
+    def is_executed_by(self, context: FunctionInvocationContext) -> bool:
         """Return whether `context` is the invocation that executes this call of the model.
 
         It is not if a filter or a function invokes another function meanwhile.
@@ -161,7 +159,7 @@ _called: ContextVar[_Called | None] = ContextVar("toolgate_semantic_kernel_calle
 
 
 class Filters:
-    """The two filters that a guarded kernel has: one for calls of the model, one for all function invocations.
+    """The guard's two filters of a kernel: one around calls of the model, one around all function invocations.
 
     Args:
         bridge: The bridge that checks and logs the calls.
@@ -176,7 +174,7 @@ class Filters:
 
     async def around_call(self, context: AutoFunctionInvocationContext, next: CallNext) -> None:  # noqa: A002 - the framework's signature
         """Filter around a call of the model: store the call for `around_function`; end the run if the call is pending."""
-        innermost(context.kernel, self.around_function)
+        move_innermost(context.kernel, self.around_function)
         called = _Called(context)
         token = _called.set(called)
         try:
@@ -197,7 +195,7 @@ class Filters:
             await next(context)
         else:
             # Filters and functions may invoke further functions, which are not calls of the model.
-            mine = called is not None and called.is_of(context)
+            mine = called is not None and called.is_executed_by(context)
             await self._carry_out(context, next, called if mine else None)
 
     async def _carry_out(
@@ -216,11 +214,11 @@ class Filters:
             edited = {name: each for name, each in approved.items() if each is not call.arguments.get(name)}
             # A new object is stored, because the caller of the kernel may still use the old one.
             context.arguments = given | edited
-            await ran_through(context, call_next)
+            await run_to_end(context, call_next)
 
         try:
             if getattr(call_next, "__self__", None) is not context.function:
-                innermost(context.kernel, self.around_function)
+                move_innermost(context.kernel, self.around_function)
                 raise ConfigurationError(
                     f"a filter that was added after the guard stands between it and {call.name!r}; "
                     "call guard_kernel(…) after adding filters"
@@ -250,10 +248,10 @@ class Filters:
         content = None if called is None else called.context.function_call_content
         return self._bridge.call(
             function.fully_qualified_name,
-            told_of(context),
+            collect_arguments(context),
             None if content is None else content.id,
-            run_id=said(arguments, RUN_ID),
-            agent=said(arguments, AGENT),
+            run_id=read_kernel_argument(arguments, RUN_ID),
+            agent=read_kernel_argument(arguments, AGENT),
             function=function_of(context),
             # The plugin's name is used as the server name, for local plugins and for those of an MCP server.
             server=function.plugin_name,

@@ -172,7 +172,7 @@ class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # the framework lea
         return timeout(seconds)(partial(copy_context().run, timed))()
 
 
-def carrying(executor: LocalPythonExecutor) -> LocalPythonExecutor:
+def carry_context(executor: LocalPythonExecutor) -> LocalPythonExecutor:
     """Make an executor run its code with the context variables of the agent's caller, and return the executor.
 
     Raises:
@@ -300,7 +300,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
         guarded = [each for each in members if isinstance(each, GuardedAgent)]
         if any(each.bridge.on_hold == "wait" for each in (self, *guarded)):
             _untimed(executor)
-        self.__dict__["python_executor"] = carrying(executor)
+        self.__dict__["python_executor"] = carry_context(executor)
 
     def interrupt(self) -> None:
         """End the run after the current step; calls that still wait for an approver do not run.

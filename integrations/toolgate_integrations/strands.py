@@ -58,7 +58,7 @@ class StoppedError(Exception):
 PAUSES: Final = (InterruptException, StoppedError, ApprovalPending)
 
 
-async def relayed(produce: Callable[[Emit], Awaitable[TypedEvent]]) -> AsyncGenerator[TypedEvent, None]:
+async def relay_events(produce: Callable[[Emit], Awaitable[TypedEvent]]) -> AsyncGenerator[TypedEvent, None]:
     """Run `produce` in a separate task, and yield the events that it emits and finally its result.
 
     The task is needed because context variables that are set in the body of a generator would be visible to the code
@@ -92,7 +92,7 @@ async def relayed(produce: Callable[[Emit], Awaitable[TypedEvent]]) -> AsyncGene
             await asyncio.wait({task})
 
 
-async def carried(
+async def run_approved_tool(
     context: ExecuteToolContext, next_fn: Next, arguments: dict[str, Any], emit: Emit
 ) -> ToolResultEvent:
     """Let the framework run the tool of an allowed call with the approved arguments.
@@ -202,7 +202,7 @@ def pause(context: ExecuteToolContext, pending: ApprovalPending) -> None:
         context.interrupt(name, reason=asked)
 
 
-def rejected(context: ExecuteToolContext) -> str | None:
+def find_user_rejection(context: ExecuteToolContext) -> str | None:
     """Return the reason if a user rejected the call in the framework, or None."""
     if not can_pause(context):
         return None
@@ -244,7 +244,7 @@ def schema_of(tool: Any) -> ArgumentSchema:
     return JsonSchema(schema if isinstance(schema, dict) and isinstance(tool, MCPAgentTool) else None)
 
 
-def is_output(tool: Any) -> bool:
+def is_output_format(tool: Any) -> bool:
     """Return whether a tool only describes the format of a structured output, so that its calls are not checked."""
     return isinstance(tool, StructuredOutputTool)
 
@@ -306,7 +306,7 @@ class GuardPlugin(Plugin):
             raise error
 
     async def _around(self, context: ExecuteToolContext, next_fn: Next) -> AsyncGenerator[TypedEvent, None]:
-        if is_output(context.tool):
+        if is_output_format(context.tool):
             async for event in next_fn(context):
                 yield event
             return
@@ -314,27 +314,27 @@ class GuardPlugin(Plugin):
         async def carry_out(emit: Emit) -> TypedEvent:
             return await self._carry_out(context, next_fn, emit)
 
-        async for event in relayed(carry_out):
+        async for event in relay_events(carry_out):
             yield event
 
     async def _carry_out(self, context: ExecuteToolContext, next_fn: Next, emit: Emit) -> TypedEvent:
         if not isinstance(context.tool_use["input"], dict):
-            return _told(context, UNREADABLE)
+            return _error_result(context, UNREADABLE)
         call = self._call(context)
 
         async def run(arguments: dict[str, Any]) -> ToolResultEvent:
-            return await carried(context, next_fn, call.to_send(arguments), emit)
+            return await run_approved_tool(context, next_fn, call.to_send(arguments), emit)
 
         try:
-            if (why := rejected(context)) is not None:
-                return _told(context, await self._bridge.areject(call, why))
+            if (why := find_user_rejection(context)) is not None:
+                return _error_result(context, await self._bridge.areject(call, why))
             return await self._bridge.arun(call, run, failed, PAUSES)
         except StoppedError as stopped:
             return stopped.event
         except GuardError as error:
             if self._bridge.pauses_for(error) and can_pause(context):
                 pause(context, error)
-            return _told(context, self._bridge.refusal(error))
+            return _error_result(context, self._bridge.refusal(error))
 
     def _call(self, context: ExecuteToolContext) -> ToolCall:
         used, agent, tool = context.tool_use, context.agent, context.tool
@@ -360,6 +360,6 @@ class GuardPlugin(Plugin):
         )
 
 
-def _told(context: ExecuteToolContext, text: str) -> ToolResultEvent:
+def _error_result(context: ExecuteToolContext, text: str) -> ToolResultEvent:
     told = {"toolUseId": context.tool_use["toolUseId"], "status": "error", "content": [{"text": text}]}
     return ToolResultEvent(told)

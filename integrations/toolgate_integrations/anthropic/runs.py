@@ -130,21 +130,12 @@ class CallsOfRun:
             _runs.add(self)
 
     def state(self, messages: list[Any], after: list[Any], results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the state of the paused run.
-
-        Args:
-            messages: As in `PausedRun`.
-            after: As in `PausedRun`.
-            results: Results of the calls by call id; those of pending calls are left out.
-        """
+        """Return the state of the paused run; the arguments are those of `PausedRun`, with `results` by call id."""
         finished = [each for call_id, each in results.items() if call_id not in self.held]
         return asdict(PausedRun(self.run_id, messages, after, finished, list(self.held.values())))
 
     def once(self, call_id: str, tool: Callable[[], Any]) -> Steps[Any]:
-        """Generator behind `Called.once` and `Called.aonce`: runs `tool` at the first execution of a call.
-
-        Later executions of the same call return or raise the stored outcome.
-        """
+        """Generator behind `Called.once`: runs `tool` at the first execution of a call, and stores the outcome."""
         once = self._outcomes.setdefault(call_id, RunOnce(ToolError(_INTERRUPTED)))
         return (yield from once.steps(invoke(tool)))
 
@@ -177,10 +168,7 @@ class Called:
             self.run.held[self.call_id] = held
 
     def once(self, tool: Callable[[], T]) -> T:
-        """Run `tool` at the first execution of the call; later executions return or raise the stored outcome.
-
-        Outside of any run, the tool always runs.
-        """
+        """Run `tool` at the first execution of a run's call; later executions return or raise the stored outcome."""
         if self.run is None or self.call_id is None:
             return tool()
         result: T = drive(self.run.once(self.call_id, tool))
@@ -195,10 +183,7 @@ class Called:
 
 
 def find_called(tool: str, given: object) -> Called:
-    """Return the call of a running run that has the same input object, or an execution outside of any run.
-
-    Runners do not pass the call's id to a tool, so the call is identified by the object with its arguments.
-    """
+    """Return the call of a run that has the same input object; runners pass a tool no call id."""
     with _lock:
         runs = list(_runs)
     for run in runs:

@@ -71,11 +71,7 @@ class HeldCall:
 
 
 def held_calls(messages: Iterable[ChatMessage]) -> list[HeldCall]:
-    """Return those tool calls of a conversation that require an approval.
-
-    Args:
-        messages: The `messages` in the result of `Agent.run`, or a stored copy of them.
-    """
+    """Return those tool calls in the `messages` of a result of `Agent.run` that require an approval."""
     return [held for each in messages if (held := _held(each)) is not None]
 
 
@@ -84,41 +80,31 @@ def _held(message: ChatMessage) -> HeldCall | None:
     return HeldCall(result.origin, **said) if isinstance(said, dict) and result is not None else None
 
 
-def waiting(made: Made, pending: ApprovalPending) -> ChatMessage:
+def pending_message(made: Made, pending: ApprovalPending) -> ChatMessage:
     """Return the message that the model reads for a call that requires an approval; its `meta` describes the approval."""
     said = {**describe_pending(pending), "run_id": made.asked.run_id, "agent": made.asked.agent}
-    return answered(made.own, made.told, {_KEY: said})
+    return refusal_message(made.own, made.told, {_KEY: said})
 
 
-def answered(tool_call: ToolCall, text: str, meta: dict[str, Any] | None = None) -> ChatMessage:
+def refusal_message(tool_call: ToolCall, text: str, meta: dict[str, Any] | None = None) -> ChatMessage:
     """Return the message with which the model reads `text` for a call that did not run."""
     return ChatMessage.from_tool(text, origin=tool_call, error=True, meta=meta)
 
 
-def divided(message: ChatMessage, answers: list[ChatMessage], calls: list[ToolCall]) -> list[ChatMessage]:
-    """Split a message with tool calls, so that the framework runs only some of them.
+def split_message(
+    message: ChatMessage, answers: list[ChatMessage], calls: list[ToolCall]
+) -> list[ChatMessage]:
+    """Split a message, so that the framework runs only `calls`; `answers` are the results of its other calls.
 
-    Args:
-        message: The message.
-        answers: Results of the calls that did not run.
-        calls: The calls that the framework may run.
-
-    Returns:
-        A message with the calls that did not run, followed by `answers`, and a message with `calls`.
+    The result is a message with the other calls, followed by `answers`, and a message with `calls`.
     """
     refused = [each.origin for answer in answers for each in answer.tool_call_results]
-    parts = [making(message, refused), *answers] if refused else []
-    return [*parts, making(message, calls)] if calls else parts
+    parts = [replace_calls(message, refused), *answers] if refused else []
+    return [*parts, replace_calls(message, calls)] if calls else parts
 
 
-def without(messages: Sequence[ChatMessage], noes: Mapping[str, str]) -> list[ChatMessage]:
-    """Return a conversation without its pending calls, so that the resumed run can make these calls again.
-
-    Args:
-        messages: The conversation.
-        noes: Messages for those pending calls that must not run, by approval id; these calls stay in the
-            conversation.
-    """
+def remove_pending_calls(messages: Sequence[ChatMessage], noes: Mapping[str, str]) -> list[ChatMessage]:
+    """Return a conversation without the pending calls that are made again; calls in `noes` (by approval id) stay."""
     kept: list[ChatMessage] = []
     gone: list[ToolCall] = []
     # The messages are iterated from the end, so that a pending call is removed and not an earlier, equal call that
@@ -128,9 +114,9 @@ def without(messages: Sequence[ChatMessage], noes: Mapping[str, str]) -> list[Ch
         if held is None:
             calls = [each for each in message.tool_calls if not _taken(each, gone)]
             if calls or not message.tool_calls:
-                kept.append(making(message, calls) if calls != message.tool_calls else message)
+                kept.append(replace_calls(message, calls) if calls != message.tool_calls else message)
         elif held.approval_id in noes:
-            kept.append(answered(held.tool_call, noes[held.approval_id]))
+            kept.append(refusal_message(held.tool_call, noes[held.approval_id]))
         else:
             gone.append(held.tool_call)
     return kept[::-1]
@@ -143,7 +129,7 @@ def _taken(call: ToolCall, gone: list[ToolCall]) -> bool:
     return False
 
 
-def making(message: ChatMessage, calls: Iterable[ToolCall]) -> ChatMessage:
+def replace_calls(message: ChatMessage, calls: Iterable[ToolCall]) -> ChatMessage:
     """Return a copy of a message in which `calls` replace its tool calls."""
     said, meta = message.text, dict(message.meta)
     return ChatMessage.from_assistant(said, meta, message.name, list(calls), reasoning=message.reasoning)
@@ -170,9 +156,7 @@ class _Hook:
 
 
 class GuardHook(_Hook):
-    """Hook that checks all tool calls of one model response before any of the tools runs.
-
-    It is created by `guard_hooks`, which has the same arguments.
+    """Hook that checks all tool calls of a model response before any tool runs; created by `guard_hooks`.
 
     Raises:
         ConfigurationError: An argument is invalid.
@@ -213,13 +197,7 @@ class GuardHook(_Hook):
         self._settle(state, turn)
 
     def asked(self, call: ToolCall, tools: ToolsType | None, **more: Any) -> GuardedCall:
-        """Return the `ToolCall` that the gateway checks for a call of the framework.
-
-        Args:
-            call: The framework's call.
-            tools: The agent's tools, among which the called tool is looked up.
-            **more: Further attributes of the `ToolCall`.
-        """
+        """Return the `ToolCall` that the gateway checks for a call of one of the framework's `tools`."""
         named = [each for each in flatten_tools_or_toolsets(tools) if each.name == call.tool_name]
         function = function_of(*(one for each in named for one in (each.function, each.async_function)))
         # The framework fills in these parameters from the run's state if the model does not send them, so their
@@ -239,13 +217,11 @@ class GuardHook(_Hook):
     def answer(self, made: Made) -> ChatMessage:
         """Return the message that the model reads for a call that did not run."""
         if self.bridge.pauses_for(made.refused):
-            return waiting(made, made.refused)
-        return answered(made.own, made.told)
+            return pending_message(made, made.refused)
+        return refusal_message(made.own, made.told)
 
     def to_dict(self) -> dict[str, Any]:
-        """Serialize the hook to a dictionary.
-
-        The deserialized hook uses the guard that is configured by environment variables.
+        """Serialize the hook; the deserialized hook uses the guard that is configured by environment variables.
 
         Raises:
             ConfigurationError: The hook has a guard of its own, or a function as `tool_actions`; these cannot be
@@ -263,9 +239,9 @@ class GuardHook(_Hook):
         context = state.data.get("hook_context") or {}
         agent = text_or_none(context.get("agent"), "hook_context['agent']") or self.bridge.agent
         run_id = text_or_none(context.get("run_id"), "hook_context['run_id']")
-        # Call ids may occur again in other runs. A check with a call id therefore contains a run id too, which the
-        # guard creates and which stays the same after a pause. The run id is omitted if the model has to repeat
-        # pending calls, because it may do that in another run.
+        # Call ids may occur again in other runs, so a check with a call id also contains a run id of the guard, which
+        # is stored across a pause. It is omitted if the model has to repeat pending calls, which may happen in
+        # another run.
         run_id = run_id or (None if not self.bridge.names_calls else _RUNS.of(state).run_id)
         tools = list(state.data.get("tools") or [])
         calls: list[ToolCall] = messages[-1].tool_calls if messages else []
@@ -280,7 +256,9 @@ class GuardHook(_Hook):
             each.own = replace(each.own, arguments=each.arguments)
         if refused or edited:
             *before, last = state.data["messages"]
-            parts = divided(last, [self.answer(each) for each in refused], [each.own for each in turn.made])
+            parts = split_message(
+                last, [self.answer(each) for each in refused], [each.own for each in turn.made]
+            )
             self.write(state, [*before, *parts], refused)
         _RUNS.begin(state, turn, self)
         tools = state.data.get("tools")
@@ -291,15 +269,12 @@ class GuardHook(_Hook):
 
 
 class RecordHook(_Hook):
-    """Hook that logs the calls that the guarded tools did not log; created by `guard_hooks`.
-
-    A guarded tool does not log its call if the framework ends the call without running the tool.
-    """
+    """Hook that logs the calls that the framework ended without running the tool; created by `guard_hooks`."""
 
     allowed_hook_points: ClassVar[tuple[HookPoint, ...]] = ("after_tool",)
 
     def run(self, state: State) -> None:
-        """Log the outcomes of the calls, and stop the run if a function that is itself guarded requires an approval."""
+        """Log the outcomes of these calls, and stop the run if a function that is itself guarded requires an approval."""
         turn, hook = _RUNS.end(state)
         if turn is None:
             return
@@ -346,15 +321,13 @@ Decisions: TypeAlias = Sequence[ToolExecutionDecision]
 def resume(
     agent: Agent, messages: Sequence[ChatMessage], decisions: Decisions = (), **given: Any
 ) -> dict[str, Any]:
-    """Resume a run that was stopped because calls require an approval.
-
-    Each of these calls is checked again, and runs if it is allowed now.
+    """Resume a run that was stopped because calls require an approval; each call is checked again.
 
     Args:
         agent: The agent that began the run, or an equal one.
         messages: The `messages` of the stopped run.
-        decisions: Decisions of the framework's user. A call with `execute=False` does not run, even if an approver
-            has approved it.
+        decisions: Decisions of the framework's user. A call with `execute=False` does not run, even if it is
+            approved.
         **given: Further arguments of `Agent.run`, such as state. The run id and the agent in `hook_context` are
             replaced by those of the stopped run.
 
@@ -392,8 +365,8 @@ def _resumed(
 class _Again:
     """Resumption of a stopped run.
 
-    The framework runs only calls that the model has just made. So the first reply of the resumed run's chat generator
-    contains the pending calls again, and the framework processes them like all other calls, including all hooks.
+    The framework runs only calls that the model has just made, so the first reply of the resumed run's chat generator
+    makes the pending calls again.
     """
 
     def __init__(
@@ -416,7 +389,7 @@ class _Again:
             changed["chat_generator"] = _Replaying(agent.chat_generator, messages, again)
         self.agent = agent.clone(**changed)
         context = {**(given.get("hook_context") or {}), "run_id": held[-1].run_id, "agent": held[-1].agent}
-        self.given = {**given, "messages": without(messages, noes), "hook_context": context}
+        self.given = {**given, "messages": remove_pending_calls(messages, noes), "hook_context": context}
 
 
 class _Replaying:
@@ -424,7 +397,7 @@ class _Replaying:
 
     def __init__(self, inner: Any, messages: Iterable[ChatMessage], calls: Sequence[ToolCall]) -> None:
         said = [each for each in messages if any(one in calls for one in each.tool_calls)][-1]
-        self._inner, self._replies = inner, [making(said, calls)]
+        self._inner, self._replies = inner, [replace_calls(said, calls)]
         # The token counts are removed, because they were already counted before the pause.
         self._replies[0].meta.pop("usage", None)
 
@@ -455,7 +428,7 @@ def _noes(held: Sequence[HeldCall], decisions: Decisions) -> dict[str, str]:
     """Return the messages that the model reads for calls that the user rejected, by approval id.
 
     Raises:
-        ConfigurationError: A decision does not identify exactly one of the pending calls, or changes arguments.
+        ConfigurationError: A decision does not identify exactly one pending call, or changes arguments.
     """
     noes = {}
     for each in decisions:

@@ -161,7 +161,7 @@ class ToolCalls:
     async def __call__(
         self, ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
-        """Check the call, send it to the server if it is allowed, and log the outcome; the model reads a refusal's reason."""
+        """Check the call, send it to the server if it is allowed, and log the outcome; the model reads a refusal."""
         if (doubt := await self._tools.doubt(params.name)) is not None:
             return await self._withdrawn(params, doubt)
         try:

@@ -17,7 +17,7 @@ require("openai_agents")
 import agents as sdk
 from agents import Agent, FunctionTool, Handoff, RunContextWrapper, Tool
 
-from toolgate_integrations.openai_agents.internals import agent_of, run_by
+from toolgate_integrations.openai_agents.internals import agent_of, replace_agent
 from toolgate_integrations.openai_agents.resume import (
     Settled,
     aresume,
@@ -114,7 +114,7 @@ class _Guarding:
             inner = tool.on_invoke_tool.tool
         nested = agent_of(inner)
         if nested is not None and not isinstance(nested, GuardedAgent):
-            inner = run_by(inner, nested, self.agent(nested))
+            inner = replace_agent(inner, nested, self.agent(nested))
         return guarded_tool(inner, agent_name, self.bridge)
 
     def handoff(self, handoff: Agent[Any] | Handoff[Any, Any]) -> Agent[Any] | Handoff[Any, Any]:

@@ -27,12 +27,12 @@ __all__ = [
     "Seen",
     "agent_of",
     "function_of",
+    "make_refusing_invoker",
+    "make_watched_invoker",
     "pauses_inside",
-    "refusing",
     "remote_of",
-    "run_by",
+    "replace_agent",
     "schema_of",
-    "watched",
 ]
 
 Invoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
@@ -81,7 +81,7 @@ def schema_of(tool: FunctionTool) -> ArgumentSchema:
     return CustomSchema(receive, lambda received: encoded(model, received))
 
 
-def refusing(tool: FunctionTool, error: BaseException | None) -> Invoker:
+def make_refusing_invoker(tool: FunctionTool, error: BaseException | None) -> Invoker:
     """Return an invoker that reports a validation error to the model like the SDK, and never runs the tool."""
 
     async def refuse(_context: ToolContext[Any], _text: str) -> Any:
@@ -106,7 +106,7 @@ def remote_of(tool: FunctionTool) -> tuple[str, str] | None:
     return None if server is None else (str(server), tool.name)
 
 
-def watched(tool: FunctionTool, seen: Seen) -> Invoker:
+def make_watched_invoker(tool: FunctionTool, seen: Seen) -> Invoker:
     """Return an invoker that runs the tool, and stores its errors in `seen`.
 
     Without it, only the model would read the errors that the tool's own error handling converts to text.
@@ -137,7 +137,7 @@ def pauses_inside(context: ToolContext[Any]) -> bool:
     return bool(getattr(nested, "interruptions", None))
 
 
-def run_by(tool: FunctionTool, agent: Agent[Any], guarded: Agent[Any]) -> FunctionTool:
+def replace_agent(tool: FunctionTool, agent: Agent[Any], guarded: Agent[Any]) -> FunctionTool:
     """Return a copy of a tool that was created by `Agent.as_tool`; the copy runs the guarded agent.
 
     Raises:

@@ -23,11 +23,11 @@ from toolgate_integrations.openai_agents.internals import (
     Seen,
     agent_of,
     function_of,
+    make_refusing_invoker,
+    make_watched_invoker,
     pauses_inside,
-    refusing,
     remote_of,
     schema_of,
-    watched,
 )
 from toolgate_integrations.refusals import UNREADABLE
 
@@ -110,7 +110,7 @@ class GuardedTool:
         try:
             call = self.call(arguments, context.tool_call_id)
         except InvalidArgumentsError as error:
-            return await refusing(self._inner, error.__cause__)(context, text)
+            return await make_refusing_invoker(self._inner, error.__cause__)(context, text)
 
         async def run(approved: dict[str, Any]) -> Any:
             # The tool receives the checked arguments instead of the model's text, which its parser could read
@@ -197,7 +197,7 @@ class GuardedTool:
     async def _run(
         self, context: ToolContext[Any], text: str, seen: Seen, outside: contextvars.Context
     ) -> Any:
-        running = watched(self._inner, seen)(context, text)
+        running = make_watched_invoker(self._inner, seen)(context, text)
         if not self._is_agent:
             return await running
         # The calls that the agent makes are separate calls, before and after a pause. They therefore run without the
