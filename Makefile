@@ -31,7 +31,7 @@ REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pe
 
 WORKERS ?= 4
 
-.PHONY: help demo test test-fast reduced test-full test-oldest test-oldest-own test-coding-agents behaviours fuzz faults check lint format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
+.PHONY: help demo docs test test-fast reduced test-full test-pages test-oldest test-oldest-own test-coding-agents behaviours fuzz faults check lint format lock build sbom lint-deploy screenshots bench bench-scale bench-pieces soak audit clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -59,7 +59,7 @@ PLUGINS_APART := $(BEHAVIOUR) tests/integrations/test_late_denials.py tests/inte
 # The types of all those frameworks take one core more than a minute: the other one is not left idle. Nor does anybody wait
 # for the second environment, which is made meanwhile; if that fails, its own tests say why. The tests of the public types
 # run after mypy and read its cache: without it they take half a minute.
-test: lint       ## everything that protects users, on both databases, with reduced counts
+test: lint docs  ## everything that protects users, on both databases, with reduced counts
 	@$(APART) true >/dev/null 2>&1 & apart=$$!; { $(RUN) mypy && $(RUN) pytest -q -m "not slow" $(TYPES); } & types=$$!; \
 	  $(MAKE) --no-print-directory reduced; ended=$$?; wait $$apart; wait $$types && exit $$ended
 
@@ -83,13 +83,16 @@ reduced:
 	  $(filter-out $(REPLICAS),$(POSTGRESQL)) $(addprefix --ignore=,$(REPLICAS))
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" --database=postgresql --replicas=3 $(REPLICAS)
 
-test-full: check ## the same with full counts
+test-full: check docs ## the same with full counts
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal tests --ignore=$(PLUGINS)
 	@$(RUN) pytest -n 2 --dist worksteal --behaviours=compare $(PLUGINS)
 	@$(APART) pytest -n 2 --dist worksteal --behaviours=compare $(PLUGINS_APART)
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql tests/service tests/e2e
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql --replicas=3 $(REPLICAS)
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql --replicas=3 --no-redis $(REPLICAS)
+
+test-pages: $(UV) ## the examples of docs/frameworks, each in an environment with only what its page says to install
+	@$(RUN) pytest -n 2 tests/integrations/test_page_environments.py
 
 behaviours: $(UV) ## write the table framework × behaviour of docs/frameworks.md, by running all of it
 	@$(RUN) pytest -q -n 2 --behaviours=write $(BEHAVIOUR)
@@ -171,6 +174,9 @@ bench-pieces: $(UV) ## timings of the pieces; read ratios, not seconds
 soak: $(UV)      ## ten minutes of load, and what memory does; ARGS="--minutes 60" for longer
 	@$(RUN) python benchmarks/compare.py --only soak $(ARGS)
 
+docs: $(UV)      ## the documentation site, in site/; fails on a dead link or a page outside the navigation
+	@PYTHONPATH=tests $(RUN) python -m support.site
+
 build: $(UV)     ## wheel and sdist in dist/
 	@$(UV) build
 
@@ -186,4 +192,4 @@ lint-deploy: $(UV) ## Dockerfile, compose, chart and unit, by the tools of those
 	  python service/deploy/lint/lint.py
 
 clean:           ## everything that was made here
-	rm -rf .venv .venv-apart .venv-oldest .tools dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .venv-apart .venv-oldest .tools dist site .cache .mypy_cache .ruff_cache .pytest_cache

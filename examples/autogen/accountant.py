@@ -97,7 +97,7 @@ async def run() -> str:
     agent = AssistantAgent(
         "accountant",
         Scripted(),
-        workbench=GuardedWorkbench([read_invoice, pay_invoice], agent="accountant"),
+        workbench=GuardedWorkbench([read_invoice, pay_invoice], agent="accountant", on_hold="wait"),
         max_tool_iterations=5,
     )
     result = await agent.run(task=TASK)

@@ -57,7 +57,8 @@ async def run(env: dict[str, str]) -> str:
             model=os.environ.get("CLAUDE_MODEL"),
             env=env,
             stderr=lambda _: None,
-        )
+        ),
+        on_hold="wait",
     )
     text = ""
     async for message in query(prompt=TASK, options=options):

@@ -72,8 +72,8 @@ def run() -> str:
         tools=[read_invoice, pay_invoice],
     )
     task = Task(description=TASK, expected_output="One sentence.", agent=treasurer)
-    # Whoever would rather have the crew wait for the person says on_hold="wait".
-    with GuardHooks(on_hold="notify_model"):
+    # With GuardHooks(on_hold="wait"), the crew waits for the decision.
+    with GuardHooks():
         return str(Crew(agents=[treasurer], tasks=[task], tracing=False).kickoff().raw)
 
 

@@ -1,4 +1,4 @@
-"""Plugins that guard the tool calls of agent frameworks.
+"""Plugins that check and log the tool calls of agent frameworks.
 
-A plugin only translates between a framework and the `toolgate` SDK: the SDK sends the checks, and the gateway decides.
+A plugin translates between one framework and the `toolgate` SDK. The SDK sends the checks, and the gateway decides.
 """

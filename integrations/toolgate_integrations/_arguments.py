@@ -1,7 +1,8 @@
 """Arguments of a tool call as the tool's function receives them: with defaults, aliases and conversions applied.
 
-The gateway checks these received values. If the framework itself validates arguments before it calls the function,
-this module computes arguments for the framework, and verifies that validation turns them into exactly these values.
+The gateway checks the values that the function receives, not the JSON that the model sent. Some frameworks validate
+arguments themselves before they call the function. For them, this module computes arguments that the framework's
+validation converts to exactly the checked values.
 """
 
 from __future__ import annotations
@@ -43,26 +44,32 @@ __all__ = [
 
 
 class InvalidArgumentsError(Exception):
-    """The tool's own validation rejects a call's arguments; `__cause__` is the validation error."""
+    """The tool's own validation rejects the arguments of a call; `__cause__` is the validation error."""
 
 
 class ArgumentSchema(Protocol):
-    """Converts between what a model sends and what a tool's function receives."""
+    """Conversion between the JSON arguments that a model sends and the values that a tool's function receives."""
 
     def received(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Return the values that the function receives; raise the framework's own error if they are invalid."""
+        """Convert the model's arguments to the values that the function receives.
+
+        Raises the framework's own validation error if the arguments are invalid.
+        """
         ...
 
     def sent(self, received: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments that the framework should convert to the received values."""
+        """Convert the values that the function must receive back to arguments for the framework.
+
+        The framework's validation turns the returned arguments into exactly these values.
+        """
         ...
 
 
 class Received:
-    """Arguments of one call, validated once.
+    """Arguments of one tool call after the tool's validation.
 
     Attributes:
-        values: Values by the names of the function's parameters; the check contains them.
+        values: Values by the names of the function's parameters, as the gateway checks them.
     """
 
     def __init__(self, values: dict[str, Any], sent: dict[str, Any], schema: ArgumentSchema) -> None:
@@ -71,17 +78,18 @@ class Received:
         self._schema = schema
 
     def to_send(self, approved: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments for the framework with which the function receives exactly the approved values.
+        """Return arguments for the framework with which the tool's function receives exactly the approved values.
 
         Args:
-            approved: The approved values, including an approver's edits.
+            approved: The approved values. They differ from `values` if the approver edited the call.
 
         Raises:
-            ConfigurationError: The tool's validation converts the approved values to different ones.
+            ConfigurationError: The tool's validation converts the approved values to other values.
         """
         edited = not same_arguments(approved, self.values)
         sent = self._schema.sent(approved) if edited else self._sent
-        # Verified again right before the run, because the result of a default factory may depend on the time.
+        # The arguments are verified again right before the tool runs, because a default factory may return another
+        # value than at the time of the check, such as the current time.
         if not _is_received_as(self._schema, sent, approved):
             what = "the approver's edit" if edited else "the arguments"
             raise ConfigurationError(
@@ -92,14 +100,15 @@ class Received:
 
 
 def receive(sent: Mapping[str, Any], schema: ArgumentSchema) -> Received:
-    """Validate a call's arguments.
+    """Validate the arguments of a tool call with the tool's schema.
 
     Args:
-        sent: The model's arguments; they are copied.
+        sent: The model's arguments; they are not changed.
         schema: The tool's schema.
 
     Raises:
-        ConfigurationError: Validating the same arguments again returns different values.
+        ConfigurationError: Validating the same arguments a second time returns other values, so no decision can be
+            bound to them.
         InvalidArgumentsError: The tool's validation rejects the arguments.
     """
     raw = json_copy(sent)
@@ -120,7 +129,7 @@ def receive(sent: Mapping[str, Any], schema: ArgumentSchema) -> Received:
 
 
 def receive_or_keep(sent: Mapping[str, Any], schema: ArgumentSchema) -> Received:
-    """Validate like `receive`, but return arguments unchanged if the tool's validation rejects them."""
+    """Validate arguments like `receive`, but return them unchanged if the tool's validation rejects them."""
     try:
         return receive(sent, schema)
     except InvalidArgumentsError:
@@ -129,10 +138,11 @@ def receive_or_keep(sent: Mapping[str, Any], schema: ArgumentSchema) -> Received
 
 
 class ReceivedCalls:
-    """Received arguments of the newest calls, so that each call is validated only once.
+    """Cache of validated arguments by run id, call id and tool name, so that each tool call is validated only once.
 
-    A default factory may return a different value each time. If a call were validated again for the run, the tool
-    could receive other values than the gateway decided about.
+    A default factory may return a different value each time. Without the cache, a call that is validated once for the
+    check and again for the run could run with other values than the gateway checked. Only the newest 4096 calls are
+    kept.
     """
 
     def __init__(self) -> None:
@@ -147,13 +157,13 @@ class ReceivedCalls:
         run_id: str | None,
         call_id: str | None,
     ) -> Received:
-        """Validate a call's arguments like `receive`, or return the result of the first validation of the same call.
+        """Return the validated arguments of a call; only the first request for a call validates them, like `receive`.
 
         Args:
             name: The tool's name.
-            sent: The model's arguments.
+            sent: The model's arguments. If they differ from those of the first request, they are validated again.
             schema: The tool's schema.
-            run_id: The framework's id of the run. If it or `call_id` is None, the result is not stored.
+            run_id: The framework's id of the run. If `run_id` or `call_id` is None, the result is not cached.
             call_id: The framework's id of the call.
         """
         if run_id is None or call_id is None:
@@ -174,59 +184,66 @@ class ReceivedCalls:
 
 @dataclass(frozen=True, slots=True)
 class RawSchema:
-    """Schema of a tool whose function receives the model's JSON unchanged."""
+    """Schema of a tool whose function receives the model's JSON arguments unchanged."""
 
     def received(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Return the same arguments."""
+        """Return the model's arguments unchanged."""
         return sent
 
     def sent(self, received: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the same arguments."""
+        """Return the function's arguments unchanged."""
         return dict(received)
 
 
 @dataclass(frozen=True, slots=True)
 class JsonSchema:
-    """JSON schema of a tool that does not run in this process, such as a remote tool; its defaults are filled in."""
+    """JSON schema of a tool that runs in another process, such as a tool of an MCP server.
+
+    The defaults of the schema are added to the arguments before the check, so that the gateway checks them too.
+    """
 
     schema: Mapping[str, Any] | None
 
     def received(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments with the schema's defaults."""
+        """Return the model's arguments, with the schema's defaults for missing arguments."""
         return sent if self.schema is None else with_defaults(sent, self.schema)
 
     def sent(self, received: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments with the defaults in them."""
+        """Return the arguments unchanged, including added defaults, so that the remote tool receives the checked values."""
         return dict(received)
 
 
 @dataclass(frozen=True, slots=True)
 class SignatureSchema:
-    """Schema of a function that receives the model's JSON as keyword arguments, without validation.
+    """Schema of a function that a framework calls with the model's JSON as keyword arguments, without validation.
 
-    `without` contains parameters whose defaults are not filled in.
+    Attributes:
+        function: The function.
+        without: Names of parameters whose defaults are not added to the arguments.
     """
 
     function: Any
     without: Collection[str] = ()
 
     def received(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Return the arguments with the signature's defaults."""
+        """Return the model's arguments, with the signature's defaults for missing arguments."""
         return with_signature_defaults(sent, self.function, self.without)
 
     def sent(self, received: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the arguments with the defaults in them."""
+        """Return the arguments unchanged, including the defaults, so that the function receives the checked values."""
         return dict(received)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSchema:
-    """Pydantic model that a framework validates the arguments with.
+    """Pydantic model with which a framework validates the arguments of a tool.
 
     Attributes:
-        model: The model's class.
-        function: Function whose parameters have the names of the fields; its defaults are filled in.
-        without: Parameters that the framework fills in, such as contexts; they are omitted.
+        model: The Pydantic model class.
+        function: Function whose parameters have the names of the model's fields. The defaults of its parameters are
+            added to the arguments. None if there is no such function.
+        without: Names of parameters that the framework fills in, such as a context; they are omitted from the
+            arguments.
     """
 
     model: Any
@@ -234,7 +251,7 @@ class ModelSchema:
     without: Collection[str] = ()
 
     def received(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of the validated model by name."""
+        """Validate the model's arguments, and return the fields of the validated object by name."""
         made = self.model.model_validate(sent)
         found = {name: getattr(made, name) for name in type(made).model_fields}
         found |= made.model_extra or {}
@@ -242,23 +259,23 @@ class ModelSchema:
         return with_signature_defaults(values, self.function, self.without)
 
     def sent(self, received: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values as JSON, by the names that the Pydantic model reads (its aliases)."""
+        """Convert values to JSON, under the field names or aliases from which the Pydantic model reads them."""
         return encoded(self.model, received)
 
 
 @dataclass(frozen=True, slots=True)
 class CustomSchema:
-    """Schema made of two functions, for a framework whose validation none of the other schemas describes."""
+    """Schema that consists of two functions, for a framework whose validation no other schema class describes."""
 
     receive: Callable[[dict[str, Any]], dict[str, Any]] = field(repr=False)
     encode: Callable[[Mapping[str, Any]], dict[str, Any]] = field(default=dict, repr=False)
 
     def received(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Return the result of `receive`."""
+        """Return the result of `receive`, the function that converts the model's arguments."""
         return self.receive(sent)
 
     def sent(self, received: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the result of `encode`."""
+        """Return the result of `encode`, the function that converts values back to arguments for the framework."""
         return self.encode(received)
 
 
@@ -268,7 +285,7 @@ class AnnotatedSchema:
 
     Attributes:
         function: The function.
-        without: Parameters that the framework fills in.
+        without: Names of parameters that the framework fills in; they are not converted.
     """
 
     function: Any
@@ -276,7 +293,7 @@ class AnnotatedSchema:
     _adapters: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def received(self, sent: dict[str, Any]) -> dict[str, Any]:
-        """Return the converted arguments, and the defaults of the missing ones."""
+        """Convert the model's arguments by the annotations, and add the defaults of missing arguments."""
         found = dict(sent)
         for name, alias, hint in self._parameters():
             if alias in sent:
@@ -286,7 +303,7 @@ class AnnotatedSchema:
         return with_signature_defaults(found, self.function, self.without)
 
     def sent(self, received: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values as JSON, by the names that the framework reads (aliases)."""
+        """Convert values to JSON, under the names or aliases from which the framework reads them."""
         aliases = {name: alias for name, alias, _ in self._parameters()}
         return {aliases.get(name, name): value for name, value in as_json(received).items()}
 
@@ -295,21 +312,22 @@ class AnnotatedSchema:
 
         if name not in self._adapters:
             with warnings.catch_warnings():
-                # Pydantic warns about an alias in the annotation; `received` has already applied it.
+                # Pydantic warns that an alias in the annotation has no effect here. The warning is suppressed because
+                # `received` applies the alias itself.
                 warnings.simplefilter("ignore")
                 try:
                     self._adapters[name] = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
                 except PydanticUserError:
-                    # Pydantic rejects a configuration for types that have their own, such as models.
+                    # Pydantic accepts no configuration for types that have their own, such as model classes.
                     self._adapters[name] = TypeAdapter(hint)
         return self._adapters[name]
 
     def _parameters(self) -> list[tuple[str, str, Any]]:
-        """Return the name, the alias (or else the name) and the annotation of each annotated parameter."""
+        """Return name, alias and annotation of each annotated parameter; without an alias, the name occurs twice."""
         try:
             parameters = inspect.signature(self.function).parameters.values()
             hints = get_type_hints(_annotated(self.function), include_extras=True)
-        except Exception:  # noqa: BLE001 - evaluating an annotation may raise anything: nothing is converted then
+        except Exception:  # noqa: BLE001 - evaluating an annotation may raise anything; the arguments are then not converted
             return []
         found: list[tuple[str, str, Any]] = []
         for each in parameters:
@@ -322,7 +340,7 @@ class AnnotatedSchema:
 
 
 def _annotated(function: Any) -> Any:
-    """Return the object that has the annotations of a callable."""
+    """Return the object whose annotations describe the parameters of a callable: a function or a `__call__` method."""
     if inspect.ismethod(function):
         return function.__func__
     return function if hasattr(function, "__annotations__") else type(function).__call__
@@ -331,12 +349,12 @@ def _annotated(function: Any) -> Any:
 def with_signature_defaults(
     values: Mapping[str, Any], function: Any, without: Collection[str] = ()
 ) -> dict[str, Any]:
-    """Return the arguments with the defaults of a function's parameters.
+    """Add the defaults of a function's parameters to arguments that lack them.
 
     Args:
-        values: Arguments by name.
+        values: Arguments by name; they are not changed.
         function: The function; if it is None or has no signature, no defaults are added.
-        without: Parameters whose defaults are left out.
+        without: Names of parameters whose defaults are not added.
     """
     found = dict(values)
     if function is None:
@@ -359,9 +377,10 @@ def with_signature_defaults(
 
 
 def probe_of(function: Any) -> Any:
-    """Return a function with the same parameters that returns its arguments by name and runs nothing.
+    """Return a function with the same signature that returns its arguments by name, without running `function`.
 
-    A framework that validates calls by a function's signature validates calls of the probe in the same way.
+    A framework that validates calls by a function's signature validates calls of the returned function in the same
+    way.
     """
     signature = inspect.signature(function)
     extra = next((each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD), None)
@@ -374,17 +393,18 @@ def probe_of(function: Any) -> Any:
         more: dict[str, Any] = {} if extra is None else found.pop(extra)
         return {**found, **more}
 
-    # `functools.wraps` sets it. Frameworks and `is_guarded` follow it, and would treat the probe as the function.
+    # `functools.wraps` sets `__wrapped__` to the original function. It is deleted because frameworks and `is_guarded`
+    # follow it, and would treat the probe as the original function.
     del probe.__wrapped__
     with suppress(Exception):
-        # Evaluating an annotation may raise anything; the framework then reads the original annotations.
+        # Evaluating an annotation may raise any exception. The probe then keeps the original annotations.
         probe.__annotations__ = get_type_hints(function, include_extras=True)
     probe.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect.signature
     return probe
 
 
 def encoded(model: Any, received: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as JSON, by the names that a Pydantic model reads (its aliases)."""
+    """Convert values to JSON, under the names or aliases from which a Pydantic model reads its fields."""
     from pydantic import AliasChoices, AliasPath
 
     by_name = model.model_config.get("populate_by_name") or model.model_config.get("validate_by_name")
@@ -402,16 +422,17 @@ def encoded(model: Any, received: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _candidates(raw: dict[str, Any], values: dict[str, Any], schema: ArgumentSchema) -> list[dict[str, Any]]:
-    """Return the arguments to try for the framework, best first.
+    """Return the arguments that could be passed to the framework, in the order in which they are tried.
 
-    They are the model's arguments completed with the received values, all received values, or the model's arguments.
+    The candidates are the model's arguments completed with the values that the function receives, all of these
+    values, and the model's arguments alone.
     """
     try:
         explicit = schema.sent(values)
-    except Exception:  # noqa: BLE001 - JSON cannot represent the values: only the model's arguments are tried
+    except Exception:  # noqa: BLE001 - the values cannot be converted to JSON, so only the model's arguments are tried
         return [raw]
     if isinstance(schema, JsonSchema | SignatureSchema):
-        # The tool might fill in other defaults than these schemas, so all values are sent explicitly.
+        # The tool itself might apply other defaults than the schema contains, so all values are passed explicitly.
         return [explicit]
     return [{**explicit, **raw}, explicit, raw]
 
@@ -419,21 +440,21 @@ def _candidates(raw: dict[str, Any], values: dict[str, Any], schema: ArgumentSch
 def _is_received_as(schema: ArgumentSchema, sent: dict[str, Any], values: Mapping[str, Any]) -> bool:
     try:
         return same_arguments(schema.received(json_copy(sent)), values)
-    except Exception:  # noqa: BLE001 - the tool would reject these arguments, so they are not sent
+    except Exception:  # noqa: BLE001 - the tool's validation rejects these arguments, so they are not passed to it
         return False
 
 
 def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values as JSON; models inside them use their aliases."""
+    """Convert values to JSON types; fields of Pydantic models inside them are written under their aliases."""
     from pydantic_core import to_jsonable_python
 
     return {name: to_jsonable_python(value, by_alias=True) for name, value in values.items()}
 
 
 def json_copy(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of arguments, with copies of nested dicts and lists.
+    """Return a copy of arguments in which nested dicts and lists are copied too.
 
-    Other objects, such as a context that the framework injects, are not copied.
+    Other objects, such as a context that the framework passes to the tool, are not copied.
     """
     return {name: _copy(value) for name, value in arguments.items()}
 
@@ -447,7 +468,8 @@ def _copy(value: Any) -> Any:
 
 
 def _default(value: Any) -> Any:
-    # With some frameworks, the default of a parameter is Pydantic's `FieldInfo`, which contains the actual default.
+    # In some frameworks, the default of a parameter is a Pydantic `FieldInfo` object, which contains the actual
+    # default.
     if type(value).__name__ == "FieldInfo":
         return value.get_default(call_default_factory=True)
     return copy.deepcopy(value) if type(value) in {dict, list, set} else value

@@ -1,6 +1,8 @@
-"""The class `Bridge`, which checks a framework's tool calls.
+"""The class `Bridge`, which checks, runs and logs the tool calls of an agent framework.
 
-Each operation is written once, as a generator (`…_steps`). The drivers of the SDK run it synchronously or asynchronously.
+Each method that sends requests is implemented once, as a generator whose name ends in `_steps`. The generator yields
+the requests and function calls to perform. The SDK's drivers perform them: `drive` synchronously, `adrive`
+asynchronously.
 """
 
 from __future__ import annotations
@@ -52,30 +54,33 @@ logger = logging.getLogger("toolgate")
 
 
 class Bridge:
-    """Runs a framework's tool calls as guarded actions.
+    """Checks a framework's tool calls with the gateway, runs the allowed ones, and logs their outcomes.
 
-    Frameworks copy agents and tools, so `copy.deepcopy` of a bridge returns the same bridge.
+    Frameworks copy agents and tools, so `copy.deepcopy` of a bridge returns the bridge itself.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function, instead of the default actions.
-        agents: Agent ids by the names of the framework's agents; other agents act as the guard's own agent.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. Tools without an entry have their
+            default action.
+        agents: Agent ids by the names of the framework's agents. Calls of other agents are checked under the guard's
+            own agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the framework pauses the run. `wait`: wait for
             the approver. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that the call
             is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
         agent: Name of the agent that makes the calls, if the framework has no agent names.
-        can_pause: Whether the framework can pause a run.
+        can_pause: True if the framework can pause a run, so that `on_hold` may be `pause`.
 
     Attributes:
-        on_hold: The reaction, by its current name.
-        received: Validated arguments of recent calls.
-        fatal: Exceptions that end the run instead of being shown to the model.
+        on_hold: The validated value of `on_hold`; a deprecated value is replaced by its current name.
+        received: Cache of the validated arguments of recent calls.
+        fatal: Exception classes that end the run instead of being shown to the model.
         action_of: Function that returns the action of a `ToolCall`; see `ToolNames.action_of`.
         verify_tools: Function that compares the keys of `tool_actions` with tool names; see `ToolNames.verify`.
 
     Raises:
-        ConfigurationError: An argument is wrong; the message names it, its value and the fix.
+        ConfigurationError: An argument is invalid; the message contains its name, its value and the fix.
     """
 
     def __init__(
@@ -109,22 +114,25 @@ class Bridge:
 
     @property
     def guard(self) -> Guard:
-        """The guard; the default guard is created when it is first needed."""
+        """The guard that sends the checks; if none was passed, the guard that is configured by environment variables."""
         return default_guard() if self._guard is None else self._guard
 
     @property
     def names_calls(self) -> bool:
-        """True if checks contain the framework's call ids.
+        """True if checks contain the framework's call id.
 
-        An approval of a call with an id covers only that id. Ids are therefore omitted if the model has to repeat a
-        pending call, which it does under a new id.
+        An approval of a call with an id covers only the call with that id. The id is therefore omitted if the model
+        has to repeat a pending call, because the repeated call has a new id.
         """
         return self.on_hold == "pause" or (self.on_hold == "wait" and self._hold_timeout is None)
 
     def sends_id(self, function: object, *, can_pause: bool) -> bool:
-        """Return whether the check of a call contains the call id, in a run that can pause, or that cannot.
+        """Return whether the check of one call contains the framework's call id.
 
-        A function that is itself guarded waits by its own options, so with `wait` the id is omitted.
+        Args:
+            function: The tool's function. If it is itself guarded, it waits for the approver by its own options,
+                possibly with a time limit. The id is then omitted unless `on_hold` is `pause`.
+            can_pause: True if the run of the call can pause.
         """
         return can_pause if self.on_hold == "pause" else self.names_calls and not is_guarded(function)
 
@@ -137,10 +145,14 @@ class Bridge:
         schema: ArgumentSchema | None = None,
         **more: Any,
     ) -> ToolCall:
-        """Return a tool call in the form in which the gateway checks it.
+        """Return a `ToolCall` with the arguments that the gateway checks.
 
-        The call id is omitted unless `names_calls` is true. `schema` is the schema by which the framework validates
-        the arguments, and `more` contains further attributes of `ToolCall`.
+        Args:
+            name: The tool's name.
+            arguments: The model's arguments.
+            call_id: The framework's id of the call; it is omitted from the result unless `names_calls` is true.
+            schema: Schema with which the framework validates the arguments; None if the tool receives them unchanged.
+            **more: Further attributes of `ToolCall`.
         """
         more.setdefault("agent", self.agent)
         if schema is not None:
@@ -149,18 +161,24 @@ class Bridge:
         return ToolCall(name, arguments, call_id if self.names_calls else None, **more)
 
     def pauses_for(self, error: GuardError | None) -> TypeGuard[ApprovalPending]:
-        """Return whether the run pauses because of this error."""
+        """Return whether this error makes the framework pause the run: a pending approval while `on_hold` is `pause`."""
         return self.on_hold == "pause" and isinstance(error, ApprovalPending)
 
     def refusal(self, error: GuardError, *, paused: bool = False) -> str:
-        """Return the text that the model reads instead of a result, or raise an error that must end the run."""
+        """Return the text that the model reads instead of a tool's result, or raise `error` if it must end the run."""
         if isinstance(error, self.fatal):
             raise error
         return refusal_text(error, paused=paused)
 
     @contextmanager
     def acting(self, call: ToolCall, pauses: Pauses = (), *, is_named: bool = False) -> Iterator[None]:
-        """Set the agent and run of a call for guarded functions inside the block; with `is_named` also the call's id."""
+        """Set the agent id and run id of a call for guarded functions that run inside the `with` block.
+
+        Args:
+            call: The call.
+            pauses: Exceptions with which a tool ends to be called again later; they are not logged as failures.
+            is_named: True to set the id of the call too.
+        """
         agent_id = None if call.agent is None else self._agents.get(call.agent)
         call_id = normalize_id(call.call_id) if is_named else None
         run = tool_call(call_id, run_id=normalize_id(call.run_id), pauses=pauses)
@@ -172,9 +190,12 @@ class Bridge:
                 raise
 
     def block(self, call: ToolCall, context: Mapping[str, Any], *, waits: bool = False) -> Action:
-        """Return an action block that checks a call with the values in `context`.
+        """Return an action block: a context manager that checks a call on entry and logs its outcome on exit.
 
-        With `waits`, the block waits for the approver whatever `on_hold` is.
+        Args:
+            call: The call.
+            context: Values that the check contains.
+            waits: True to wait for the approver whatever `on_hold` is.
         """
         on_hold: Any = {"on_hold": "raise"}
         if waits or self.on_hold == "wait":
@@ -182,9 +203,9 @@ class Bridge:
         return self.guard.action(self.action_of(call), context, edits=True, **on_hold)
 
     def begin(self, call: ToolCall, pauses: Pauses = (), *, waits: bool = False) -> Begun:
-        """Check a call, and return once it may run.
+        """Check a call, and return when it may run.
 
-        A function that is itself guarded is not checked here: it checks the call when it runs.
+        A function that is itself guarded is not checked here, because it checks the call when it runs.
 
         Raises:
             GuardError: The tool must not run.
@@ -204,8 +225,12 @@ class Bridge:
     ) -> T:
         """Check a call, run the tool with the approved arguments, and log the outcome.
 
-        `failed` returns the error message in a result, if the framework returns errors instead of raising them.
-        `pauses` contains exceptions that the tool raises to be called again later.
+        Args:
+            call: The call.
+            tool: Function that runs the tool with the approved arguments.
+            failed: Function that returns the error message in a result, or None if the result is not an error; for
+                frameworks that return errors instead of raising them.
+            pauses: Exceptions with which a tool ends to be called again later; they are not logged as failures.
 
         Raises:
             GuardError: The tool did not run.
@@ -222,7 +247,7 @@ class Bridge:
         *,
         waits: bool = False,
     ) -> T:
-        """Asynchronous form of `run`; with `waits` it waits for the approver whatever `on_hold` is."""
+        """Asynchronous form of `run`; with `waits`, it waits for the approver whatever `on_hold` is."""
         steps = self.run_steps(call, partial(invoke, tool), failed, pauses, waits=waits)
         result: T = await adrive(steps)
         return result
@@ -230,10 +255,15 @@ class Bridge:
     def reject(self, call: ToolCall, why: str, approval_id: str | None = None, *, final: bool = True) -> str:
         """Cancel the approval request of a call that a user rejected in the framework, and log the rejection.
 
-        An approval that was already given is cancelled too. The call does not run even if the cancellation fails, so
-        errors other than setup errors are only logged. The request of a function that is itself guarded is cancelled
-        if this bridge ran the function. With `final`, the call stays denied under its id, even if an earlier state of
-        its run is resumed.
+        The request is cancelled even if it was already approved. A failed cancellation is only logged, because the
+        call does not run in any case. If the tool's function is itself guarded, its request is cancelled only if this
+        bridge ran the function.
+
+        Args:
+            call: The rejected call.
+            why: The user's reason.
+            approval_id: Id of the approval request; None to find it by the call.
+            final: True if the call stays denied under its id, even if an earlier state of its run is resumed.
 
         Returns:
             Text that the model reads instead of a result.
@@ -250,11 +280,11 @@ class Bridge:
         return await adrive(self.reject_steps(call, why, approval_id, final=final))
 
     def report(self, error: ConfigurationError | GatewayProtocolError) -> None:
-        """Log a setup error, each message once, and pass it to the pytest plugin."""
+        """Log a setup error, each message once, and pass it to Toolgate's pytest plugin if that is active."""
         self._reported.add(error)
 
     def begin_steps(self, call: ToolCall, pauses: Pauses = (), *, waits: bool = False) -> Steps[Begun]:
-        """Operation of `begin`."""
+        """Generator behind `begin` and `abegin`: yields the check, and returns the call that may run."""
         wraps, block = False, None
         if not is_guarded(call.function):
             wraps = guarded_action(call.function) is not None
@@ -265,7 +295,8 @@ class Bridge:
         @contextmanager
         def inside() -> Iterator[None]:
             with self.acting(call, pauses, is_named=block is None):
-                # The guarded function that the tool's function wraps is not checked again: this decision covers it.
+                # If the tool's function wraps a guarded function, the wrapped function is not checked a second time:
+                # the decision about the outer call covers it.
                 proof = block.proof() if block is not None and wraps else nullcontext()
                 with self._held.watching(call) if block is None else proof:
                     yield
@@ -285,22 +316,28 @@ class Bridge:
         *,
         waits: bool = False,
     ) -> Steps[T]:
-        """Operation of `run`; `tool` returns the operation that runs the tool."""
+        """Generator behind `run` and `arun`: yields the check and the steps of the tool, and returns the tool's result.
+
+        `tool` returns a generator that runs the tool.
+        """
         begun = yield from self.begin_steps(call, pauses, waits=waits)
         return (yield from begun.steps(tool(dict(begun.arguments)), failed))
 
     def preview_steps(self, call: ToolCall) -> Steps[Decision]:
-        """Operation that returns the decision of a check at this time, without an approval request or log entry."""
+        """Generator that returns the gateway's decision about a call, without an approval request or a log entry."""
         with self.acting(call):
             options = {"call_id": normalize_id(call.call_id), "dry_run": True}
             decision: Decision = yield self._request("check", self.action_of(call), call.arguments, **options)
             return decision
 
     def find_pending_steps(self, call: ToolCall) -> Steps[ApprovalPending | None]:
-        """Operation that returns the pending approval of a call, or None if the call is already decided.
+        """Generator that returns the pending approval of a call, or None if the call is allowed or denied already.
 
-        If the call requires an approval and has no approval request yet, the request is created. The result is also
-        None for a function that is itself guarded. If no gateway responds, raise `GatewayUnavailable`.
+        If the call requires an approval and has no approval request yet, the request is created. For a function that
+        is itself guarded the result is None, because the function checks the call when it runs.
+
+        Raises:
+            GatewayUnavailable: The gateway does not respond.
         """
         if is_guarded(call.function):
             return None
@@ -318,8 +355,8 @@ class Bridge:
                     approval_id=decision.approval_id,
                     reason=decision.reason,
                 )
-            # A function is passed instead of on_hold="raise": with "raise", the SDK checks a call with an id a second
-            # time, which would consume an approval that was given in the meantime.
+            # `on_hold` is a function that raises, and not "raise": with "raise", the SDK checks a call with an id a
+            # second time, and the second check would consume an approval that was given in the meantime.
             block = self.guard.action(self.action_of(call), call.arguments, on_hold=raise_pending, edits=True)
             with self.acting(call, (NotRunError,), is_named=True):
                 yield Invoke(block.__enter__, block.__aenter__)
@@ -329,15 +366,18 @@ class Bridge:
         except GatewayUnavailable:
             raise
         except GuardError:
-            # The call is decided: the check before it runs will return the same decision.
+            # The gateway has denied the call. The check before the call runs returns the same decision, and the model
+            # reads it then.
             return None
         return None
 
     def settle_steps(self, calls: Iterable[PausedCall]) -> Steps[list[ApprovalPending | None]]:
-        """Operation that rejects the calls of a turn that the user rejected, and finds those that are still pending.
+        """Generator that rejects those paused calls that the user rejected, and finds the others that are still pending.
 
-        The result contains the pending approval of each call. It is None for a decided or rejected call, and if no
-        gateway responds: the check before the call runs then fails too, and the model reads its error.
+        Returns:
+            The pending approval of each call. It is None for a call that is rejected, allowed or denied. It is also
+            None if the gateway does not respond; the check before the call runs then fails, and the model reads the
+            error.
         """
         found: list[ApprovalPending | None] = []
         for each in calls:
@@ -353,7 +393,7 @@ class Bridge:
     def reject_steps(
         self, call: ToolCall, why: str, approval_id: str | None = None, *, final: bool = True
     ) -> Steps[str]:
-        """Operation of `reject`."""
+        """Generator behind `reject` and `areject`: yields the cancellation, and returns the text for the model."""
         try:
             with self.acting(call):
                 action, call_id = self.action_of(call), normalize_id(call.call_id)
@@ -361,7 +401,8 @@ class Bridge:
                 approval_id = approval_id or self._held.forget(call)
                 try:
                     is_cancelled = approval_id is not None and (yield from self._cancel(approval_id, final))
-                    # The known request may have expired, and another one may have replaced it.
+                    # The known approval request may have expired and been replaced by a new one, so the current
+                    # request is looked up.
                     if not is_cancelled and arguments is not None:
                         decision = yield from self.preview_steps(call)
                         if decision.approval_id is not None:
@@ -373,7 +414,8 @@ class Bridge:
                     logger.warning(
                         "the request of a rejected call of %r was not cancelled: %s", action, error
                     )
-                # The log entry has no approval id, so that a repeated rejection does not create a second entry.
+                # The log entry is written without the approval id, so that rejecting the call again does not create a
+                # second entry.
                 self.guard.record(action, "denied", arguments, call_id=call_id, reason=why)
         except SETUP_ERRORS:
             raise
@@ -381,8 +423,8 @@ class Bridge:
             logger.warning("the rejection of a call of %r was not recorded: %s", call.name, error)
         return f"Not done: it was rejected. {why}".strip()
 
-    def _cancel(self, approval_id: str, final: bool) -> Steps[bool]:  # noqa: FBT001 - passed on as it is
-        """Cancel a request, or the one that replaced it after an approver's edit; return whether it is cancelled."""
+    def _cancel(self, approval_id: str, final: bool) -> Steps[bool]:  # noqa: FBT001 - passed on unchanged
+        """Cancel an approval request, or the one that replaced it after an approver's edit; return True on success."""
         approval: Approval = yield self._request("cancel", approval_id, rejected=final)
         if approval.status == "replaced":
             newest: Approval = yield self._request("approval", approval_id, newest=True)

@@ -1,4 +1,4 @@
-"""Tool calls after their check: calls that may run, run once, or are paused."""
+"""States of a tool call after its check: allowed, executed only once, paused, or rejected by the framework's user."""
 
 from __future__ import annotations
 
@@ -31,24 +31,30 @@ __all__ = [
 T = TypeVar("T")
 _MAX_HELD: Final = 4096
 _MAX_REASON: Final = 2000
-# Besides the usual words, those of LangChain's HumanInTheLoopMiddleware and agent inbox.
+# Values of a user's answer that reject a call. The last three come from LangChain's HumanInTheLoopMiddleware and
+# agent inbox.
 _REJECTIONS: Final = frozenset(
     ("n", "no", "false", "reject", "rejected", "deny", "denied", "decline", "declined")
 ) | {"respond", "response", "ignore"}
 
 
 def invoke(function: Callable[..., Any], *args: Any) -> Steps[Any]:
-    """Operation that calls a function; if the operation runs asynchronously, the function returns an awaitable."""
+    """Generator that calls a function and returns its result.
+
+    If an asynchronous driver runs the generator, the function must return an awaitable.
+    """
     call = partial(function, *args)
     return (yield Invoke(call, call))
 
 
 class Begun:
-    """A call that is allowed to run; `run`, `arun`, `steps` or `not_run` logs its outcome once.
+    """A call that the gateway has allowed to run.
+
+    Exactly one of `run`, `arun`, `steps` and `not_run` must be called; it logs the outcome of the call.
 
     Attributes:
         arguments: The approved arguments.
-        asks_itself: True if the call's function is itself guarded, and checks and logs the call itself.
+        asks_itself: True if the tool's function is itself guarded; it then checks and logs the call itself.
     """
 
     def __init__(
@@ -67,8 +73,8 @@ class Begun:
 
         Args:
             tool: Function that runs the tool.
-            failed: Function that returns the error message in a result, for frameworks that return errors instead of
-                raising them; None if the result is not an error.
+            failed: Function that returns the error message in a result, or None if the result is not an error; for
+                frameworks that return errors instead of raising them.
         """
         result: T = drive(self.steps(invoke(tool), failed))
         return result
@@ -81,7 +87,7 @@ class Begun:
         return result
 
     def steps(self, tool: Steps[T], failed: Callable[[T], str | None] = lambda _: None) -> Steps[T]:
-        """Operation that runs another operation as the tool, and logs its outcome, like `run`."""
+        """Generator behind `run` and `arun`: runs the generator `tool`, logs its outcome, and returns its result."""
         try:
             with self._inside(), self._block:
                 return _checked((yield from tool), failed)
@@ -90,20 +96,21 @@ class Begun:
             return result
 
     def not_run(self, error: Exception) -> None:
-        """Log that the framework has not run the tool, with `error` as the reason; `error` is not raised."""
+        """Log that the framework did not run the tool, with `error` as the reason; `error` is not raised."""
         with suppress(Exception), self._block:
             raise error
 
 
 class RunOnce:
-    """Result or exception of a call that runs only once, even if the framework executes it several times.
+    """Stored outcome of a call, so that the tool runs only once even if the framework executes the call several times.
 
     Args:
-        interrupted: Exception for an execution while the first one is still running, or after it was interrupted.
+        interrupted: Exception to raise if the call is executed again while its first execution is running, or after
+            the first execution was interrupted.
 
     Attributes:
-        began: True once the call has been executed.
-        is_running: True while the call is executed the first time.
+        began: True after the first execution has begun.
+        is_running: True during the first execution.
         error: Exception of the call, or None.
     """
 
@@ -113,13 +120,13 @@ class RunOnce:
         self._result: Any = None
 
     def steps(self, tool: Steps[T]) -> Steps[T]:
-        """Operation that runs `tool` the first time, and then returns or raises the same outcome again."""
+        """Generator that runs `tool` at the first execution; later executions return or raise the stored outcome."""
         if not self.began:
             self.began = self.is_running = True
             try:
                 self._result = yield from tool
                 self.error = None
-            except Exception as error:  # noqa: BLE001 - raised below, also for later executions
+            except Exception as error:  # noqa: BLE001 - raised below, and again at later executions
                 self.error = error
             finally:
                 self.is_running = False
@@ -131,12 +138,12 @@ class RunOnce:
 
 @dataclass(frozen=True, slots=True)
 class PausedCall:
-    """A call for which a run is paused.
+    """A call that has paused its run.
 
     Attributes:
-        call: The call, as it was checked.
-        rejected: Reason why the framework's user rejected the call; None if the user did not.
-        approval_id: Id of its approval request; None if the framework does not store it.
+        call: The call, with the arguments that were checked.
+        rejected: Reason for which the framework's user rejected the call; None if the user did not reject it.
+        approval_id: Id of the call's approval request; None if the framework does not store it.
     """
 
     call: ToolCall
@@ -145,11 +152,11 @@ class PausedCall:
 
 
 def find_rejection(answer: object) -> str | None:
-    """Return the reason in a user's answer to a paused call if it rejects the call, or None for any other answer.
+    """Return the user's reason if an answer to a paused call rejects the call, or None for any other answer.
 
-    Only rejections have an effect: a call is approved at the gateway. A call is rejected by False or a word such as
-    `no` or `reject`, also as `approved`, `response` or `type` of a mapping, whose `message`, `reason` or `args` is the
-    reason.
+    An answer can only reject a call, because only the gateway can approve it. An answer is a rejection if it is False
+    or a word such as `no` or `reject`, or if it is a mapping with such a value under `approved`, `response` or
+    `type`. The reason of a mapping is its `message`, `reason` or `args`; without a reason the result is "".
     """
     if _is_no(answer):
         return ""
@@ -166,9 +173,9 @@ def _is_no(answer: object) -> bool:
 
 
 class HeldCalls:
-    """Ids of the approval requests that guarded functions created themselves, by the framework's run and call ids.
+    """Ids of the approval requests that guarded functions created themselves, by the framework's run id and call id.
 
-    Only the newest calls are kept.
+    Only the newest 4096 calls are kept.
     """
 
     def __init__(self) -> None:
@@ -177,7 +184,7 @@ class HeldCalls:
 
     @contextmanager
     def watching(self, call: ToolCall) -> Iterator[None]:
-        """Remember the approval request that a guarded function creates inside the block."""
+        """Store the id of an approval request that a guarded function creates inside the `with` block."""
         self.forget(call)
         try:
             yield
@@ -190,24 +197,29 @@ class HeldCalls:
             raise
 
     def forget(self, call: ToolCall) -> str | None:
-        """Remove and return the approval id of a call, or None."""
+        """Remove the stored approval request of a call, and return its id, or None if none is stored."""
         with self._lock:
             return None if call.call_id is None else self._held.pop((call.run_id, call.call_id), None)
 
 
 class NotRunError(Exception):
-    """Ends an allowed call that was only checked to find its approval request; the tool does not run."""
+    """Raised to leave an action block that only looked up a call's approval request; the tool does not run."""
 
 
 def raise_pending(pending: ApprovalPending) -> NoReturn:
-    """Raise the exception; as the `on_hold` function of a block, it prevents a second check."""
+    """Raise `pending`.
+
+    Action blocks receive this function as `on_hold` instead of the value "raise", because the SDK would then check a
+    call with an id a second time.
+    """
     raise pending
 
 
 class _FailedError(Exception):
-    """Error message that was found in a tool's result.
+    """Exception with the error message that was found in a tool's result.
 
-    It is raised to log the call as failed; the result is still returned to the framework.
+    It is raised inside the action block so that the call is logged as failed. The result itself is still returned to
+    the framework.
     """
 
     def __init__(self, why: str, result: Any) -> None:
@@ -225,11 +237,11 @@ def _checked(result: T, failed: Callable[[T], str | None]) -> T:
 def leave(
     block: Any, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
 ) -> None:
-    """Leave an action block that was entered synchronously or asynchronously.
+    """Leave an action block, whether it was entered synchronously or asynchronously.
 
-    The exit that does not match the entry has no effect, so both can be called.
+    Both exit methods are called, because the one that does not match the entry has no effect.
     """
     block.__exit__(kind, error, trace)
     with suppress(StopIteration):
-        # `__aexit__` awaits nothing, so it can be run without an event loop.
+        # `__aexit__` awaits nothing, so one `send` runs it to its end without an event loop.
         block.__aexit__(kind, error, trace).send(None)

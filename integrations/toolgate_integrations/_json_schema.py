@@ -1,4 +1,4 @@
-"""Defaults of JSON schemas, filled into the arguments of a tool call."""
+"""Defaults of JSON schemas, which are added to the arguments of a tool call before its check."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _DEEPEST: Final = 64
 def with_defaults(
     value: dict[str, Any], schema: Mapping[str, Any], root: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the object with the schema's defaults for missing properties.
+    """Return a copy of an object with the schema's defaults for missing properties.
 
-    Nested objects and the items of arrays are filled in too. `$ref` is followed inside the document, and `allOf` is
-    applied. `anyOf` and `oneOf` are applied only if they have a single choice besides null; with more choices it is
-    unknown which one the tool applies.
+    Defaults are also added to nested objects and to the items of arrays. `$ref` is followed inside the document, and
+    `allOf` is applied. `anyOf` and `oneOf` are applied only if they have a single choice besides null; with several
+    choices it is unknown which one the tool applies.
 
     Args:
         value: The object; it is not changed.
         schema: The schema of the object.
-        root: The document that `$ref` refers to; None for the schema itself.
+        root: The document that `$ref` refers to; None if it is the schema itself.
     """
     filled = _filled(value, schema, schema if root is None else root, 0)
     return filled if isinstance(filled, dict) else value
@@ -64,7 +64,7 @@ def _with_properties(
 
 
 def _default(schema: object, root: Mapping[str, Any], depth: int) -> tuple[bool, Any]:
-    """Return whether a property has no default, and its default."""
+    """Return True and None if a property has no default, or False and its default."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return True, None
     if "default" in schema:
@@ -77,7 +77,10 @@ def _default(schema: object, root: Mapping[str, Any], depth: int) -> tuple[bool,
 
 
 def _applied(schema: Mapping[str, Any]) -> list[Any]:
-    """Return the nested schemas that always apply too: those of `allOf`, and an only choice besides null."""
+    """Return the nested schemas that apply to every value: those of `allOf`, and the only choice of `anyOf` or `oneOf`.
+
+    The choice null is not counted.
+    """
     found = list(schema["allOf"]) if isinstance(schema.get("allOf"), list) else []
     for name in ("anyOf", "oneOf"):
         choices = schema.get(name)
@@ -92,7 +95,7 @@ def _is_null(schema: object) -> bool:
 
 
 def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
-    """Return the schema that `$ref` refers to inside the root, or None."""
+    """Return the schema that `$ref` refers to inside the root document, or None if the reference cannot be resolved."""
     reference = schema.get("$ref")
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None
@@ -103,7 +106,8 @@ def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
     return found
 
 
-# Limit of nesting. Schemas of arguments are never that deep; the limit also ends a `$ref` that refers to itself.
+# Maximum nesting depth. Schemas of tool arguments are never that deep; the limit also stops a `$ref` that refers to
+# itself.
 _MOST_LEVELS: Final = 64
 _MOST_VALUES: Final = 10_000
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
@@ -118,17 +122,18 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 
 
 class SchemaDefaultError(ValueError):
-    """A schema's defaults cannot be filled in; the message contains the location and the reason."""
+    """The defaults of a schema cannot be added to the arguments; the message contains the location and the reason."""
 
 
 def complete_arguments(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a deep copy of `arguments` with the defaults of `schema` for absent members.
+    """Return a deep copy of `arguments` with the defaults of `schema` for missing members.
 
     Defaults are taken from `properties`, at any depth, through `$ref`, `allOf` and the items of arrays. `anyOf` and
     `oneOf` are followed if exactly one of their choices can apply to the value.
 
     Raises:
-        SchemaDefaultError: A default is invalid, two defaults of one member differ, or a `$ref` cannot be resolved.
+        SchemaDefaultError: A default does not match its own schema, two defaults of one member differ, or a `$ref`
+            cannot be resolved.
     """
     filled: dict[str, Any] = copy.deepcopy(dict(arguments))
     _Filler(schema).fill(schema, filled, "", 0)
@@ -145,7 +150,8 @@ class _Filler:
         if level > _MOST_LEVELS or self._left < 0:
             raise SchemaDefaultError(f"the input schema is nested too deep at {path or 'its root'!r}")
         if isinstance(value, dict):
-            # A default that is an object may have members with defaults of their own.
+            # Defaults are added before the members are visited, because a default may be an object whose members have
+            # defaults too.
             self._add(schema, value, path, level)
             for each in self._applying(schema, value, path, level):
                 for name, inner in _mapping(each, "properties", path).items():
@@ -168,7 +174,11 @@ class _Filler:
                 self.fill(others, value[name], _within(path, name), level + 1)
 
     def _add(self, schema: object, value: dict[str, Any], path: str, level: int) -> None:
-        """Add the defaults of absent members; several parts of the schema may have a default for the same member."""
+        """Add the defaults of missing members to an object.
+
+        Raises:
+            SchemaDefaultError: Two parts of the schema have different defaults for the same member.
+        """
         added: dict[str, Any] = {}
         for each in self._applying(schema, value, path, level):
             for name, inner in _mapping(each, "properties", path).items():
@@ -186,7 +196,7 @@ class _Filler:
             raise SchemaDefaultError(f"the input schema is nested too deep at {path!r}")
         if not isinstance(schema, dict):
             return
-        # A default next to `$ref` or `allOf` takes precedence over the defaults in the schemas that they refer to.
+        # A default beside `$ref` or `allOf` has precedence over the defaults in the schemas that they refer to.
         if "default" in schema:
             self._check(schema, schema["default"], path, level)
             yield schema["default"]
@@ -197,7 +207,7 @@ class _Filler:
             yield from self._defaults(each, path, level + 1)
 
     def _check(self, schema: object, default: Any, path: str, level: int) -> None:
-        """Raise `SchemaDefaultError` if a default does not match its own schema."""
+        """Raise `SchemaDefaultError` if a default does not match the schema that contains it."""
         for each in self._applying(schema, default, path, level):
             if "type" in each and not _is_of(each["type"], default, path):
                 raise SchemaDefaultError(
@@ -217,7 +227,7 @@ class _Filler:
                 )
 
     def _applying(self, schema: object, value: Any, path: str, level: int) -> Iterator[Mapping[str, Any]]:
-        """Yield every part of a schema that applies to a value."""
+        """Yield a schema and its parts that apply to a value: targets of `$ref`, `allOf`, and unambiguous choices."""
         if level > _MOST_LEVELS:
             raise SchemaDefaultError(f"the input schema is nested too deep at {path or 'its root'!r}")
         if not isinstance(schema, dict):
@@ -235,7 +245,10 @@ class _Filler:
                 yield from self._applying(fitting[0], value, path, level + 1)
 
     def _allows(self, schema: object, value: Any, path: str, level: int) -> bool:
-        """Return whether a choice may apply to a value, judged by types, constants and required members."""
+        """Return whether a choice of `anyOf` or `oneOf` can apply to a value.
+
+        Only types, constants, `enum` and required members are compared.
+        """
         if not isinstance(schema, dict):
             return schema is not False
         if level > _MOST_LEVELS:
@@ -323,7 +336,7 @@ def _exact(value: Any) -> str:
 
 def _short(value: object) -> str:
     text = repr(value)
-    return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004 - the start of a value is enough for a message
+    return text if len(text) <= 60 else f"{text[:60]}…"  # noqa: PLR2004 - maximum length of a value in an error message
 
 
 def _within(path: str, name: str) -> str:

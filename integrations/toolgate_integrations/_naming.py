@@ -1,4 +1,4 @@
-"""Tool calls of a framework, their actions, and ids in the form that the gateway accepts."""
+"""Tool calls of a framework, their actions, and the conversion of ids and names to a form that the gateway accepts."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ __all__ = ["ToolActions", "ToolCall", "ToolNames", "function_of", "normalize_id"
 
 logger = logging.getLogger("toolgate")
 
-#: Actions by tool name, or a function of the tool name. A missing entry or None means the default action.
+#: Actions by tool name, or a function that returns the action for a tool name. A tool that is missing from the
+#: mapping, or for which the function returns None, has its default action.
 ToolActions: TypeAlias = Mapping[str, str] | Callable[[str], str | None]
 
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call of a framework.
+    """One call of a tool by an agent framework.
 
     Attributes:
         name: The tool's name.
         arguments: Arguments that the tool's function receives, by name; the check contains them.
-        call_id: The framework's id of this call; the same if the framework executes the call again.
-        run_id: The framework's id of the run or session that makes the call; the same after a pause.
-        agent: The framework agent's name.
+        call_id: The framework's id of this call; it stays the same if the framework executes the call again.
+        run_id: The framework's id of the run or session that makes the call; it stays the same after a pause.
+        agent: Name of the framework agent that makes the call.
         function: The Python function of the tool; None if the tool is not defined in this process.
         server: Configured name of the remote tool's server; empty if the server has no name, None for a local tool.
-        own_name: The tool's name on its server; None if the framework shows the tool under the same name.
+        own_name: The tool's name on its server; None if the framework uses the same name.
         received: The validated arguments; None if the tool receives `arguments` unchanged.
     """
 
@@ -54,16 +55,16 @@ class ToolCall:
         """Return arguments for the framework with which the tool receives exactly the approved values.
 
         Raises:
-            ConfigurationError: The tool's validation converts the approved values to different ones.
+            ConfigurationError: The tool's validation converts the approved values to other values.
         """
         return dict(approved) if self.received is None else self.received.to_send(approved)
 
 
 class ToolNames:
-    """Mapping of tools to actions; it also detects two tools that would have the same default action.
+    """Mapping of tool names to actions, which detects two tools that would have the same default action.
 
     Args:
-        tool_actions: Actions by tool name, instead of the default actions.
+        tool_actions: Actions by tool name; tools without an entry have their default action.
 
     Raises:
         ConfigurationError: `tool_actions` is neither a mapping nor a function.
@@ -78,20 +79,20 @@ class ToolNames:
         self._dotted: dict[str, _Tool] = {}
         self._others: OrderedDict[str, _Tool] = OrderedDict()
         self._lock = threading.Lock()
-        #: Keys of `tool_actions` that a warning was logged for.
+        #: Keys of `tool_actions` for which a warning was already logged.
         self._warned: set[str] = set()
 
     def verify(self, tools: Iterable[str], *, is_complete: bool = True) -> None:
         """Compare the keys of `tool_actions` with the names of an agent's tools.
 
-        A key that names none of the tools is only a warning, logged once, because several agents may share the mapping.
+        A key that matches no tool causes only a warning, logged once, because several agents may share the mapping.
 
         Args:
-            tools: Names of the tools.
-            is_complete: True if the agent has no other tools; otherwise no warning is logged.
+            tools: Names of the agent's tools.
+            is_complete: True if the agent has no other tools. If it is False, no warning is logged.
 
         Raises:
-            ConfigurationError: A key is misspelt: it is similar to the name of a tool that has no key.
+            ConfigurationError: A key matches no tool, and is probably a misspelt name of a tool that has no key.
         """
         known = sorted(set(tools))
         for key in self._keys() - set(known):
@@ -108,14 +109,18 @@ class ToolNames:
                 )
 
     def action_of(self, call: ToolCall) -> str:
-        """Return the action of a call: that of its guarded function, that in `tool_actions`, or the default.
+        """Return the action of a tool call, which the gateway's rules refer to.
+
+        It is the action of the tool's guarded function, or else the entry of `tool_actions`, or else the tool's
+        default action.
 
         Raises:
             ConfigurationError: Two tools have the same default action, the server's name is empty or reserved, or the
-                function wraps a guarded function that hides or derives arguments.
+                tool's function wraps a guarded function with options that the check of the wrapper could not apply.
         """
         if not is_guarded(call.function) and hides_or_derives(call.function):
-            # A check of the wrapper would send arguments that @guarded hides, and lack the amount that it derives.
+            # The check would contain the wrapper's arguments. It would send values that `@guarded` is configured to
+            # hide, and lack values that `@guarded` computes from the arguments, so the call is refused.
             raise ConfigurationError(
                 f"the tool {call.name!r} wraps a guarded function that hides or derives arguments, and a wrapper is asked "
                 "about by itself; put @guarded around the wrapper, or give the tool the guarded function"
@@ -160,15 +165,15 @@ class ToolNames:
         return action
 
     def _first(self, action: str, tool: _Tool, *, dotted: bool) -> _Tool:
-        """Return the first tool that had this default action; if there is none, remember and return this tool."""
+        """Return the first tool that had this default action; if there was none, store and return `tool`."""
         with self._lock:
             first = self._dotted.get(action) or self._others.get(action)
             if first is not None:
                 if action in self._others:
                     self._others.move_to_end(action)
                 return first
-            # Dotted names come from functions in the program, so their number is limited. A model may invent any
-            # number of other names, so only the newest of these are kept.
+            # Names with a dot come from functions of the program, so their number is limited. A model may invent any
+            # number of other names, so only the newest of the other names are kept.
             (self._dotted if dotted else self._others)[action] = tool
             if len(self._others) > _MOST:
                 self._others.popitem(last=False)
@@ -176,18 +181,18 @@ class ToolNames:
 
 
 def function_of(*functions: object) -> object:
-    """Return the Python function of a tool that may have several (a synchronous and an asynchronous one), or None.
+    """Return the Python function of a tool, which may have a synchronous and an asynchronous one, or None.
 
-    A function that is not itself guarded is preferred: the framework may run that one, so the call must be checked.
+    An unguarded function is preferred: if the framework runs it, only the plugin checks the call.
     """
     found = [each for each in functions if each is not None]
     return next((each for each in found if not is_guarded(each)), found[0] if found else None)
 
 
 def normalize_id(name: str | None) -> str | None:
-    """Return a framework's id in the form that the gateway accepts.
+    """Return a framework's id in a form that the gateway accepts, or None for an empty id.
 
-    An id that is too long or contains unprintable characters is replaced by its SHA-256 digest.
+    An id that is longer than 255 characters or contains unprintable characters is replaced by its SHA-256 digest.
     """
     if not name or not name.strip():
         return None
@@ -197,7 +202,7 @@ def normalize_id(name: str | None) -> str | None:
 
 
 def _closest(name: str, names: Iterable[str]) -> str | None:
-    """Return the one of `names` that is most similar to `name`, or None if none is similar enough."""
+    """Return the element of `names` that is most similar to `name`, or None if no element is similar enough."""
     plain = {_plain(each): each for each in sorted(names)}
     found = get_close_matches(_plain(name), plain, n=1, cutoff=_CLOSE if len(name) > _SHORT else _CLOSE_SHORT)
     return plain[found[0]] if found else None
@@ -218,24 +223,25 @@ def _server(call: ToolCall) -> str:
 
 
 def _visible(name: str) -> str:
-    """Return a name in the form that an action identifier may contain; different names stay different."""
+    """Return a name in a form that an action may contain; two different names never get the same form."""
     found = quote(name, safe=_KEPT)
     if len(found) <= _LONGEST // 2:
         return found
     return f"{found[:40]}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-#: Name of a tool's server (None for a local tool), and the tool's name on it.
+#: Name of a tool's server, which is None for a local tool, and the tool's name on that server.
 _Tool: TypeAlias = tuple[str | None, str]
-# Minimum similarity (0 to 1) of a misspelt name. It is lower for short names, where one wrong letter has more weight.
+# Minimum similarity, from 0 to 1, of a misspelt name to the correct one. It is lower for short names, in which one
+# wrong letter makes a larger difference.
 _CLOSE: Final = 0.8
 _CLOSE_SHORT: Final = 0.65
 _SHORT: Final = 5
-# Maximum number of tools that an error message lists.
+# Maximum number of tool names in an error message.
 _LISTED: Final = 20
-# Maximum number of remembered tools; agents have far fewer.
+# Maximum number of remembered tool names; agents have far fewer tools.
 _MOST: Final = 4096
 _LONGEST: Final = 255
-# Characters that are not escaped: all visible ASCII characters except "%", which begins an escape, and "~", which
-# separates the digest of a name that was cut.
+# Characters of names that are not escaped: all visible ASCII characters except "%", which begins an escape sequence,
+# and "~", which separates a shortened name from its digest.
 _KEPT: Final = "!\"#$&'()*+,-./:;<=>?@[\\]^_`{|}"

@@ -1,4 +1,4 @@
-"""Common options of all plugins, and their validation."""
+"""Options that all plugins share, and their validation."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ OnHold: TypeAlias = Literal["pause", "wait", "raise", "notify_model"]
 #: Values of `on_hold` for frameworks that cannot pause a run.
 OnHoldWithoutPause: TypeAlias = Literal["wait", "raise", "notify_model"]
 
-# Names of these reactions before 0.1.1; accepted until 0.2.
+# Names of the values of `on_hold` before version 0.1.1, by which they are still accepted until 0.2.
 _DEPRECATED: Final = dict.fromkeys(
     ("approval", "confirmation", "defer", "elicit", "event", "interrupt", "stop", "terminate"), "pause"
 ) | {"tell": "notify_model"}
 
 
 def valid_options(guard: object, agents: object, hold_timeout: object) -> None:
-    """Validate the options that every plugin has.
+    """Validate the options that every plugin accepts.
 
     Raises:
-        ConfigurationError: One is wrong; the message names it, its value and the fix.
+        ConfigurationError: An option is invalid; the message contains its name, its value and the fix.
     """
     if guard is not None and not isinstance(guard, Guard):
         raise ConfigurationError(f"guard is {guard!r}; pass a toolgate.Guard, or None for the environment's")
@@ -49,10 +49,10 @@ def valid_options(guard: object, agents: object, hold_timeout: object) -> None:
 
 
 def valid_on_hold(on_hold: object, *, can_pause: bool = False) -> OnHold:
-    """Return the reaction to a call that requires an approval, by its current name.
+    """Validate the option `on_hold`, the reaction to a call that requires an approval, and return its current name.
 
     Raises:
-        ConfigurationError: The value is unknown, or the framework cannot pause a run.
+        ConfigurationError: The value is unknown, or it is `pause` and the framework cannot pause a run.
     """
     words: dict[object, OnHold] = {"wait": "wait", "raise": "raise", "notify_model": "notify_model"}
     if can_pause:
@@ -71,7 +71,7 @@ def text_or_none(value: object, name: str) -> str | None:
     """Return `value` if it is a string or None.
 
     Raises:
-        ConfigurationError: It has another type; the message contains `name`.
+        ConfigurationError: `value` has another type; the message contains the option's `name`.
     """
     if value is not None and not isinstance(value, str):
         raise ConfigurationError(f"{name} is {value!r}; pass text, or leave it out")
@@ -79,10 +79,11 @@ def text_or_none(value: object, name: str) -> str | None:
 
 
 def valid_rejections(rejected: object, waiting: Iterable[str]) -> dict[str, str]:
-    """Return the reasons of rejected calls by call id.
+    """Validate the rejected calls, and return the reasons by call id.
 
     Raises:
-        ConfigurationError: `rejected` is not a mapping of ids to texts, or contains a call that is not in `waiting`.
+        ConfigurationError: `rejected` is not a mapping of call ids to texts, or contains a call that is not in
+            `waiting`.
     """
     if rejected is None:
         return {}
@@ -97,7 +98,7 @@ def valid_rejections(rejected: object, waiting: Iterable[str]) -> dict[str, str]
 
 @contextmanager
 def set_context(variable: ContextVar[T], value: T) -> Iterator[None]:
-    """Set a context variable inside the block; afterwards it has its previous value."""
+    """Set a context variable inside the `with` block, and restore its previous value afterwards."""
     token = variable.set(value)
     try:
         yield
@@ -107,4 +108,4 @@ def set_context(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 def _is_positive(seconds: object) -> bool:
     is_number = isinstance(seconds, (int, float)) and not isinstance(seconds, bool)
-    return is_number and 0 < float(seconds) < math.inf  # type: ignore[arg-type]  # a number, as tested before
+    return is_number and 0 < float(seconds) < math.inf  # type: ignore[arg-type]  # `is_number` is True here

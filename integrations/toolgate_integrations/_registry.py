@@ -1,4 +1,4 @@
-"""Supported agent frameworks, and detection of the installed ones without importing them."""
+"""The agent frameworks that have a plugin, and detection of installed frameworks without importing them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ __all__ = ["KNOWN", "Found", "State", "normal", "order", "series", "survey"]
 
 
 def order(text: str) -> tuple[int, tuple[int, ...], bool]:
-    """Return the sort key of a version.
+    """Return a key by which versions can be sorted.
 
-    A pre-release sorts before its release; a post-release is equal to its release.
+    A pre-release sorts before its release; a post-release is equal to its release. A text that is not a version sorts
+    first.
     """
     found = _VERSION.match(text)
     if found is None:
@@ -28,7 +29,10 @@ def order(text: str) -> tuple[int, tuple[int, ...], bool]:
 
 
 def series(text: str) -> tuple[int, ...]:
-    """Return the epoch and the release series: `1` of 1.4.7, `0.24` of 0.24.0."""
+    """Return the epoch and the release series of a version: (0, 1) for 1.4.7, (0, 0, 24) for 0.24.0.
+
+    Versions of one series are assumed to be compatible.
+    """
     found = _VERSION.match(text)
     if found is None:
         return ()
@@ -40,7 +44,7 @@ def series(text: str) -> tuple[int, ...]:
 
 
 def next_series(text: str) -> str:
-    """Return the first release after the series of a version: `2` after 1.4.7, `0.25` after 0.24.0."""
+    """Return the first version after the release series of a version: `2` for 1.4.7, `0.25` for 0.24.0."""
     epoch, *numbers = series(text)
     numbers[-1] += 1
     return f"{f'{epoch}!' if epoch else ''}{'.'.join(map(str, numbers))}"
@@ -55,7 +59,7 @@ _VERSION: Final = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _AGENTS: Final = "its agents run tools"
-#: Distributions that run tools and have no plugin, with a description of the part that runs tools.
+#: Distributions that run tools and for which there is no plugin, each with a description of the part that runs tools.
 UNGUARDED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (
@@ -85,12 +89,14 @@ UNGUARDED: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A distribution that a plugin needs. The documentation's list of supported versions must agree with it.
+    """A distribution that a plugin needs, and its supported versions.
+
+    The list of supported versions in the documentation must contain the same values.
 
     Attributes:
         distribution: Name of the distribution.
-        minimum: Oldest version that has the hook that the plugin uses.
-        tested: Newest version that `make test` runs with.
+        minimum: Oldest supported version; older ones lack the hook that the plugin uses.
+        tested: Newest version with which `make test` runs the plugin.
     """
 
     distribution: str
@@ -100,15 +106,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Integration:
-    """A framework with a plugin.
+    """A framework for which there is a plugin.
 
     Attributes:
-        identifier: Name of the plugin's module; with hyphens, also of the extra that installs the framework.
+        identifier: Name of the plugin's module. With hyphens instead of underscores, it is also the name of the extra
+            that installs the framework.
         distribution: Name of the framework's distribution.
-        minimum: Oldest version that has the hook that the plugin uses.
-        tested: Newest version that `make test` runs with.
+        minimum: Oldest supported version; older ones lack the hook that the plugin uses.
+        tested: Newest version with which `make test` runs the plugin.
         beside: Further distributions of the framework that the plugin needs and that also run tools.
-        slim: Name of a smaller distribution that contains the framework's code, but that the plugin does not accept.
+        slim: Name of a smaller distribution that contains part of the framework. If only this distribution is
+            installed, the plugin does not work.
     """
 
     identifier: str
@@ -125,7 +133,7 @@ class Integration:
 
     @property
     def cure(self) -> str:
-        """The command that installs the framework in a supported version."""
+        """The shell command that installs the framework in a supported version."""
         return f"pip install 'toolgate[{self.identifier.replace('_', '-')}]'"
 
 
@@ -163,11 +171,13 @@ INTEGRATIONS: Final[Mapping[str, Integration]] = {
 
 
 class MissingFrameworkError(ConfigurationError, ImportError):
-    """The framework of a plugin is not installed, or too old."""
+    """The framework of a plugin is not installed, or its version is too old."""
 
 
 def require(identifier: str) -> None:
-    """Verify that the framework of a plugin is installed; a plugin calls this before it imports the framework.
+    """Verify that the framework of a plugin is installed in a supported version.
+
+    Each plugin calls this function before it imports its framework, so that the user reads which command installs it.
 
     Raises:
         MissingFrameworkError: The framework is missing or too old; the message contains the command that installs it.
@@ -184,7 +194,7 @@ def require(identifier: str) -> None:
 
 
 def is_at_least(identifier: str, minimum: str) -> bool:
-    """Return whether the installed framework of the plugin with this identifier has at least version `minimum`."""
+    """Return whether the framework of the plugin `identifier` is installed in version `minimum` or a newer one."""
     return order(version(INTEGRATIONS[identifier].distribution)) >= order(minimum)
 
 
@@ -195,14 +205,15 @@ State: TypeAlias = Literal[
     "too new",
     "incomplete",
     "no plugin",
-    # Installed because a framework with a plugin needs it.
+    # The distribution was installed only because a framework with a plugin needs it.
     "dependency",
     "unknown",
-    # The next two are states of coding agents, which call a hook command instead of using a plugin.
+    # The next two states belong to coding agents, which call a hook command instead of using a plugin.
     "no hooks",
     "switched off",
 ]
-#: Distributions that contain a framework and additional packages, mapped to the framework's own distribution.
+#: Distributions that install a framework together with additional packages, mapped to the framework's own
+#: distribution.
 _WHOLE: Final[Mapping[str, str]] = {
     "agent-framework": "agent-framework-core",
     "llama-index": "llama-index-core",
@@ -214,19 +225,19 @@ _EXTRA: Final = re.compile(r"extra\s*==\s*[\"']([^\"']+)[\"']")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An installed distribution that runs tools.
+    """An installed distribution that runs tools, and whether a plugin can guard it.
 
     Attributes:
         framework: The distribution's name.
-        version: Installed version; None if the metadata contains none.
-        state: `covered` if a plugin supports the version, `untested` if the version is newer than the tested one but
-            of the same series, `dependency` if a guarded framework needs the distribution. Any other value is the
-            reason why no plugin guards it.
+        version: Installed version; None if the distribution's metadata contains none.
+        state: `covered` if a plugin supports the version, `untested` if the version is newer than the newest tested
+            one but belongs to the same release series, `dependency` if the distribution was installed only because a
+            guarded framework needs it. Any other value is the reason why no plugin guards the distribution.
         says: Description of the state, in one line.
-        cure: Fix, such as a command; None if nothing has to be done.
-        plugin: Module of the plugin; None if there is none.
+        cure: Command or other action that makes the distribution guarded; None if no action is needed.
+        plugin: Module of the plugin; None if there is no plugin.
         oldest: Oldest version that the plugin supports.
-        tested: Newest version that the plugin was tested with.
+        tested: Newest version with which the plugin was tested.
     """
 
     framework: str
@@ -240,15 +251,16 @@ class Found:
 
     @property
     def guarded(self) -> bool:
-        """True if no distribution has to be installed or changed before a plugin can guard its agents."""
+        """True if a plugin can guard the distribution's agents as it is installed now."""
         return self.state in {"covered", "untested", "dependency"}
 
 
 def survey(path: Sequence[str] | None = None) -> list[Found]:
-    """Return the installed distributions that run tools, sorted by name.
+    """Find the installed distributions that run tools, sorted by name.
 
     Args:
-        path: Folders to search for distributions; the first folder that contains one wins. None is `sys.path`.
+        path: Folders to search for distributions; if several folders contain a distribution, the first one is used.
+            None to search `sys.path`.
     """
     here = {name: version for name in sorted(KNOWN) for version in _installed(name, path)}
     found = [one for integration in INTEGRATIONS.values() for one in _of(integration, here)]
@@ -262,10 +274,10 @@ def normal(name: str) -> str:
 
 
 def _with_dependencies(found: list[Found], path: Sequence[str] | None) -> list[Found]:
-    """Return `found`, with the state `dependency` for unguarded distributions that a guarded framework needs.
+    """Return `found`, in which the state of distributions that a guarded framework needs is changed to `dependency`.
 
-    For example, `google-adk` needs `google-genai`, and `crewai` needs an old `mcp`. The agents of these frameworks run
-    tools through the hooks that their plugins guard, so a warning about the dependency would be wrong.
+    For example, `google-adk` needs `google-genai`, and `crewai` needs an old `mcp`. Agents of these frameworks run
+    tools through hooks that their own plugins guard, so a warning about the needed distribution would be wrong.
     """
     needed: dict[str, str] = {}
     for one in found:
@@ -284,7 +296,7 @@ def _dependency(one: Found, framework: str) -> Found:
 
 
 def _needed_by(framework: str, path: Sequence[str] | None) -> set[str]:
-    """Return the names of the distributions that a framework needs, directly or indirectly."""
+    """Return the names of the distributions that a framework depends on, directly or indirectly."""
     whole = next((name for name, slim in _WHOLE.items() if slim == framework), None)
     left: list[tuple[str, frozenset[str]]] = [(framework, frozenset())]
     if whole is not None:
@@ -300,9 +312,9 @@ def _needed_by(framework: str, path: Sequence[str] | None) -> set[str]:
 def _requirements(
     name: str, extras: frozenset[str], path: Sequence[str] | None
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield the requirements of a distribution with these extras: name and extras of each.
+    """Yield name and extras of each requirement of a distribution that is installed with the given extras.
 
-    Other conditions of a requirement, such as the Python version, are ignored.
+    Conditions other than extras, such as the Python version, are ignored.
     """
     found = (
         Distribution.discover(name=name) if path is None else Distribution.discover(name=name, path=[*path])
@@ -319,7 +331,10 @@ def _requirements(
 
 
 def _installed(name: str, path: Sequence[str] | None) -> Iterator[str | None]:
-    """Yield the version of the distribution with this name, if it is installed."""
+    """Yield the version of the distribution with this name if it is installed; yield no value otherwise.
+
+    The version is None if the distribution's metadata is broken.
+    """
     looked = (
         Distribution.discover(name=name) if path is None else Distribution.discover(name=name, path=[*path])
     )
@@ -348,7 +363,7 @@ def _of(integration: Integration, here: Mapping[str, str | None]) -> Iterator[Fo
 def _judged(
     part: Part, version: str | None, missing: list[str], install: str
 ) -> tuple[State, str, str | None]:
-    """Return the state of an installed version, its description, and the fix."""
+    """Return the state of an installed version, a description of the state, and the action that fixes it."""
     if version is None:
         return "unknown", "its metadata says no version", f"pip install --force-reinstall {part.distribution}"
     if missing:
@@ -370,7 +385,7 @@ def _without_plugin(name: str, version: str | None, runs: str) -> Found:
     return Found(name, version, "no plugin", f"{runs}, and no plugin guards them", cure)
 
 
-#: Names of all distributions that `survey` looks for.
+#: Names of all distributions for which `survey` searches.
 KNOWN: Final = frozenset(
     {
         *(part.distribution for one in INTEGRATIONS.values() for part in one.parts),

@@ -1,4 +1,4 @@
-"""Google's Agent Development Kit: `App(…, plugins=[GuardPlugin()])`."""
+"""Plugin for Google's Agent Development Kit: `App(…, plugins=[GuardPlugin()])`."""
 
 from __future__ import annotations
 
@@ -52,26 +52,27 @@ from google.genai import types
 
 __all__ = ["GuardPlugin"]
 
-#: Function name of the framework's confirmation requests to its user.
+#: Name of the function call by which the framework requests a confirmation from its user.
 CONFIRMATION: Final = "adk_request_confirmation"
 
 
 class StoppedError(Exception):
-    """The tool requests input from its user; the framework calls it again with the response."""
+    """A tool ended in order to request input from its user; the framework calls it again with the response."""
 
 
-#: Exceptions that end a call which the framework will execute again; they are not logged as failures.
+#: Exceptions that end a call which the framework executes again later, so the call is not logged as failed.
 PAUSES = (StoppedError, ApprovalPending)
-# The outermost tool call that is running. An agent that a tool runs has a temporary session, so it cannot pause.
+# The outermost tool call that is running. Calls inside it do not pause: an agent that a tool runs has a temporary
+# session, from which the framework could not resume the run.
 _outer: ContextVar[ToolCall | None] = ContextVar("toolgate_adk_outer", default=None)
 
 
 @dataclass(slots=True)
 class Open:
-    """A call that is allowed to run, and has not ended.
+    """A tool call that was allowed and whose end has not been reported yet.
 
     Attributes:
-        context: The framework's context, the same object in all callbacks of a call.
+        context: The framework's context, which is the same object in all callbacks of one call.
         call: The call.
         begun: The checked call, which logs the outcome; None if the tool's function is itself guarded.
         around: Context managers that stay open while the call runs.
@@ -85,12 +86,13 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Confirmation request in a session.
+    """A confirmation request in a session, by which the framework asks its user about a tool call.
 
     Attributes:
-        author: The agent that makes the call.
-        request: The framework's request.
-        approval_id: Id of the approval request; None if the confirmation request is not from this plugin.
+        author: Name of the agent that makes the call.
+        request: The framework's function call that represents the request.
+        approval_id: Id of the gateway's approval request; None if another component than this plugin requested the
+            confirmation.
     """
 
     author: str
@@ -99,17 +101,20 @@ class Asked:
 
 
 def outer() -> ToolCall | None:
-    """Return the outermost tool call inside which the current code runs, or None."""
+    """Return the outermost tool call in whose execution the current code runs, or None outside of a tool."""
     return _outer.get()
 
 
 def inside(call: ToolCall) -> AbstractContextManager[None]:
-    """Make `outer` return this call inside the block, unless the call runs inside another one."""
+    """Make `outer` return `call` inside the `with` block, unless `call` is made during the execution of another call."""
     return set_context(_outer, _outer.get() or call)
 
 
-def asked_for(events: Sequence[Event], wanted: str | None) -> Asked | None:
-    """Return the newest confirmation request in `events` that has the id `wanted` or confirms the call with that id."""
+def find_confirmation_request(events: Sequence[Event], wanted: str | None) -> Asked | None:
+    """Return the newest confirmation request in `events` for an id, or None.
+
+    The id `wanted` is that of the request itself, or that of the tool call to confirm.
+    """
     for event in reversed(events):
         for request in event.get_function_calls():
             original = (request.args or {}).get("originalFunctionCall")
@@ -123,14 +128,14 @@ def asked_for(events: Sequence[Event], wanted: str | None) -> Asked | None:
     return None
 
 
-def confirms(part: types.Part) -> str | None:
-    """Return the id of the request that a part of a user's message confirms, or None."""
+def find_confirmed_request_id(part: types.Part) -> str | None:
+    """Return the id of the confirmation request that a part of a user's message answers with yes, or None."""
     answer = part.function_response
     if answer is None or answer.name != CONFIRMATION or not isinstance(answer.response, Mapping):
         return None
     said: Any = answer.response
     if set(said) == {"response"}:
-        # The framework's own client sends the confirmation as a JSON string.
+        # The framework's own client sends the confirmation as a JSON string instead of an object.
         try:
             said = json.loads(said["response"])
         except (TypeError, ValueError):
@@ -138,15 +143,18 @@ def confirms(part: types.Part) -> str | None:
     return answer.id if isinstance(said, Mapping) and said.get("confirmed") is True else None
 
 
-def stopped(context: ToolContext) -> bool:
-    """Return whether a tool returned only to request a confirmation or credentials from its user."""
+def has_requested_input(context: ToolContext) -> bool:
+    """Return whether a tool ended only in order to request a confirmation or credentials from its user."""
     name = context.function_call_id
     asked = (context.actions.requested_tool_confirmations, context.actions.requested_auth_configs)
     return any(name in each for each in asked)
 
 
 def failure(result: object) -> str | None:
-    """Return the error message in a tool's result, by the convention of the framework or of MCP, or None."""
+    """Return the error message in a tool's result, or None if the result is not an error.
+
+    An error is marked by a key `error`, as ADK does, or by `isError`, as MCP does.
+    """
     if not isinstance(result, Mapping):
         return None
     if result.get("isError") is True:
@@ -155,25 +163,28 @@ def failure(result: object) -> str | None:
 
 
 def recordable(error: BaseException) -> Exception:
-    """Return the exception to log for a call that ended; a cancellation is not an `Exception`."""
+    """Return the exception to log for a call that ended with `error`.
+
+    A `BaseException` such as a cancellation is replaced, because the log accepts only subclasses of `Exception`.
+    """
     return error if isinstance(error, Exception) else RuntimeError(type(error).__name__)
 
 
 def schema_of(tool: BaseTool) -> ArgumentSchema:
-    """Return the schema by which the framework converts the arguments of a tool's calls."""
+    """Return the schema by which the framework converts the arguments of a tool."""
     if not isinstance(tool, FunctionTool):
         return RawSchema()
     own = {"tool_context", "input_stream", *getattr(tool, "_ignore_params", ())}
 
     def receive(sent: dict[str, Any]) -> dict[str, Any]:
         validate = getattr(tool, "_preprocess_args_with_validation", None)
-        # Some versions of the framework have only a method that returns no errors.
+        # Older versions of the framework have only a method that returns no errors.
         found, errors = (tool._preprocess_args(sent), []) if validate is None else validate(sent)  # noqa: SLF001 - ADK converts only here
         if errors:
             raise ValueError("\n".join(errors))
         parameters = inspect.signature(tool.func).parameters
         if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-            # The framework omits arguments that the function has no parameter for.
+            # The framework omits arguments for which the function has no parameter.
             found = {name: value for name, value in found.items() if name in parameters}
         found = {name: value for name, value in found.items() if name not in own}
         return with_signature_defaults(found, tool.func, own)
@@ -182,7 +193,7 @@ def schema_of(tool: BaseTool) -> ArgumentSchema:
 
 
 def served_by(tool: BaseTool) -> tuple[str | None, str | None]:
-    """Return the name of a remote tool's server, and the tool's own name there.
+    """Return the name of the server that has a remote tool, and the tool's name on that server.
 
     Returns:
         The server is None for a tool of this process, and empty for a server whose tools have no name prefix.
@@ -201,21 +212,25 @@ logger = logging.getLogger("toolgate")
 
 
 class GuardPlugin(BasePlugin):
-    """Guards every tool call of an app, of all its agents; list it first.
+    """Plugin that checks and logs every tool call of all agents of an ADK app.
+
+    It must be the first plugin in the list: the framework skips later plugins if an earlier one handles a callback.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is
-            `tools.<name>`, and `<prefix>.<name>` for those of MCP servers.
-        agents: Agent ids by the names given to `LlmAgent(name=…)`.
-        on_hold: Reaction to a call that requires an approval. `pause`: the run ends with the framework's own request.
-            `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
-            the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
+            `tools.<name>`, or `<prefix>.<name>` for a tool of an MCP server.
+        agents: Agent ids by the names given to `LlmAgent(name=…)`. Calls of other agents are checked under the
+            guard's own agent id.
+        on_hold: Reaction to a call that requires an approval. `pause`: the run ends with a confirmation request of
+            the framework. `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`.
+            `notify_model`: the model reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
         name: The plugin's name in the app.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
 
     def __init__(
@@ -230,20 +245,22 @@ class GuardPlugin(BasePlugin):
     ) -> None:
         super().__init__(name=name)
         self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
-        # By the id() of the framework's context. The value also contains the context, so that the id is not reused.
+        # Keyed by the id() of the framework's context. The value refers to the context too, so that no other object
+        # gets the same id().
         self._open: dict[int, Open] = {}
         self._undecided: dict[str, list[Asked]] = {}
 
     async def before_tool_callback(
         self, *, tool: BaseTool, tool_args: dict[str, Any], tool_context: ToolContext
     ) -> dict[str, Any] | None:
-        """Check a call; if it must not run, return the reason to the model as the tool's result."""
+        """Check a call before its tool runs; if it must not run, return the reason as the tool's result for the model."""
         try:
             call = self._call(tool, tool_args, tool_context)
         except InvalidArgumentsError as error:
             return {"error": f"Invoking `{tool.name}()` failed: {error.__cause__}"}
         answered = tool_context.tool_confirmation
-        # The framework runs a tool although its user rejected the call, unless the tool requires confirmation itself.
+        # The framework would run the tool although its user rejected the call, unless the tool requires a
+        # confirmation itself.
         if answered is not None and answered.confirmed is not True:
             return await self._rejected(call, tool_context)
         if answered is not None and (ended := await self._expired(call, tool_context)) is not None:
@@ -261,28 +278,31 @@ class GuardPlugin(BasePlugin):
                 tool_args.update(call.to_send(begun.arguments))
         except ApprovalPending as pending:
             if answered is None:
-                return self._told(tool_context, pending)
-            # The framework accepts no second confirmation request for a confirmed call, so the model has to call again.
+                return self._refusal_result(tool_context, pending)
+            # The framework accepts only one confirmation request per call, so the model has to make a new call.
             await self._bridge.areject(call, _ENDED, pending.approval_id, final=False)
             return {"error": _ENDED}
         except GuardError as error:
-            return self._told(tool_context, error)
+            return self._refusal_result(tool_context, error)
         opened = Open(tool_context, call, begun)
         opened.around.enter_context(self._bridge.acting(call, PAUSES, is_named=begun is None))
         opened.around.enter_context(inside(call))
         self._open[id(tool_context)] = opened
         task = asyncio.current_task()
         if task is not None:
-            task.add_done_callback(partial(self._broken, tool_context))
+            task.add_done_callback(partial(self._log_broken_call, tool_context))
         return None
 
     async def after_tool_callback(
         self, *, tool_context: ToolContext, result: dict[str, Any], **_: Any
     ) -> dict[str, Any] | None:
-        """Log the outcome of a tool that ran; the framework also calls this for denied calls, which are ignored."""
+        """Log the outcome of a tool that ran.
+
+        The framework also calls this method for denied calls, which are ignored.
+        """
         opened = self._closed(tool_context)
         if opened is not None and opened.begun is not None:
-            if stopped(tool_context):
+            if has_requested_input(tool_context):
                 opened.begun.not_run(StoppedError("it asks its user"))
             else:
                 opened.begun.run(lambda: result, failure)
@@ -291,22 +311,27 @@ class GuardPlugin(BasePlugin):
     async def on_tool_error_callback(
         self, *, tool_context: ToolContext, error: BaseException, **_: Any
     ) -> dict[str, Any] | None:
-        """Log the failure of a tool that raised; if its function is itself guarded, show its refusal to the model."""
+        """Log the failure of a tool that raised an exception.
+
+        If the tool's function is itself guarded and denied the call, the reason is returned for the model.
+        """
         opened = self._closed(tool_context)
         if opened is not None and opened.begun is not None:
             opened.begun.not_run(recordable(error))
         elif opened is not None and isinstance(error, GuardError):
-            return self._told(tool_context, error)
+            return self._refusal_result(tool_context, error)
         return None
 
     async def on_user_message_callback(
         self, *, invocation_context: InvocationContext, user_message: types.Content
     ) -> types.Content | None:
-        """Remove a user's confirmations of calls whose approval is pending, so that their requests stay open."""
+        """Remove the user's confirmations of calls that are still pending, so that these calls can be confirmed later."""
         undecided: list[Asked] = []
         left: list[types.Part] = []
         for part in user_message.parts or ():
-            asked = asked_for(invocation_context.session.events, confirms(part))
+            asked = find_confirmation_request(
+                invocation_context.session.events, find_confirmed_request_id(part)
+            )
             if asked is not None and await self._waits(asked):
                 undecided.append(asked)
             else:
@@ -318,7 +343,7 @@ class GuardPlugin(BasePlugin):
         return None
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> types.Content | None:
-        """End a run at once with its confirmation requests, if all calls to resume are still pending."""
+        """End the run immediately, with the same confirmation requests, if all calls to resume are still pending."""
         undecided = self._undecided.get(invocation_context.invocation_id)
         if undecided is None:
             return None
@@ -327,9 +352,10 @@ class GuardPlugin(BasePlugin):
         )
 
     async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event | None:
-        """Make the agent of the pending calls the author of the event that `before_run_callback` caused.
+        """Set the author of the event with repeated confirmation requests to the agent that makes the calls.
 
-        The user can then respond to the repeated confirmation requests like to the first ones.
+        The framework then accepts the user's response to a repeated request like the response to the first one. The
+        event is caused by `before_run_callback`.
         """
         undecided = self._undecided.pop(invocation_context.invocation_id, None)
         if undecided is None:
@@ -338,7 +364,7 @@ class GuardPlugin(BasePlugin):
         return event.model_copy(update={"author": undecided[0].author, "long_running_tool_ids": ids})
 
     async def after_run_callback(self, *, invocation_context: InvocationContext) -> None:
-        """Log a warning for each call whose end was not seen because another plugin handled the callback first."""
+        """Log a warning for each call whose outcome was not reported because another plugin handled the callback first."""
         for opened in list(self._open.values()):
             if opened.context.invocation_id == invocation_context.invocation_id:
                 self._closed(opened.context)
@@ -353,21 +379,25 @@ class GuardPlugin(BasePlugin):
         try:
             newest = await self._bridge.guard.aapproval(asked.approval_id, newest=True)
         except (GatewayUnavailable, GatewayProtocolError):
-            # The state is unknown. Treated as pending, the call does not run and its request stays open.
+            # The state of the request is unknown. The call is treated as pending, so that it does not run and its
+            # confirmation request stays open.
             return True
         except GuardError:
             return False
         return newest.status == "pending"
 
     async def _expired(self, call: ToolCall, context: ToolContext) -> dict[str, Any] | None:
-        """Return the model's message if the approval request has expired, else None; no new request is created."""
-        asked = asked_for(context.session.events, context.function_call_id)
+        """Return the message for the model if the call's approval request has expired, else None.
+
+        An expired request is not replaced by a new one here; the model decides whether to make a new call.
+        """
+        asked = find_confirmation_request(context.session.events, context.function_call_id)
         if asked is None or asked.approval_id is None:
             return None
         try:
             newest = await self._bridge.guard.aapproval(asked.approval_id, newest=True)
         except GuardError:
-            # The check that follows raises the same error.
+            # The check of the call raises the same error afterwards, where it is handled.
             return None
         if newest.status != "expired":
             return None
@@ -378,25 +408,27 @@ class GuardPlugin(BasePlugin):
         return {"error": self._bridge.refusal(expired)}
 
     async def _rejected(self, call: ToolCall, context: ToolContext) -> dict[str, Any]:
-        """Cancel the approval request of a call that the user rejected, and return the model's message.
+        """Cancel the approval request of a call that the user rejected, and return the message for the model.
 
-        The approval id is read from the session, because the user's message could contain any id.
+        The approval id is read from the session and not from the user's message, which could contain the id of
+        another request.
         """
-        asked = asked_for(context.session.events, context.function_call_id)
+        asked = find_confirmation_request(context.session.events, context.function_call_id)
         await self._bridge.areject(call, _WHY, None if asked is None else asked.approval_id)
         return {"error": _REJECTED}
 
-    def _told(self, context: ToolContext, error: GuardError) -> dict[str, Any]:
-        """Return the model's message about a call that did not run.
+    def _refusal_result(self, context: ToolContext, error: GuardError) -> dict[str, Any]:
+        """Return the message that the model reads about a call that did not run.
 
-        If the call is pending and the run can pause, the run ends with a confirmation request.
+        If the call is pending and the run can pause, the framework is also made to end the run with a confirmation
+        request.
         """
         if isinstance(error, SETUP_ERRORS):
             self._bridge.report(error)
         pauses = isinstance(error, ApprovalPending) and self._pauses(context)
         if isinstance(error, ApprovalPending) and pauses:
             context.request_confirmation(hint=error.reason, payload=describe_pending(error))
-            # Otherwise the framework calls the model again at once.
+            # Without this flag, the framework would call the model again immediately instead of ending the run.
             context.actions.skip_summarization = True
         return {"error": self._bridge.refusal(error, paused=pauses)}
 
@@ -407,15 +439,17 @@ class GuardPlugin(BasePlugin):
     def _closed(self, context: ToolContext) -> Open | None:
         opened = self._open.pop(id(context), None)
         if opened is not None:
-            # A context variable cannot be reset from another task; in its own task, the value ended with the task.
+            # A context variable cannot be reset from another task than the one that set it. In that case its value
+            # ended with the task.
             with suppress(ValueError):
                 opened.around.close()
         return opened
 
-    def _broken(self, context: ToolContext, task: asyncio.Task[Any]) -> None:
-        """Log a call that ended without a callback.
+    def _log_broken_call(self, context: ToolContext, task: asyncio.Task[Any]) -> None:
+        """Log a call whose task ended without a callback that reports the outcome.
 
-        A later plugin's callback raised, or the tool raised a `BaseException` that is not an `Exception`.
+        That happens if a later plugin's callback raises, or if the tool raises a `BaseException` that is not an
+        `Exception`.
         """
         error = asyncio.CancelledError() if task.cancelled() else task.exception()
         opened = None if error is None else self._closed(context)

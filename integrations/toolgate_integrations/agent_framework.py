@@ -1,4 +1,4 @@
-"""Microsoft Agent Framework: `Agent(…, middleware=[*GuardMiddleware()])`."""
+"""Plugin for Microsoft Agent Framework: `Agent(…, middleware=[*GuardMiddleware()])`."""
 
 from __future__ import annotations
 
@@ -42,26 +42,27 @@ from pydantic_core import to_jsonable_python
 
 __all__ = ["GuardMiddleware", "GuardSetupError", "MisplacedGuardError"]
 
-#: Key of the `Run` in the runtime arguments of a run's tools; the guard removes it before a tool runs.
+#: Key under which the runtime arguments of a tool contain its `Run`; the guard removes it before the tool runs.
 RUN: Final = "toolgate_run"
-# Key in the session's state: the pending calls, by the id of the framework's approval request.
+# Key under which the session's state contains the pending calls, by the id of the framework's approval request.
 _HELD: Final = "toolgate_held"
 _WHY: Final = "rejected when the run was resumed"
-# The run whose tool is running. An agent that a tool runs cannot pause: the caller treats a pause as an error.
+# The run whose tool is running. An agent that is run by a tool cannot pause, because the tool's caller would treat
+# the pause as an error.
 _outer: ContextVar[Run | None] = ContextVar("toolgate_agent_framework_outer", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of an agent.
+    """A run of an agent, as the guard of its tool calls needs it.
 
     Attributes:
-        agent: The agent.
-        session_id: Id of the session. An agent that runs as a tool has the session of its caller, because its own
+        agent: The framework's agent.
+        session_id: Id of the session. An agent that runs as a tool has the session id of its caller, because its own
             session is temporary.
         pauses: True if the run can pause and be resumed: it has a session, and does not run inside a tool.
         tools: Tools of the agent, and tools that were passed to this run only.
-        paused: Ids of the approval requests that the run has paused for.
+        paused: Ids of the approval requests for which the run has paused.
     """
 
     agent: object
@@ -77,28 +78,29 @@ class Run:
 
 
 class RunMiddleware(AgentMiddleware):
-    """Middleware that passes the current run to the guard of tool calls, and cancels the requests of rejected calls.
+    """Middleware for runs: it passes the current run to `GuardMiddleware`, and processes the user's rejections.
 
     Args:
-        bridge: The bridge that cancels the requests.
+        bridge: The bridge that cancels the approval requests of rejected calls.
     """
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
 
     async def process(self, context: AgentContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        """Add the run to the tools' runtime arguments, cancel the requests of rejected calls, and run the agent."""
+        """Store the run in the tools' runtime arguments, cancel the requests of rejected calls, and run the agent."""
         given, outer, session = context.function_invocation_kwargs, _outer.get(), context.session
         callers = given.get("session")
         if outer is None and isinstance(callers, AgentSession):
-            # The framework passes the caller's session to tools, so this agent runs as a tool of an unguarded agent.
+            # The framework passes the caller's session to its tools. A session in the runtime arguments therefore
+            # means that this agent runs as a tool of an agent without a guard.
             session = callers
         pauses = session is not None and session is context.session and outer is None
         session_id = None if session is None else session.session_id
         run = Run(context.agent, session_id if outer is None else outer.session_id, pauses, _tools(context))
         former = given.get(RUN)
         if isinstance(former, Run):
-            # An outer middleware runs the agent a second time.
+            # The runtime arguments contain a run only if an outer middleware runs the agent a second time.
             run.paused.update(former.paused)
         given[RUN] = run
         if context.session is not None:
@@ -110,7 +112,10 @@ class RunMiddleware(AgentMiddleware):
         await call_next()
 
     async def _rejected(self, answer: Content, run: Run, session: AgentSession) -> None:
-        """Cancel the approval request of a rejected call; a response without a request in the session is ignored."""
+        """Cancel the approval request of a call that the user rejected.
+
+        A response is ignored if the session contains no pending call for it.
+        """
         held = forget(session, answer.id)
         if held is None:
             return
@@ -128,15 +133,15 @@ class RunMiddleware(AgentMiddleware):
         await self._bridge.areject(call, _WHY, held["approval_id"])
 
 
-def running(run: Run | None) -> AbstractContextManager[None]:
-    """Mark that a tool of the run is running inside the block; agents that the tool runs cannot pause."""
+def mark_running(run: Run | None) -> AbstractContextManager[None]:
+    """Mark that a tool of `run` is running inside the `with` block, so that agents that the tool runs do not pause."""
     return set_context(_outer, run or _outer.get())
 
 
 def remember(
     session: AgentSession, request_id: str, call: ToolCall, approval_id: str, arguments: Mapping[str, Any]
 ) -> None:
-    """Store a pending call in the session, so that its request can be cancelled if the user rejects the call."""
+    """Store a pending call in the session, so that its approval request can be cancelled if the user rejects the call."""
     session.state.setdefault(_HELD, {})[request_id] = {
         "name": call.name,
         "arguments": dict(arguments),
@@ -147,14 +152,14 @@ def remember(
 
 
 def forget(session: AgentSession | None, request_id: str | None) -> dict[str, Any] | None:
-    """Remove the stored pending call from the session and return it, or None if there is none."""
+    """Remove a pending call from the session, and return it, or None if the session does not contain it."""
     held = None if session is None else session.state.get(_HELD)
     found = held.pop(request_id, None) if isinstance(held, dict) else None
     return found if isinstance(found, dict) else None
 
 
 def served_by(tool: FunctionTool, run: Run | None) -> tuple[str | None, str | None]:
-    """Return the name of a remote tool's server, and the tool's own name there.
+    """Return the name of the server that has a remote tool, and the tool's name on that server.
 
     Returns:
         The server is None for a tool of this process, and empty if no server of the run has the tool.
@@ -180,12 +185,12 @@ def _tools(context: AgentContext) -> tuple[object, ...]:
 
 
 class AskedBehindError(Exception):
-    """An inner middleware or the tool requested approval from the framework's user.
+    """A middleware that runs after the guard, or the tool itself, requested an approval from the framework's user.
 
-    The tool has not run; the framework executes the call again after the response.
+    The tool has not run. The framework executes the call again after the user's response.
 
     Attributes:
-        ended: Exception by which a middleware ended the run, or None.
+        ended: Exception by which the middleware ended the run, or None.
     """
 
     def __init__(self, ended: MiddlewareTermination | None) -> None:
@@ -193,7 +198,7 @@ class AskedBehindError(Exception):
         self.ended = ended
 
 
-#: Exceptions that end a call which the framework will execute again; they are not logged as failures.
+#: Exceptions that end a call which the framework executes again later, so the call is not logged as failed.
 PAUSES = (AskedBehindError, ApprovalPending, UserInputRequiredException)
 
 
@@ -204,14 +209,14 @@ async def run_inner(
     call_next: Callable[[], Awaitable[None]],
     approved: dict[str, Any],
 ) -> MiddlewareTermination | None:
-    """Run the inner middleware and the tool with the approved arguments.
+    """Run the middleware after the guard and the tool, with the approved arguments.
 
     Args:
         context: The framework's context of the call.
         run: The run of the call; None if it is unknown.
         arguments: The arguments that the gateway checked.
-        call_next: Function that runs the inner middleware and the tool.
-        approved: The approved arguments.
+        call_next: Function that runs the remaining middleware and the tool.
+        approved: The approved arguments; they differ from `arguments` if the approver edited the call.
 
     Returns:
         The exception by which a middleware ended the run, or None.
@@ -220,15 +225,16 @@ async def run_inner(
         AskedBehindError: The framework's user must approve the call before the tool runs.
     """
     if any(value is not arguments.get(name) for name, value in approved.items()):
-        # Otherwise the framework would request approval again, because the arguments changed after its request.
+        # The record of the user's approval is removed. With it, the framework would compare the edited arguments with
+        # those that the user saw, and request an approval again.
         context.metadata.pop("_approved_function_arguments", None)
         context.arguments = approved
     ended = None
     try:
-        with running(run):
+        with mark_running(run):
             await call_next()
     except MiddlewareTermination as termination:
-        # This exception ends the run, but is not a failure of the tool.
+        # The exception ends the run, but the tool has not failed, so it is returned and not raised.
         ended = termination
     if isinstance(context.result, Content) and context.result.type == "function_approval_request":
         raise AskedBehindError(ended)
@@ -236,22 +242,25 @@ async def run_inner(
 
 
 def request_id(context: FunctionInvocationContext) -> str:
-    """Return the framework's id of the call; the provider's id may occur again in another turn."""
+    """Return the framework's id of a call, which is unique in the session.
+
+    The model provider's id is only used if there is no other, because providers may repeat their ids.
+    """
     found = context.metadata.get("function_call_occurrence_id") or context.metadata["call_id"]
     return str(found)
 
 
 def arguments_of(context: FunctionInvocationContext) -> dict[str, Any]:
-    """Return the arguments that the tool would receive, or the model's arguments if they are invalid."""
+    """Return the arguments that the tool would receive, by name."""
     given = context.arguments
     return dict(given) if isinstance(given, Mapping) else given.model_dump(exclude_unset=True)
 
 
-def kept(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return arguments in the form in which a session stores them, or None if a call with them cannot pause.
+def to_stored_arguments(arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return arguments as JSON for storage in a session, or None if a call with these arguments cannot pause.
 
     A call cannot pause if its arguments cannot be converted to JSON, or contain types for which the framework accepts
-    no approval: resuming such a call would end the run.
+    no approval. Resuming such a call would end the run.
     """
     try:
         found: dict[str, Any] = to_jsonable_python(dict(arguments))
@@ -268,21 +277,26 @@ def _takes_approval(value: Any) -> bool:
     return value is None or isinstance(value, str | bytes | int | float) or type(value) in _IMMUTABLE
 
 
-# Types besides those of JSON that the framework treats as immutable, and so accepts approvals for (not Enum or Path).
+# Types besides the JSON types for which the framework accepts approvals, because it treats them as immutable. `Enum`
+# and `Path` are not among them.
 _IMMUTABLE: Final = frozenset({date, datetime, time, timedelta, Decimal, UUID})
 
 
 class MisplacedGuardError(ConfigurationError, MiddlewareFailure):
-    """The guard of tool calls needs the current run, but its run middleware is missing; the run ends."""
+    """The guard needs to know the current run, but the middleware for runs is missing; the exception ends the run.
+
+    Pass both middlewares: `middleware=[*GuardMiddleware()]`.
+    """
 
     def __init__(self, message: str) -> None:
         MiddlewareFailure.__init__(self, message)
 
 
 class GuardSetupError(ConfigurationError, MiddlewareFailure):
-    """A call was not carried out because of the settings or the API key. The run ends; `__cause__` is the setup error.
+    """A call was not carried out because a setting or the API key is wrong; the exception ends the run.
 
-    The framework converts other exceptions of a middleware to text for the model, but raises a `MiddlewareFailure`.
+    `__cause__` is the setup error. The class is a `MiddlewareFailure`, because the framework shows all other
+    exceptions of a middleware to the model instead of ending the run.
     """
 
     def __init__(self, message: str) -> None:
@@ -290,22 +304,24 @@ class GuardSetupError(ConfigurationError, MiddlewareFailure):
 
 
 class GuardMiddleware(FunctionMiddleware):
-    """Guards every tool call of an agent.
+    """Middleware that checks and logs every tool call of an agent.
 
-    Pass it with a star, as in `middleware=[*GuardMiddleware()]`: it consists of two middlewares.
+    It consists of two middlewares, so it is passed with a star: `middleware=[*GuardMiddleware()]`.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is
-            `tools.<name>`, and `<server>.<name>` for those of MCP servers.
-        agents: Agent ids by the names given to `Agent(name=…)`.
-        on_hold: Reaction to a call that requires an approval. `pause`: the run pauses with the framework's own
-            approval request. `wait`: wait for the approver within the run. `raise`: end the run with
-            `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
+            `tools.<name>`, or `<server>.<name>` for a tool of an MCP server.
+        agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
+            own agent id.
+        on_hold: Reaction to a call that requires an approval. `pause`: the run pauses with an approval request of the
+            framework. `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`.
+            `notify_model`: the model reads that the call is pending.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
 
     def __init__(
@@ -329,31 +345,35 @@ class GuardMiddleware(FunctionMiddleware):
     async def process(
         self, context: FunctionInvocationContext, call_next: Callable[[], Awaitable[None]]
     ) -> None:
-        """Check a call, run the tool, and log the outcome; if the call must not run, show the reason to the model.
+        """Check a call, run the tool, and log the outcome; if the call must not run, the model reads the reason.
 
         Raises:
-            MisplacedGuardError: The run middleware is missing, and the settings need it.
+            MisplacedGuardError: The middleware for runs is missing, and the settings need it.
         """
         run = self._told_run(context)
         try:
             await self._asked(context, run, call_next)
         finally:
             if run is not None:
-                # An outer middleware may execute the call again.
+                # The run is put back for an outer middleware that executes the call again.
                 context.kwargs[RUN] = run
 
     async def _asked(
         self, context: FunctionInvocationContext, run: Run | None, call_next: Callable[[], Awaitable[None]]
     ) -> None:
         arguments = arguments_of(context)
-        args = kept(arguments) if run is not None and run.pauses and self._bridge.on_hold == "pause" else None
-        # The function's defaults apply to arguments that the framework omits.
+        args = (
+            to_stored_arguments(arguments)
+            if run is not None and run.pauses and self._bridge.on_hold == "pause"
+            else None
+        )
+        # The defaults of the function's parameters are added, because the tool receives them for omitted arguments.
         own = getattr(context.function, "_context_parameter_name", None)
         told = with_signature_defaults(arguments, context.function.func, () if own is None else (own,))
         call = self._call(context, run, told, pauses=args is not None)
         run_tool = partial(run_inner, context, run, told, call_next)
-        # True if a rule of the framework responded to the approval request within the same run. Pausing again would
-        # repeat that forever, so the call waits for the approver instead.
+        # True if a rule of the framework answered the approval request within the same run. Another pause would be
+        # answered in the same way and never end, so the call waits for the approver instead.
         again = run is not None and request_id(context) in run.paused
         ended = None
         try:
@@ -377,7 +397,7 @@ class GuardMiddleware(FunctionMiddleware):
             raise ended
 
     def _told_run(self, context: FunctionInvocationContext) -> Run | None:
-        # Removed from the runtime arguments, because an MCP server may request any of them by name.
+        # The run is removed from the runtime arguments, because an MCP server may request any of them by name.
         run = context.kwargs.pop(RUN, None)
         if run is None and self._needs_runs:
             raise MisplacedGuardError(
@@ -416,7 +436,10 @@ class GuardMiddleware(FunctionMiddleware):
         args: Mapping[str, Any],
         pending: ApprovalPending,
     ) -> Content:
-        """Return the framework's approval request, which pauses the run until the call is executed again."""
+        """Return an approval request of the framework, which pauses the run until the user responds.
+
+        The framework then executes the call again, and the guard checks it again.
+        """
         name = request_id(context)
         if context.session is not None:
             remember(context.session, name, call, pending.approval_id, args)

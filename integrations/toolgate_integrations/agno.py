@@ -1,4 +1,4 @@
-"""Agno: `agent = guard_agent(Agent(…))`, and `resume(agent, run)` if pending calls pause the run."""
+"""Plugin for Agno: `agent = guard_agent(Agent(…))`, and `resume(agent, run)` after pending calls have paused a run."""
 
 from __future__ import annotations
 
@@ -40,23 +40,25 @@ from agno.tools.function import Function, FunctionCall
 
 __all__ = ["GuardedAgent", "aresume", "guard_agent", "resume"]
 
-#: Call ids in the checks of a resumed run, by the framework's call ids, which may occur again in later turns.
+#: Call ids that the checks of a resumed run contain, by the framework's call ids. The framework's own ids are not
+#: sent, because they may occur again in later turns of the model.
 NAMES: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("toolgate_agno_names", default=None)
 
 
 @dataclass
 class _Begun:
-    """A call that the framework is about to execute. The framework does not pass it to hooks."""
+    """A call that the framework is about to execute; it is stored because the framework does not pass it to tool hooks."""
 
     call: FunctionCall
-    #: The call that a surrounding hook was executing when this call began, such as one whose hook runs an agent.
+    #: The call that was being executed when this call began, for example a call whose hook runs another agent; or
+    #: None.
     outer: _Begun | None
-    #: True once the guard's hook of the call has been called.
+    #: True after the guard's hook has been called for this call.
     ran: bool = False
 
     @property
     def hook(self) -> object:
-        """The guard's hook of the tool."""
+        """The guard's hook of the call's tool."""
         return getattr(self.call.function.pre_hook, "toolgate_hook", None)
 
 
@@ -71,12 +73,12 @@ def _begin(call: FunctionCall) -> None:
 
 
 class AgnoBridge(Bridge):
-    """Bridge of one agent.
+    """Bridge of one Agno agent.
 
     Attributes:
         setup_errors: Errors that must end runs, by run id.
-        schemas: Schemas by which the framework converts arguments, by tool name: `resume` finds paused calls without
-            their tools.
+        schemas: Schemas by which the framework converts arguments, by tool name. `resume` needs them because a paused
+            call does not contain its tool.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -85,14 +87,14 @@ class AgnoBridge(Bridge):
         self.schemas: dict[str, ArgumentSchema] = {}
 
     def receive(self, tool: str, arguments: Mapping[str, Any] | None) -> Received:
-        """Return the arguments of a call as the tool receives them, or unchanged if its validation rejects them."""
+        """Return the arguments of a call as the tool receives them, or unchanged if the tool's validation rejects them."""
         return receive_or_keep(arguments or {}, self.schemas.get(tool, RawSchema()))
 
 
 class _Hook:
-    """Hook around a tool.
+    """The guard's hook around a tool, which checks the call and runs it.
 
-    It is not a coroutine function: the framework omits such hooks in synchronous runs, and the tool would run.
+    It is a plain function even for asynchronous tools: synchronous runs omit hooks that are coroutine functions.
     """
 
     def __init__(self, bridge: AgnoBridge, function: object) -> None:
@@ -124,36 +126,39 @@ class _Hook:
             return (yield from self._bridge.run_steps(call, run))
         except ApprovalPending as pending:
             if call.call_id is None or called.arguments is not asked:
-                # If the arguments were replaced, the tool has begun, and the approval is for another call inside it.
+                # If the call's arguments were replaced, the tool has already begun, and the error is about another
+                # call that the tool made.
                 raise self._refused(called, pending) from pending
-            # Too late to pause: the framework pauses before hooks run, and may not execute the call again.
+            # The run cannot pause here: the framework pauses only before hooks run, and may not execute this call
+            # again. So the model has to make a new call.
             yield from self._bridge.reject_steps(call, _TOO_LATE, pending.approval_id, final=False)
             raise RetryAgentRun(_TOO_LATE) from pending
         except GuardError as error:
             raise self._refused(called, error) from error
 
     def _called(self) -> FunctionCall:
-        """Return the call that the framework executes; another hook may execute it again, to retry it.
+        """Return the call that the framework is executing now; another hook may execute the same call again to retry it.
 
         Raises:
-            RetryAgentRun: The call cannot be identified.
+            RetryAgentRun: The call cannot be identified, so it must not run.
         """
         begun = _BEGUN.get()
         if begun is not None and begun.hook is not self and begun.ran:
-            # The newest call has ended (another hook ran an agent that made it): the current call is its outer one.
+            # The newest call has ended; it was made by an agent that another hook ran. The current call is the outer
+            # one.
             begun = begun.outer
         if begun is None or begun.hook is not self:
             raise RetryAgentRun(_UNSEEN)
         if begun.ran and begun.outer is not None and begun.outer.hook is self:
-            # With two nested calls of the same tool, the current call may be either of them.
+            # If two nested calls use the same tool, it is unknown which of them is the current one.
             raise RetryAgentRun(_UNSEEN)
         begun.ran = True
         return begun.call
 
     def _refused(self, called: FunctionCall, error: GuardError) -> Exception:
-        """Return an exception that shows a refusal to the model, or ends the run so that the agent raises the error."""
+        """Return the exception that shows a refusal to the model, or ends the run if the error must end it."""
         if not isinstance(error, self._bridge.fatal):
-            # The framework prints any other exception with its traceback.
+            # `RetryAgentRun` is used because the framework prints every other exception with its traceback.
             return RetryAgentRun(refusal_text(error))
         context = called.function._run_context  # noqa: SLF001 - hooks receive the same object
         if context is None:
@@ -163,7 +168,7 @@ class _Hook:
 
 
 class _GuardedFunction(Function):
-    """A tool whose last hook is always the guard's, even after an agent's hooks have replaced those of the tool."""
+    """A tool whose last hook is always the guard's, even if an agent's hooks replace the tool's own hooks."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "tool_hooks":
@@ -173,7 +178,7 @@ class _GuardedFunction(Function):
 
 
 def _before(hook: _Hook, own: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Return a `pre_hook` that stores the current call for the guard's hook, and runs the tool's own `pre_hook`."""
+    """Return a `pre_hook` that stores the current call for the guard's hook, and then runs the tool's own `pre_hook`."""
 
     def before(fc: FunctionCall, agent: Any, team: Any, run_context: Any) -> None:
         _begin(fc)
@@ -191,13 +196,14 @@ def _before(hook: _Hook, own: Callable[..., Any] | None) -> Callable[..., Any]:
 
 
 def guarded_tool(given: Any, bridge: AgnoBridge) -> Any:
-    """Return a guarded tool; tools that the model's provider runs are returned unchanged."""
+    """Return a guarded copy of a tool; tools that the model's provider runs are returned unchanged."""
     if isinstance(given, Toolkit):
         return _guarded_toolkit(given, bridge)
     if isinstance(given, Function):
         return _guarded(given._per_run_copy(), bridge, given.entrypoint)  # noqa: SLF001 - no public method
     if callable(given):
-        # Only the `tool` decorator of the framework evaluates the mark of `@approval`.
+        # The framework's `tool` decorator is used for functions marked by `@approval`, because only the decorator
+        # evaluates the mark.
         marked = hasattr(given, "_agno_approval_type")
         try:
             made = tool(given) if marked else Function.from_callable(given)
@@ -210,7 +216,7 @@ def guarded_tool(given: Any, bridge: AgnoBridge) -> Any:
 
 
 def _guarded_toolkit(toolkit: Toolkit, bridge: AgnoBridge) -> Toolkit:
-    """Return a copy for one run; functions are read late, because those of a server are unknown until it connects."""
+    """Return a guarded copy of a toolkit for one run; its functions are read late, after a remote toolkit connects."""
     guarded = copy.copy(toolkit)
 
     def of(functions: Mapping[str, Function]) -> dict[str, Any]:
@@ -228,7 +234,8 @@ def _guarded(function: Function, bridge: AgnoBridge, original: object) -> Functi
     function.pre_hook = _before(_Hook(bridge, original), function.pre_hook)
     object.__setattr__(function, "__class__", _GuardedFunction)
     function.tool_hooks = hooks
-    # A tool that requests input from the framework's user pauses the run by itself, and needs no confirmation.
+    # With `pause`, every tool call needs a confirmation, which pauses the run. A tool that requests input from the
+    # framework's user pauses the run itself.
     asks = function.external_execution or function.requires_user_input or function.name in _ASKING
     if bridge.on_hold == "pause" and not (asks or is_guarded(original)):
         if function.requires_confirmation:
@@ -245,12 +252,13 @@ def _wanted(own: Callable[..., Any], **offered: Any) -> dict[str, Any]:
 
 
 def _taken(called: FunctionCall, approved: dict[str, Any]) -> dict[str, Any]:
-    # The framework runs the tool with the arguments of the call, and ignores those that a hook passes on.
+    # The approved arguments are stored in the call, because the framework ignores the arguments that a hook passes
+    # on.
     called.arguments = approved
     return approved
 
 
-# Parameters that the framework fills in by name.
+# Names of parameters that the framework fills in itself, so the model does not send them.
 _OWN: Final = {"self", "agent", "team", "run_context", "session_state", "dependencies", "fc"} | {
     *("images", "videos", "audios", "files")
 }
@@ -263,7 +271,8 @@ _TOO_LATE: Final = "Not done: it needs a person now. Ask for it again."
 class Waking:
     """One attempt to resume a paused run.
 
-    The framework treats an undecided call as rejected, so the run is resumed only when all its calls are decided.
+    The framework treats a call without a confirmation as rejected, so the run is resumed only when all its calls are
+    decided.
     """
 
     bridge: AgnoBridge
@@ -272,7 +281,7 @@ class Waking:
     names: dict[str, str] = field(default_factory=dict)
 
     def settle(self) -> Steps[bool]:
-        """Operation that looks up the decision of each call that the run is paused for; True if all are decided."""
+        """Generator that looks up the decisions about all calls that paused the run; returns True if no call is pending."""
         calls = [(each, self._paused_call(each)) for each in self._paused()]
         pending = yield from self.bridge.settle_steps(call for _, call in calls)
         for (execution, call), one in zip(calls, pending, strict=True):
@@ -281,11 +290,12 @@ class Waking:
         return self._decided()
 
     def named(self) -> AbstractContextManager[None]:
-        """Use the same call ids inside the block as in the checks of `settle`."""
+        """Make the checks inside the `with` block use the same call ids as the checks of `settle`."""
         return set_context(NAMES, self.names)
 
     def _paused_call(self, execution: ToolExecution) -> PausedCall:
-        # The provider's ids of calls may start at 0 in each turn, so the framework's id of the requirement is used.
+        # The id of the framework's requirement is used, because the provider's call ids may start at 0 again in each
+        # turn.
         requirement, tool = self._requirement(execution), execution.tool_name or ""
         name = f"{self.run.run_id}:{execution.tool_call_id if requirement is None else requirement.id}"
         self.names[execution.tool_call_id or ""] = name
@@ -300,7 +310,7 @@ class Waking:
         return [each for each in self.run.tools or () if each.requires_confirmation and each.result is None]
 
     def _requirement(self, execution: ToolExecution) -> RunRequirement | None:
-        """Return the framework's requirement for a call; in a stored run, it contains a copy of the call."""
+        """Return the framework's requirement for a call, which in a stored run contains a copy of the call."""
         for each in reversed(self.run.requirements or []):
             if each.tool_execution is not None and each.tool_execution.tool_call_id == execution.tool_call_id:
                 return each
@@ -317,7 +327,7 @@ class Waking:
             each.approval_id = None if pending is None else pending.approval_id
 
     def _confirm(self, execution: ToolExecution, confirmed: bool | None) -> list[ToolExecution]:  # noqa: FBT001 - the framework's value
-        """Set the confirmation of a call, and return the call and its copy in the requirement."""
+        """Set the confirmation of a call and of the copy in its requirement, and return both."""
         requirement = self._requirement(execution)
         copies = [execution]
         if requirement is not None:
@@ -333,7 +343,8 @@ class Waking:
             return True
         for each in calls:
             if each.confirmed:
-                # The call is allowed, but not executed yet: the next attempt to resume checks it again.
+                # The call is allowed but not executed yet. Its confirmation is removed, and the next attempt to
+                # resume checks it again.
                 self._confirm(each, None)
         return False
 
@@ -342,15 +353,15 @@ A = TypeVar("A", bound=Agent)
 
 
 class GuardedAgent(Agent):
-    """An agent whose tool calls are checked; made by `guard_agent`.
+    """An Agno agent whose tool calls are checked and logged; created by `guard_agent`.
 
-    Each guarded agent has its own class, so that its copies are guarded too.
+    Each guarded agent has a class of its own that contains its bridge, so that copies of the agent are guarded too.
     """
 
     bridge: ClassVar[AgnoBridge]
 
     def get_tools(self, *args: Any, **kwargs: Any) -> list[Any]:
-        """Return the guarded tools of one run, including tools that were added later and tools of the framework."""
+        """Return the guarded tools for one run, including tools that were added later or by the framework."""
         return [guarded_tool(tool, self.bridge) for tool in super().get_tools(*args, **kwargs)]
 
     async def aget_tools(self, *args: Any, **kwargs: Any) -> list[Any]:
@@ -358,7 +369,7 @@ class GuardedAgent(Agent):
         return [guarded_tool(tool, self.bridge) for tool in await super().aget_tools(*args, **kwargs)]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the agent, and raise setup errors here, because the framework raises no errors of tools."""
+        """Run the agent like Agno, and raise setup errors of its tools, which Agno itself does not raise."""
         return self._ended(super().run(*args, **kwargs))
 
     def arun(self, *args: Any, **kwargs: Any) -> Any:
@@ -366,7 +377,7 @@ class GuardedAgent(Agent):
         return self._aended(super().arun(*args, **kwargs))
 
     def continue_run(self, *args: Any, **kwargs: Any) -> Any:
-        """Continue a run, like `run`."""
+        """Continue a paused run like Agno, and raise setup errors of its tool calls."""
         return self._ended(super().continue_run(*args, **kwargs))
 
     def acontinue_run(self, *args: Any, **kwargs: Any) -> Any:
@@ -410,31 +421,35 @@ def guard_agent(
     on_hold: OnHold = "pause",
     hold_timeout: float | None = None,
 ) -> A:
-    """Return a guarded copy of an agent.
+    """Return a copy of an agent whose tool calls are checked and logged.
 
     Args:
         agent: The agent; it is not changed.
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
-        agents: Agent ids by the names given to `Agent(name=…)`; other agents act as the guard's own agent.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
+            `tools.<name>`.
+        agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
+            own agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses; continue it with `resume`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
 
     Raises:
-        ConfigurationError: An argument is wrong, or `on_hold` is `pause` and a tool has `requires_confirmation`.
+        ConfigurationError: An argument is invalid, or `on_hold` is `pause` and a tool has `requires_confirmation`.
     """
     given: object = agent
     if not isinstance(given, Agent) or isinstance(given, GuardedAgent):
         raise ConfigurationError(f"agent is {agent!r}; pass an agno.agent.Agent that is not guarded yet")
     bridge = AgnoBridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
     for each in agent.tools if isinstance(agent.tools, (list, tuple)) else ():
-        # Raises errors early: during a run, the framework would only show them to the model.
+        # Guards each tool once to raise configuration errors here. During a run, the framework would only show them
+        # to the model.
         guarded_tool(each, bridge)
     guarded = copy.copy(agent)
     if isinstance(agent.tools, list):
-        # A separate list, so that tools added to the guarded agent are not added to the original.
+        # The list is copied, so that tools that are added to the guarded agent are not added to the original agent.
         guarded.tools = list(agent.tools)
     kind = type(f"Guarded{type(agent).__name__}", (GuardedAgent, type(agent)), {"bridge": bridge})
     object.__setattr__(guarded, "__class__", kind)
@@ -442,11 +457,11 @@ def guard_agent(
 
 
 def resume(agent: Agent, run: RunOutput) -> RunOutput:
-    """Resume a paused run, and return it when it has ended or is paused by calls that require an approval.
+    """Resume a paused run, and return the run when it has ended or is paused again.
 
-    With `pause` every tool call pauses the run first. Calling the framework's `reject` of a requirement denies the call
-    and cancels its approval request; `confirm` has no effect. `tool_execution.approval_id` of a requirement is the id
-    of the approval request.
+    With `on_hold="pause"`, every tool call first pauses the run. A call runs when the gateway allows it; confirming
+    its requirement in the framework has no effect. Rejecting the requirement denies the call and cancels its approval
+    request, whose id is `tool_execution.approval_id` of the requirement.
 
     Args:
         agent: The guarded agent; it may be in another process than the one that began the run.

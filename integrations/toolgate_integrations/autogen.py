@@ -1,4 +1,4 @@
-"""AutoGen: `AssistantAgent(…, workbench=GuardedWorkbench([…]))`."""
+"""Plugin for AutoGen: `AssistantAgent(…, workbench=GuardedWorkbench([…]))`."""
 
 from __future__ import annotations
 
@@ -44,15 +44,16 @@ __all__ = ["GuardedWorkbench"]
 
 
 def workbench_of(tools: Workbench | Sequence[BaseTool[Any, Any] | Callable[..., Any]]) -> Workbench:
-    """Return a workbench whose synchronous functions run with the context variables of the call.
+    """Return a copy of a workbench whose synchronous functions see the context variables of their call.
 
-    The context variables contain the acting agent and the run. `tools` is not changed.
+    The framework runs them in another thread without these variables, which contain the acting agent and the run.
 
     Args:
-        tools: A workbench, or a list of tools and functions like that of `AssistantAgent(tools=…)`.
+        tools: A workbench, or a list of tools and functions like that of `AssistantAgent(tools=…)`. It is not
+            changed.
 
     Raises:
-        ConfigurationError: `tools` is neither, or two tools have the same name.
+        ConfigurationError: `tools` is neither a workbench nor such a list, or two tools have the same name.
     """
     if isinstance(tools, Workbench):
         if not isinstance(tools, StaticWorkbench):
@@ -72,7 +73,7 @@ def workbench_of(tools: Workbench | Sequence[BaseTool[Any, Any] | Callable[..., 
 
 
 def function_of(workbench: Workbench, name: str) -> object:
-    """Return the Python function of a tool of this process, or None."""
+    """Return the Python function of a workbench's tool, or None for a tool of another process."""
     function = getattr(_tool_of(workbench, name), "_func", None)
     return getattr(function, "toolgate_carries", function)
 
@@ -81,9 +82,9 @@ def schema_of(workbench: Workbench, name: str, listed: Mapping[str, Any]) -> Arg
     """Return the schema by which the calls of a tool are validated.
 
     Args:
-        workbench: The tool's workbench.
-        name: The tool's name there.
-        listed: JSON schemas of the tools that the workbench has listed, by name.
+        workbench: The workbench that contains the tool.
+        name: The tool's name in the workbench.
+        listed: JSON schemas of the tools that the workbench has listed, by tool name.
     """
     tool = _tool_of(workbench, name)
     if tool is None:
@@ -92,18 +93,18 @@ def schema_of(workbench: Workbench, name: str, listed: Mapping[str, Any]) -> Arg
 
 
 def framework_call() -> Any:
-    """Return the coroutine in which an agent executes the current call, or None."""
+    """Return the coroutine in which an agent executes the current tool call, or None if no agent executes it."""
     task = asyncio.current_task()
     call = None if task is None else task.get_coro()
     return call if getattr(call, "__name__", None) == "_execute_tool_call" else None
 
 
 def when_left(then: Callable[[], object]) -> None:
-    """Call `then` if the task of the run that makes the current call is cancelled.
+    """Call `then` if the task of the run that makes the current tool call is cancelled.
 
-    The framework does not cancel such calls. While they are carried out, their run waits for events on a queue, so the
-    cancellation is detected by the run's future in that queue. The queue is only accessible as a local variable of
-    the framework's coroutine. If the call is not made by an agent's run, `then` is never called.
+    AutoGen does not cancel the tool calls of a cancelled run. While a call is carried out, its run waits for events
+    on a queue, so the cancellation is detected by the run's future in this queue. The queue is accessible only as a
+    local variable of the framework's coroutine. If no agent's run makes the call, `then` is never called.
     """
     call = framework_call()
     events = None if call is None else call.cr_frame.f_locals.get("stream")
@@ -116,7 +117,7 @@ def when_left(then: Callable[[], object]) -> None:
         if waits.cancelled():
             then()
         else:
-            # The run received an event, and already waits for the next one.
+            # The run received an event and already waits for the next one with a new future.
             watch()
 
     watch()
@@ -138,9 +139,9 @@ def _tool(given: BaseTool[Any, Any] | Callable[..., Any]) -> BaseTool[Any, Any]:
 
 
 def _carrying(tool: BaseTool[Any, Any]) -> BaseTool[Any, Any]:
-    """Return a copy of a synchronous function's tool whose thread has the context variables of the call.
+    """Return a copy of a tool whose synchronous function runs in a thread with the context variables of the call.
 
-    Other tools are returned unchanged.
+    A tool without a synchronous function is returned unchanged.
     """
     function = getattr(tool, "_func", None)
     if not isinstance(tool, FunctionTool) or function is None or asyncio.iscoroutinefunction(function):
@@ -159,14 +160,16 @@ logger = logging.getLogger("toolgate")
 
 
 class GuardedWorkbench(Workbench):
-    """Guards every tool call of a workbench.
+    """Workbench that checks and logs every tool call of another workbench.
 
     Args:
         workbench: The workbench, or a list of tools and functions.
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
-        agents: Agent ids by the names of the agents.
-        agent: Name of the agent that has the workbench; None for the agent of the team that makes the call.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
+            `tools.<name>`.
+        agents: Agent ids by the names of the agents. Calls of other agents are checked under the guard's own agent
+            id.
+        agent: Name of the agent that has the workbench; None to use the name of the team's agent that makes a call.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
         hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
@@ -174,7 +177,7 @@ class GuardedWorkbench(Workbench):
         agent_name: Deprecated name of `agent`.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
 
     component_config_schema = BaseModel
@@ -187,7 +190,7 @@ class GuardedWorkbench(Workbench):
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
         agent: str | None = None,
-        on_hold: OnHoldWithoutPause = "wait",
+        on_hold: OnHoldWithoutPause = "notify_model",
         hold_timeout: float | None = None,
         agent_name: str | None = None,
     ) -> None:
@@ -200,20 +203,23 @@ class GuardedWorkbench(Workbench):
         if agent_name is not None:
             warn_renamed("agent_name", "agent")
         self._agent_name = agent_name if agent is None else agent
-        # False if the model has to repeat a pending call: it uses a new id, and an approval would only cover the old.
+        # False if the model has to repeat a pending call: the repeated call has a new id, which the approval would not cover.
         self._names_calls = self._bridge.names_calls
-        # Some model clients number their calls from the start in each process, so call ids alone are not unique.
+        # Call ids alone are not unique, because some model clients number their calls from the start in each process.
         self._run_id = str(uuid4())
         self._called: OrderedDict[str, None] = OrderedDict()
         self._listed: list[ToolSchema] = []
         self._setup_error: Exception | None = None
 
     async def list_tools(self) -> list[ToolSchema]:
-        """Return the tools for the model; during a call, at least the tools that were listed last.
+        """Return the tools for the model.
+
+        If the tools cannot be listed during a call, the tools that were listed last are returned.
 
         Raises:
-            ConfigurationError: A call was not carried out because of the settings or the API key. The error is raised
-                here, before the model is called again, because an exception still ends the run at this point.
+            ConfigurationError: An earlier call was not carried out because a setting or the API key is wrong. The
+                error is raised here, before the model is called again, because an exception of the call itself would
+                not end the run.
             GatewayProtocolError: As for `ConfigurationError`.
         """
         if self._setup_error is not None and framework_call() is None:
@@ -222,8 +228,8 @@ class GuardedWorkbench(Workbench):
         try:
             self._listed = await self._workbench.list_tools()
         except Exception as error:
-            # During a call, an exception would make the run wait forever, so it is only logged. The call itself fails
-            # with the same error.
+            # During a call, an exception would make the run wait forever, so it is only logged here. The call itself
+            # fails with the same error, which the model reads.
             if framework_call() is None:
                 raise
             logger.warning("the tools of a workbench could not be listed", exc_info=error)
@@ -238,10 +244,11 @@ class GuardedWorkbench(Workbench):
     ) -> ToolResult:
         """Check a call, run the tool, and log the outcome.
 
-        Errors are returned as results, because a run whose workbench raises never ends.
+        Errors are returned as results, because an exception of a workbench would make the run wait forever.
 
         Raises:
-            asyncio.CancelledError: The task of the call itself was cancelled, not the cancellation token.
+            asyncio.CancelledError: The task that executes the call was cancelled directly, and not by the
+                cancellation token.
         """
         begun = asyncio.Event()
         work = asyncio.ensure_future(self._carry_out(name, arguments, cancellation_token, call_id, begun))
@@ -261,29 +268,29 @@ class GuardedWorkbench(Workbench):
             return _error(name, refusal_text(error))
         except (KeyboardInterrupt, SystemExit):
             raise
-        # Some of the framework's own exceptions are not subclasses of `Exception`.
+        # `BaseException` is caught because some of the framework's own exceptions are not subclasses of `Exception`.
         except BaseException as error:
             logger.warning("a call of the tool %r ended with an error", name, exc_info=error)
             return _error(name, str(error) or type(error).__name__)
 
     async def start(self) -> None:
-        """Start the workbench."""
+        """Start the original workbench."""
         await self._workbench.start()
 
     async def stop(self) -> None:
-        """Stop the workbench."""
+        """Stop the original workbench."""
         await self._workbench.stop()
 
     async def reset(self) -> None:
-        """Reset the workbench."""
+        """Reset the original workbench."""
         await self._workbench.reset()
 
     async def save_state(self) -> Mapping[str, Any]:
-        """Return the state of the workbench; the guard has no state."""
+        """Return the state of the original workbench; the guard itself has no state to save."""
         return await self._workbench.save_state()
 
     async def load_state(self, state: Mapping[str, Any]) -> None:
-        """Load the workbench's state."""
+        """Load a state into the original workbench."""
         await self._workbench.load_state(state)
 
     async def _carry_out(
@@ -302,7 +309,7 @@ class GuardedWorkbench(Workbench):
         try:
             received = receive(given, schema_of(self._workbench, name, listed))
         except InvalidArgumentsError as error:
-            # The framework's own workbench returns the same message.
+            # The message is the same as that of the framework's own workbench.
             return _error(name, str(error.__cause__))
         call = self._named(name, received, call_id)
 
@@ -326,8 +333,8 @@ class GuardedWorkbench(Workbench):
             name,
             received.values,
             call_id=self._once(call_id),
-            # The random id belongs to this workbench. An approval that is bound to it would not cover the repeated call
-            # of another process, so it is only sent together with call ids.
+            # The run id is random for each workbench. An approval that is bound to it would not cover the repeated
+            # call of another process, so it is only sent together with call ids.
             run_id=self._run_id if self._names_calls else None,
             agent=agent,
             function=function_of(self._workbench, name),
@@ -335,7 +342,7 @@ class GuardedWorkbench(Workbench):
         )
 
     def _once(self, call_id: str | None) -> str | None:
-        """Return the call id for a check, or None if another call of this workbench had the same id."""
+        """Return the call id for a check, or None if another call of this workbench had the same id before."""
         if not call_id or not self._names_calls or call_id in self._called:
             return None
         self._called[call_id] = None

@@ -1,4 +1,4 @@
-"""Public base of all plugins: the bridge from an agent framework's tool calls to guarded actions.
+"""Public base of all plugins: the bridge that checks, runs and logs the tool calls of an agent framework.
 
 `docs/recipe.md` shows how to use it for a framework that has no plugin.
 """

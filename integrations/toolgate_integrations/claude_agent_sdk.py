@@ -1,4 +1,4 @@
-"""Claude Agent SDK: `query(…, options=guard_options(…))` checks and logs every tool call of an agent."""
+"""Plugin for the Claude Agent SDK: `query(…, options=guard_options(…))` checks and logs every tool call of an agent."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from claude_agent_sdk.types import SyncHookJSONOutput
 
 __all__ = ["OnHoldWithoutPause", "guard_options"]
 
-#: Input of a hook.
+#: The input that the Claude Code CLI passes to a hook.
 Told = Mapping[str, Any]
 logger = logging.getLogger("toolgate")
 
 
 class ToolFailed(Exception):
-    """Error that contains the CLI's message about a tool that failed or did not run."""
+    """Error in a log entry, with the CLI's message about a tool that failed or did not run."""
 
 
 class Gate:
-    """The hooks that check and log every tool call.
+    """Hooks of the Claude Code CLI that check every tool call before it runs, and log its outcome afterwards.
 
     Args:
         bridge: The bridge that checks and logs the calls.
@@ -55,30 +55,32 @@ class Gate:
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
-        # False if the model has to repeat a pending call: it uses a new id, and an approval would only cover the old.
+        # False if the model has to repeat a pending call: the repeated call has a new id, which the approval would not cover.
         self._names_calls = self._bridge.names_calls
         self._running: dict[tuple[str, str], tuple[Told, Begun]] = {}
 
     async def before(self, told: Any, *__: object) -> SyncHookJSONOutput:
-        """Check a call before it runs.
+        """Hook before a tool call: check the call, and deny it if it must not run.
 
-        A denial is shown to the model. For an allowed call, the hook returns no permission decision, so that the CLI
-        then applies the user's own permissions.
+        The model reads the reason of a denial. For an allowed call, the hook returns no permission decision, so that
+        the CLI still applies the user's own permissions.
         """
         try:
             passed = await self._asked(told, named=self._names_calls)
         except self._bridge.fatal as error:
-            # The CLI would ignore an exception and continue the run. This result denies the call and ends the run.
+            # The CLI would ignore an exception and continue the run, so the hook returns a result that denies the
+            # call and ends the run.
             why = refusal_text(error)
             denied = _said(permissionDecision="deny", permissionDecisionReason=why)
             return {**denied, "continue_": False, "stopReason": why}
         if isinstance(passed, str):
             return _said(permissionDecision="deny", permissionDecisionReason=passed)
-        # Even with changed arguments, no permission decision is returned: "allow" would skip the user's permissions.
+        # No permission decision is returned, even if an approver edited the arguments, because "allow" would skip the
+        # user's own permissions.
         return _said(updatedInput=passed.arguments) if _differing(passed, told["tool_input"]) else {}
 
     async def after(self, told: Any, *__: object) -> SyncHookJSONOutput:
-        """Log the outcome of a call that ran."""
+        """Hook after a tool call: log the outcome of a call that ran."""
         _, passed = self._running.pop(_key(told), (None, None))
         if passed is None:
             return {}
@@ -88,29 +90,37 @@ class Gate:
             logger.error(
                 "%r %s; a hook of a settings file or plugin changed them", told["tool_name"], why_not
             )
-        _ended(passed, why_not)
+        _log_outcome(passed, why_not)
         return {}
 
     async def after_all(self, told: Any, *__: object) -> SyncHookJSONOutput:
-        """Log those calls of a turn that did not run because of the user's own permissions."""
+        """Hook after all tool calls of a message: log those calls that the user's own permissions prevented."""
         for each in told["tool_calls"]:
             _, passed = self._running.pop((told["session_id"], each["tool_use_id"]), (None, None))
             if passed is not None:
-                _ended(passed, f"not run: {each.get('tool_response')}")
+                _log_outcome(passed, f"not run: {each.get('tool_response')}")
         return {}
 
     async def changed(
         self, answer: PermissionResultAllow, tool_use_id: str | None
     ) -> PermissionResultAllow | PermissionResultDeny:
-        """Check a call again, because the user's own permission callback changed its arguments."""
+        """Check a call again whose arguments were changed by the user's own permission callback.
+
+        Args:
+            answer: The callback's result, with the changed arguments.
+            tool_use_id: Id of the call.
+        """
         keys = [each for each in self._running if each[1] == tool_use_id]
         if len(keys) != 1:
             return PermissionResultDeny(
                 message="Denied: the arguments were changed, and the changed call cannot be checked."
             )
         told, before = self._running.pop(keys[0])
-        _ended(before, "not run: can_use_tool changed its arguments; the changed call was checked instead")
-        # Checked without its id: an approval with this id covers the previous arguments, and may be consumed.
+        _log_outcome(
+            before, "not run: can_use_tool changed its arguments; the changed call was checked instead"
+        )
+        # The call id is omitted from this check: the approval of this id covers the arguments before the change, and
+        # may already be consumed.
         try:
             passed = await self._asked({**told, "tool_input": answer.updated_input}, named=False)
         except self._bridge.fatal as error:
@@ -122,10 +132,11 @@ class Gate:
         )
 
     async def _asked(self, told: Told, *, named: bool) -> Begun | str:
-        """Check a call, and return it if it may run, or the model's message if it must not.
+        """Check a call; return the allowed call, or the message for the model if the call must not run.
 
         Raises:
-            ConfigurationError: The run must end: a setting is missing or wrong, or the gateway rejects the API key.
+            ConfigurationError: The run must end, because a setting is missing or wrong, or the gateway rejects the
+                API key.
             GatewayProtocolError: As for `ConfigurationError`.
         """
         try:
@@ -135,15 +146,16 @@ class Gate:
         except GuardError as refused:
             return refusal_text(refused)
         except Exception as error:
-            # Only the CLI would receive an exception, so it is logged here.
+            # An exception would reach only the CLI, which does not show it to the program's user, so it is logged
+            # here.
             logger.exception("a call of a tool was not asked about, and is not done")
             return f"Not done: the guard failed with {type(error).__name__}."
         self._running[_key(told)] = told, passed
         return passed
 
 
-def _ended(passed: Begun, why_not: str | None) -> None:
-    """Log the outcome of a call: a success if `why_not` is None, else a failure with this message."""
+def _log_outcome(passed: Begun, why_not: str | None) -> None:
+    """Log the outcome of a call: success if `why_not` is None, else a failure with `why_not` as the message."""
     if why_not is None:
         passed.run(lambda: None)
     else:
@@ -178,15 +190,15 @@ def _said(**decision: Any) -> SyncHookJSONOutput:
 
 
 def _differing(passed: Begun, given: Told) -> list[str]:
-    """Return the names of arguments in `given` that differ from the approved ones."""
+    """Return the names of those arguments in `given` that differ from the approved arguments."""
     names = passed.arguments.keys() | given.keys()
     return sorted(each for each in names if _plain(passed.arguments, each) != _plain(given, each))
 
 
 def _plain(arguments: Told, name: str) -> str:
-    """Return an argument as normalized JSON for comparison.
+    """Return an argument as JSON in a normalized form, in which equal values have equal texts.
 
-    The CLI is written in JavaScript, which sends 40.0 as 40, so whole floats are converted to integers.
+    Whole floats are converted to integers, because the CLI is written in JavaScript and sends 40.0 as 40.
     """
     if name not in arguments:
         return ""
@@ -198,7 +210,7 @@ def _number(text: str) -> int | float:
     return int(number) if number.is_integer() else number
 
 
-# Characters in server names that the CLI replaces by "_" in tool names.
+# Characters of server names that the CLI replaces by "_" in tool names.
 _UNSEEN: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -208,27 +220,28 @@ def guard_options(
     *,
     tool_actions: ToolActions | None = None,
     agents: Mapping[str, str] | None = None,
-    on_hold: OnHoldWithoutPause = "wait",
+    on_hold: OnHoldWithoutPause = "notify_model",
     hold_timeout: float | None = None,
 ) -> ClaudeAgentOptions:
-    """Return options with which every tool call is checked before it runs, and logged afterwards.
+    """Return options with which every tool call of an agent is checked before it runs, and logged afterwards.
 
-    They can be used for any number of `query` calls and `ClaudeSDKClient`s. A call that the gateway allows still needs
-    the permission that the options require: `allowed_tools`, `permission_mode`, `can_use_tool`.
+    The options can be used for any number of `query` calls and `ClaudeSDKClient`s. A call that the gateway allows
+    runs only if the user's own settings `allowed_tools`, `permission_mode` and `can_use_tool` permit it too.
 
     Args:
-        options: The agent's options, with all its hooks; they are not changed. None for the defaults.
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is
+        options: The agent's options, including all its hooks; they are not changed. None for the SDK's defaults.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<server>.<tool>` for a tool of an MCP server.
-        agents: Agent ids by the types of sub-agents, which are the keys of `options.agents`; other sub-agents, and the
-            main agent, act as the guard's own agent.
+        agents: Agent ids by the types of sub-agents, which are the keys of `options.agents`. Calls of the main agent
+            and of other sub-agents are checked under the guard's own agent id.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
 
     Raises:
-        ConfigurationError: An argument is wrong, or the options turn hooks off.
+        ConfigurationError: An argument is invalid, or `options` turns hooks off.
     """
     options = ClaudeAgentOptions() if options is None else options
     if not isinstance(options, ClaudeAgentOptions):
@@ -239,7 +252,7 @@ def guard_options(
     given: dict[Any, list[HookMatcher]] = dict(options.hooks or {})
     if any(isinstance(getattr(hook, "__self__", None), Gate) for hook in _all_hooks(given)):
         raise ConfigurationError("the options are guarded already; a call would be asked about twice")
-    hooks = {event: [_held_to(event, each) for each in matchers] for event, matchers in given.items()}
+    hooks = {event: [_deny_changes(event, each) for each in matchers] for event, matchers in given.items()}
     asking = HookMatcher(hooks=[gate.before], timeout=_LONGEST, on_failure="block")
     hooks["PreToolUse"] = [asking, *hooks.get("PreToolUse", [])]
     for event in ("PostToolUse", "PostToolUseFailure"):
@@ -248,7 +261,7 @@ def guard_options(
     return replace(
         options,
         hooks=hooks,
-        can_use_tool=None if options.can_use_tool is None else _seen(options.can_use_tool, gate),
+        can_use_tool=None if options.can_use_tool is None else _check_changes(options.can_use_tool, gate),
         env={**_with_hooks(options), **_HOOKS_ON},
         settings=_settings(options),
     )
@@ -258,13 +271,14 @@ def _all_hooks(given: Mapping[Any, list[HookMatcher]]) -> list[HookCallback]:
     return [hook for matchers in given.values() for each in matchers for hook in each.hooks]
 
 
-def _seen(can_use_tool: CanUseTool, gate: Gate) -> CanUseTool:
-    """Return the user's permission callback; arguments that it changes are checked again."""
+def _check_changes(can_use_tool: CanUseTool, gate: Gate) -> CanUseTool:
+    """Return a permission callback that calls the user's own callback, and checks a call again if it changes arguments."""
 
     async def asked(
         name: str, arguments: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
-        # The callback may also change the arguments in place; the SDK then sends the changed object.
+        # The arguments are copied before, because the callback may also change them in place; the SDK then sends the
+        # changed object.
         before = deepcopy(arguments)
         answer = await can_use_tool(name, arguments, context)
         if isinstance(answer, PermissionResultAllow):
@@ -276,10 +290,10 @@ def _seen(can_use_tool: CanUseTool, gate: Gate) -> CanUseTool:
     return asked
 
 
-def _held_to(event: str, matcher: HookMatcher) -> HookMatcher:
-    """Return a matcher of the user's hooks that denies a call if one of the hooks changes its arguments.
+def _deny_changes(event: str, matcher: HookMatcher) -> HookMatcher:
+    """Return a copy of a matcher of the user's hooks that denies a call if one of the hooks changes its arguments.
 
-    The gateway would not have checked the changed arguments.
+    The gateway has not checked the changed arguments.
     """
     if event not in _DENIALS:
         return matcher
@@ -300,8 +314,13 @@ def _held_to(event: str, matcher: HookMatcher) -> HookMatcher:
 
 
 def _with_hooks(options: ClaudeAgentOptions) -> dict[str, str]:
-    """Return the environment of the CLI; raise `ConfigurationError` if `extra_args` could turn hooks off."""
-    # The SDK passes each key after two dashes unchanged, so the key 'settings={…}' is the flag with a value.
+    """Return the environment variables of the CLI.
+
+    Raises:
+        ConfigurationError: `extra_args` contains a flag that could turn hooks off.
+    """
+    # Only the part of a key before "=" is compared. The SDK writes each key unchanged after two dashes, so the key
+    # 'settings={…}' is the flag `--settings` with a value.
     flags = {each.partition("=")[0] for each in options.extra_args}
     if "bare" in flags:
         raise ConfigurationError("extra_args has 'bare', with which no hook is called; take it out")
@@ -311,17 +330,21 @@ def _with_hooks(options: ClaudeAgentOptions) -> dict[str, str]:
 
 
 def _settings(options: ClaudeAgentOptions) -> str:
-    """Return the settings as JSON, without features that bypass hooks; they override the user's and the project's."""
+    """Return the CLI's settings as JSON, with the features disabled that would run commands without calling hooks.
+
+    The CLI gives these settings precedence over the settings files of the user and the project.
+    """
     text = (options.settings or "{}").strip()
     try:
         if not text.startswith("{"):
             text = (Path(options.cwd or "") / text).read_text(encoding="utf-8-sig")
         settings = json.loads(text)
         env = {**settings.get("env", {}), **_HOOKS_ON}
-        # The CLI runs shell commands in skills without calling a hook.
+        # Shell commands in skills are disabled, because the CLI runs them without calling a hook.
         return json.dumps({"disableSkillShellExecution": True, **settings, "env": env})
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        # The message contains neither the settings nor the parser's error, because settings may contain API keys.
+        # The error message contains neither the settings nor the parser's message, because settings may contain API
+        # keys.
         why = (
             error.strerror
             if isinstance(error, OSError)
@@ -330,9 +353,10 @@ def _settings(options: ClaudeAgentOptions) -> str:
         raise ConfigurationError(f"options.settings cannot be read: {why}") from None
 
 
-# Seconds that a hook may wait for an approver: 23 days, close to the limit of a JavaScript timer in the CLI.
+# Maximum seconds that a hook waits for an approver: 23 days, close to the maximum of a JavaScript timer in the CLI.
 _LONGEST: Final = 2_000_000
-# With CLAUDE_CODE_SIMPLE=1 the CLI calls no hooks at all. The process or a settings file may have set the variable.
+# The CLI calls no hooks if CLAUDE_CODE_SIMPLE is 1. The process or a settings file may have set the variable, so it
+# is overridden.
 _HOOKS_ON: Final = {"CLAUDE_CODE_SIMPLE": "0"}
 _CHANGED: Final = "Not done: another hook changed its arguments, and the gateway was not asked about those."
 _DENIALS: Final[Mapping[str, dict[str, Any]]] = {

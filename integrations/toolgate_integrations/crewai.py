@@ -1,4 +1,4 @@
-"""CrewAI: `GuardHooks().register()` for the process, or `with GuardHooks():` around a kickoff."""
+"""Plugin for CrewAI: `GuardHooks().register()` for the whole process, or `with GuardHooks():` around a kickoff."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ from crewai.utilities.string_utils import sanitize_tool_name
 
 __all__ = ["GuardHooks", "SetupAborted"]
 
-#: Function that returns the replacement of a tool's function.
+#: Function that receives a tool's function, and returns a function to replace it.
 Instead: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def function_of(tool: CrewStructuredTool | None) -> object:
-    """Return the original Python function of a tool, even while it is replaced by `watched`, or None."""
+    """Return the original Python function of a tool, even while `watched` has replaced it, or None."""
     found = None
     for owner, name in _places(tool):
         found = getattr(owner, name)
@@ -67,15 +67,15 @@ def schema_of(tool: CrewStructuredTool | None) -> ArgumentSchema:
 
 
 def watched(tool: CrewStructuredTool | None, watching: Instead, *, cached: bool) -> Callable[[], None]:
-    """Replace a tool's function, in all attributes where the framework may look it up.
+    """Replace a tool's function in all attributes from which the framework may read it.
 
     Args:
         tool: The tool.
-        watching: Function that returns the replacement of the tool's function.
-        cached: True if the framework may store the result in its cache.
+        watching: Function that receives the tool's function, and returns the replacement.
+        cached: True if the framework may store the tool's result in its cache.
 
     Returns:
-        Function that restores the tool; to be called once.
+        Function that restores the tool; it must be called once.
     """
     places = [(*place, watching) for place in _places(tool)]
     if tool is not None and not cached:
@@ -110,7 +110,8 @@ def _watch(owner: Any, name: str, instead: Instead) -> None:
         new = instead(body)
         setattr(new, _BODY, body)
         _watched[place] = _Watched(owner, vars(owner).get(name, _NONE))
-        # Pydantic's `__setattr__` would reject the name of a method, because the model has no such field.
+        # `object.__setattr__` is used because Pydantic's own method rejects attributes that are not fields of the
+        # model.
         object.__setattr__(owner, name, new)
     _watched[place].calls += 1
 
@@ -137,12 +138,12 @@ class _Watched:
     calls: int = 0
 
 
-#: Attribute of a replacement that contains the original function.
+#: Attribute of a replacement function that contains the original function.
 _BODY: Final = "_toolgate_body"
 _NONE: Final = object()
-#: The replaced functions, by the id() of the object and the name of the attribute.
+#: The replaced functions, by the id() of the object and the name of the attribute that contains the function.
 _watched: Final[dict[tuple[int, str], _Watched]] = {}
-# Calls of one tool begin and end in many threads.
+# Several threads may replace and restore the functions of the same tool.
 _lock = threading.Lock()
 
 
@@ -151,7 +152,8 @@ class Refused:
     """A call that must not run.
 
     Attributes:
-        arguments: The framework's own object with the arguments; the hook after the call identifies the call by it.
+        arguments: The framework's own object with the arguments, by which the hook after the call identifies the
+            call.
         outer: The running call whose tool made this call, or None.
         refusal: Error because of which the call must not run.
     """
@@ -162,10 +164,11 @@ class Refused:
 
 
 class Passing:
-    """A call that is allowed to run.
+    """A call that was allowed to run.
 
     Attributes:
-        arguments: The framework's own object with the arguments; the hook after the call identifies the call by it.
+        arguments: The framework's own object with the arguments, by which the hook after the call identifies the
+            call.
         outer: The running call whose tool made this call, or None.
     """
 
@@ -181,27 +184,32 @@ class Passing:
         self._begun = begun
         self._approved = copy.deepcopy(arguments)
         self._once = RunOnce(NotSeenError("the tool is still running, or was interrupted"))
-        # A cached result would skip the check of a function that is itself guarded, so its results are not cached.
+        # The results of a function that is itself guarded are not cached, because a cached result would skip its
+        # check.
         self._leave = watched(tool, _watching, cached=not begun.asks_itself)
 
     @property
     def refusal(self) -> GuardError | None:
-        """Error because of which the allowed function did not run: of its own guard, or about changed arguments."""
+        """Error because of which the allowed call did not run, or None.
+
+        It is the refusal of a function that is itself guarded, or the error that another hook changed the arguments.
+        """
         refuses = GuardError if self._begun.asks_itself else _ChangedError
         return self._once.error if isinstance(self._once.error, refuses) else None
 
     @property
     def running(self) -> bool:
-        """True while the tool's function runs. Other tool functions that start meanwhile are called by it."""
+        """True while the tool's function runs; functions of other tools that start meanwhile are called by it."""
         return self._once.is_running
 
     def run(self, body: Callable[[], Any]) -> Any:
-        """Run the function the first time, and then return or raise the same outcome again."""
+        """Run the tool's function at the first execution of the call; later executions reuse the stored outcome."""
 
         def run() -> Any:
             self._look()
             answer = body()
-            # The framework would run the coroutine next. It is run here, so that the log entry includes its outcome.
+            # The framework would run a returned coroutine only after this function. It is run here, so that the log
+            # entry contains its outcome.
             return asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
 
         return drive(self._once.steps(self._begun.steps(invoke(run), _failure)))
@@ -216,7 +224,7 @@ class Passing:
         return await adrive(self._once.steps(self._begun.steps(invoke(run), _failure)))
 
     def end(self) -> None:
-        """Restore the tool's function, and log the call if the function has not run."""
+        """Restore the tool's function after the call; if the function has not run, log that."""
         self._leave()
         if not self._once.began:
             self._begun.not_run(NotSeenError(_NOT_SEEN))
@@ -229,16 +237,16 @@ class Passing:
 
 
 Call: TypeAlias = Passing | Refused
-#: The current call of this thread or task. The framework runs hooks and tool in the same context.
+#: The current call of this thread or task, which the framework's hooks and the tool share.
 passing: Final[ContextVar[Call | None]] = ContextVar("toolgate_crewai_passing", default=None)
 
 
 class NotSeenError(Exception):
-    """The framework ended a call without running the tool's function."""
+    """The framework ended a call without running the tool's function, for example because it used a cached result."""
 
 
 class _ChangedError(ConfigurationError):
-    """The arguments are not those that the gateway checked."""
+    """Another hook changed the arguments of a call after the gateway checked them."""
 
 
 def _failure(answer: Any) -> str | None:
@@ -248,19 +256,22 @@ def _failure(answer: Any) -> str | None:
 def _watching(body: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(body)
     def watching(*args: Any, **kwargs: Any) -> Any:
-        call = _due()
+        call = _find_starting_call()
         return body(*args, **kwargs) if call is None else call.run(lambda: body(*args, **kwargs))
 
     @functools.wraps(body)
     async def awatching(*args: Any, **kwargs: Any) -> Any:
-        call = _due()
+        call = _find_starting_call()
         return await (body(*args, **kwargs) if call is None else call.arun(lambda: body(*args, **kwargs)))
 
     return awatching if inspect.iscoroutinefunction(body) else watching
 
 
-def _due() -> Passing | None:
-    """Return the call whose tool function starts now; None if a tool that is already running calls the function."""
+def _find_starting_call() -> Passing | None:
+    """Return the allowed call whose tool function starts now, or None.
+
+    The result is None for a function that is called by a tool that is already running.
+    """
     call = passing.get()
     return call if isinstance(call, Passing) and not call.running else None
 
@@ -273,23 +284,25 @@ logger = logging.getLogger("toolgate")
 
 
 class SetupAborted(ConfigurationError, HookAborted):  # type: ignore[misc]  # the framework is not in this environment
-    """Error that ends a run, because a tool call was not carried out due to the settings or the API key."""
+    """Error that ends a run because a tool call was not carried out: a setting or the API key is wrong."""
 
 
 class GuardHooks:
-    """Guards every tool call of every agent of the process, while it is registered.
+    """Hooks that check and log every tool call of all agents of the process, while they are registered.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
-        agents: Agent ids by the roles given to `Agent(role=…)`.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
+            `tools.<name>`.
+        agents: Agent ids by the roles given to `Agent(role=…)`. Calls of other agents are checked under the guard's
+            own agent id.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
         hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
             limit.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
 
     def __init__(
@@ -298,19 +311,20 @@ class GuardHooks:
         *,
         tool_actions: ToolActions | None = None,
         agents: Mapping[str, str] | None = None,
-        on_hold: OnHoldWithoutPause = "wait",
+        on_hold: OnHoldWithoutPause = "notify_model",
         hold_timeout: float | None = None,
     ) -> None:
         self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout)
         self._answers = itertools.count(1)
-        # By the id() of the agent. The value also contains the agent, so that the id is not reused.
+        # Keyed by the id() of the agent. The value refers to the agent too, so that no other object gets the same
+        # id().
         self._setup_errors: dict[int, tuple[object, Exception]] = {}
 
     def register(self) -> None:
-        """Guard all tool calls of the process until `unregister` is called.
+        """Check and log all tool calls of the process until `unregister` is called.
 
         Raises:
-            ConfigurationError: Guard hooks are registered already; each call would be checked twice.
+            ConfigurationError: Guard hooks are already registered, so each call would be checked twice.
         """
         with _registering:
             before, after = map(get_global_hook_list, _POINTS)
@@ -319,15 +333,15 @@ class GuardHooks:
                     "guard hooks are registered in this process already; unregister them first, and say by agents= or "
                     "acting_as(…) which agent acts"
                 )
-            # `_first` runs before all other hooks and copies the context, which then contains the tool and arguments
-            # that the framework will run, even if a later hook replaces those attributes.
+            # `_first` runs before all other hooks and copies the context. The copy contains the tool and the
+            # arguments that the framework will use, even if a later hook replaces these attributes of the context.
             for hooks, hook in ((before, self._before), (after, self._after)):
                 hooks.insert(0, self._first)
                 hooks.append(hook)
             get_global_hook_list(InterceptionPoint.PRE_MODEL_CALL).append(self._before_model)
 
     def unregister(self) -> None:
-        """Stop guarding; to be called when no crew is running."""
+        """Stop checking tool calls; to be called when no crew is running."""
         with _registering:
             for point in _POINTS:
                 for hook in (self._first, self._before, self._after):
@@ -341,7 +355,8 @@ class GuardHooks:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.unregister()
         if kind is None and self._setup_errors:
-            # No model was called after the failed call, because the tool's result was the final answer of the run.
+            # The error is still stored if no model was called after the failed call: the tool's result was the final
+            # answer of the run.
             _key, (_text, error) = self._setup_errors.popitem()
             raise error
 
@@ -349,23 +364,24 @@ class GuardHooks:
         setattr(context, _MADE, copy.copy(context))
 
     def _before(self, context: ToolCallHookContext) -> bool | None:
-        # The framework ignores exceptions of a hook and runs the tool, and does not await coroutines. So this method is
+        # If a hook raises or is a coroutine function, the framework ignores that and runs the tool. So this hook is
         # synchronous, and returns False to prevent the call.
         made: ToolCallHookContext | None = getattr(context, _MADE, None)
         outer = passing.get()
         try:
             passing.set(self._let_through(made, outer))
-        except Exception as error:  # noqa: BLE001 - see above: only the result False prevents the call
+        except Exception as error:  # noqa: BLE001 - an exception would not prevent the call, only the result False does
             passing.set(Refused((made or context).tool_input, outer, error))
             self._note(made or context, error)
             return False
         return None
 
     def _before_model(self, context: LLMCallHookContext) -> None:
-        """End the run of an agent whose call was not carried out because of the settings or the API key.
+        """End the run of an agent if one of its calls was not carried out because a setting or the API key is wrong.
 
         Raises:
-            SetupAborted: A call was not carried out; of all errors of hooks, the framework only raises `HookAborted`.
+            SetupAborted: The error of the call. It is a `HookAborted`, the only exception of hooks that the framework
+                raises.
         """
         if (noted := self._setup_errors.pop(id(context.agent), None)) is not None:
             raise SetupAborted(str(noted[1]), "toolgate") from noted[1]
@@ -380,7 +396,7 @@ class GuardHooks:
         """Check a call, and return it if it may run.
 
         Raises:
-            Exception: The call must not run.
+            Exception: The call must not run; the exception is the reason.
         """
         if context is None:
             raise ConfigurationError(
@@ -408,32 +424,33 @@ class GuardHooks:
         passing.set(call.outer)
         if isinstance(call, Passing):
             call.end()
-        # If the tool raised another error, the framework has already shown it to the model.
+        # An error of the tool itself is not handled here, because the framework has already shown it to the model.
         if call.refusal is None:
             return None
         self._note(made, call.refusal)
-        return self._told(context.tool_name, call.refusal)
+        return self._refusal_message(context.tool_name, call.refusal)
 
-    def _told(self, tool: str, refusal: Exception) -> str:
-        """Return the message that replaces the framework's message to the model."""
+    def _refusal_message(self, tool: str, refusal: Exception) -> str:
+        """Return the message about a refused call, which the model reads instead of the framework's own message."""
         if not isinstance(refusal, GuardError):
             logger.warning("a call of the tool %r was refused: the guard failed with %r", tool, type(refusal))
             return f"Not done: the guard failed with {type(refusal).__name__}. Tell the operator."
         text = refusal_text(refusal)
         if isinstance(refusal, ApprovalPending | GatewayUnavailable):
-            # The framework ends a run after five equal results. Repeating a pending call is legitimate, so a counter
-            # makes the results different.
+            # The framework ends a run after five equal results. A model may legitimately repeat a pending call more
+            # often, so a counter makes the texts different.
             return f"{text} This is answer {next(self._answers)}."
         return text
 
 
 def _named(context: ToolCallHookContext) -> ToolCall:
-    """Return the call in the form in which the gateway checks it; the framework has no call ids.
+    """Return the `ToolCall` that the gateway checks; it has no call id, because the framework has none.
 
     Raises:
-        ConfigurationError: Two tools have the same name, so it is unknown which of them will run.
+        ConfigurationError: Two tools have the same name, so it is unknown which of them the framework will run.
     """
-    # The framework uses the tools of the task, or of the agent if the task has none.
+    # The tools are read in the same order as by the framework: those of the task, or of the agent if the task has
+    # none.
     tools = getattr(context.task, "tools", None) or getattr(context.agent, "tools", None) or ()
     if len({id(one) for one in tools if sanitize_tool_name(one.name) == context.tool_name}) > 1:
         raise ConfigurationError(
@@ -441,7 +458,8 @@ def _named(context: ToolCallHookContext) -> ToolCall:
             "rename one"
         )
     role = getattr(context.agent, "_original_role", None) or getattr(context.agent, "role", None)
-    # Without an outer flow, the current flow is the agent's own loop, whose id is too short-lived to identify a run.
+    # Without an outer flow, the current flow is the agent's own loop. Its id is not used as the run id, because each
+    # agent execution has a new one.
     flow = None if current_flow_name.get() == "AgentExecutor" else current_flow_id.get()
     received = receive_or_keep(context.tool_input, schema_of(context.tool))
     return ToolCall(
@@ -455,6 +473,6 @@ def _named(context: ToolCallHookContext) -> ToolCall:
 
 
 _POINTS: Final = (InterceptionPoint.PRE_TOOL_CALL, InterceptionPoint.POST_TOOL_CALL)
-#: Attribute of a hook's context that contains a copy of the context, made before other hooks could change it.
+#: Attribute of a hook's context for a copy of the context, which is made before other hooks can change it.
 _MADE: Final = "_toolgate_made"
 _registering = threading.Lock()

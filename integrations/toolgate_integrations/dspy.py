@@ -1,4 +1,4 @@
-"""DSPy: `dspy.ReAct("question -> answer", tools=guard_tools([…]))`."""
+"""Plugin for DSPy: `dspy.ReAct("question -> answer", tools=guard_tools([…]))`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ __all__ = ["GuardedCoroutineFunction", "GuardedFunction", "GuardedTool", "guard_
 
 
 class EndsRun:
-    """The result of a call that was not carried out because of the settings or the API key.
+    """Result of a tool call that was not carried out because a setting or the API key is wrong; it ends the run.
 
-    DSPy converts every exception of a tool to text for the model. This result raises the error later instead: when DSPy
+    DSPy converts every exception of a tool to text for the model. This result raises the error later: when DSPy
     converts the result to text, where an exception ends the program.
 
     Attributes:
@@ -41,10 +41,10 @@ class EndsRun:
 
 
 class GuardedFunction:
-    """Function of a guarded tool: it checks the call, and runs the tool's function if it is allowed.
+    """Function of a guarded tool, which checks each call and runs the tool's own function if the call is allowed.
 
     It is a callable object instead of a plain function. DSPy's `CodeAct` runs the source code of plain functions in a
-    sandbox, and the source of a wrapper is that of the wrapped function, which would run there unchecked.
+    sandbox, and would find the source code of the tool's own function, which would run there unchecked.
     """
 
     def __init__(self, tool: Tool, bridge: Bridge) -> None:
@@ -53,26 +53,28 @@ class GuardedFunction:
         self._name, self._func, self._bridge = tool.name or "", tool.func, bridge
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the function's result, or the reason why it did not run."""
+        """Check the call; return the result of the tool's function, or the reason why it did not run."""
         call = self._call(args, kwargs)
         try:
             return self._bridge.run(call, lambda approved: _finished(self._func(**approved), call.name))
         except self._bridge.fatal as error:
             return EndsRun(error)
         except GuardError as error:
-            # Returned as a result, because the model would read an exception with its traceback and file paths.
+            # The reason is returned as a result: of an exception, the model would also read the traceback with file
+            # paths.
             return refusal_text(error)
         except Exception as error:  # noqa: BLE001 - raised again, with a shorter traceback
-            raise error.with_traceback(_own(error.__traceback__)) from error.__cause__
+            raise error.with_traceback(_strip_guard_frames(error.__traceback__)) from error.__cause__
 
     def acall(self, **kwargs: Any) -> Awaitable[Any]:
-        """Asynchronous form of the call; the event loop is not blocked."""
-        # Not a coroutine function, which would add a frame of the guard to tracebacks.
+        """Asynchronous form of the call, which does not block the event loop."""
+        # This is not a coroutine function, because that would add a frame of the guard to the traceback of the tool's
+        # errors.
         return self._arun(self._call((), kwargs))
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ToolCall:
         given = {**self._by_name(args, kwargs), **kwargs}
-        # The framework has already converted the arguments, so only defaults are missing.
+        # DSPy has already validated and converted the arguments, so only the defaults are added.
         arguments = with_signature_defaults(given, self._func)
         return self._bridge.call(self._name, arguments, None, function=self._func)
 
@@ -95,7 +97,7 @@ class GuardedFunction:
         except GuardError as error:
             return refusal_text(error)
         except Exception as error:  # noqa: BLE001 - raised again, with a shorter traceback
-            raise error.with_traceback(_own(error.__traceback__)) from error.__cause__
+            raise error.with_traceback(_strip_guard_frames(error.__traceback__)) from error.__cause__
 
     def __copy__(self) -> GuardedFunction:
         return self
@@ -111,15 +113,15 @@ class GuardedFunction:
 
 
 class GuardedCoroutineFunction(GuardedFunction):
-    """Form of `GuardedFunction` for coroutine functions; DSPy awaits only functions that it recognizes as such."""
+    """`GuardedFunction` for a coroutine function, because DSPy awaits only functions that it recognizes as such."""
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the function's result, or the reason why it did not run."""
+        """Check the call; return the result of the tool's function, or the reason why it did not run."""
         return await self._arun(self._call(args, kwargs))
 
 
 class GuardedTool(Tool):  # type: ignore[misc]  # the framework comes without types
-    """A tool that checks every call before its function runs; made by `guard_tools`."""
+    """A DSPy tool that checks every call before its function runs; created by `guard_tools`."""
 
     def __init__(self, *_: Any, **__: Any) -> NoReturn:
         raise ConfigurationError(
@@ -128,17 +130,17 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework comes without ty
 
     @classmethod
     def from_mcp_tool(cls, *_: Any, **__: Any) -> NoReturn:
-        """Raise `ConfigurationError`; the inherited method would return a tool that is not guarded."""
+        """Raise `ConfigurationError`, because the inherited method would return a tool without checks."""
         raise ConfigurationError("use guard_tools([dspy.Tool.from_mcp_tool(…)])")
 
     @classmethod
     def from_langchain(cls, *_: Any, **__: Any) -> NoReturn:
-        """Raise `ConfigurationError`, like `from_mcp_tool`."""
+        """Raise `ConfigurationError`, because the inherited method would return a tool without checks."""
         raise ConfigurationError("use guard_tools([dspy.Tool.from_langchain(…)])")
 
     @with_callbacks  # type: ignore[untyped-decorator]  # the framework comes without types
     async def acall(self, **kwargs: Any) -> Any:
-        """Call the tool asynchronously; the framework would call a plain function on the event loop's thread."""
+        """Call the tool asynchronously; unlike DSPy, run a synchronous function outside of the event loop's thread."""
         return await self.func.acall(**self._validate_and_parse_args(**kwargs))
 
 
@@ -152,23 +154,25 @@ def guard_tools(
     on_hold: OnHoldWithoutPause = "notify_model",
     hold_timeout: float | None = None,
 ) -> list[GuardedTool]:
-    """Return guarded tools for `dspy.ReAct`, `dspy.ReActV2`, `dspy.RLM`, and other modules that call a `dspy.Tool`.
+    """Return tools that check and log every call, for `dspy.ReAct` and other modules that call a `dspy.Tool`.
 
     Args:
         tools: Functions, callable objects, or `dspy.Tool`s; they are not changed.
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
-        agents: Agent ids by agent names; other agents act as the guard's own agent.
-        agent: Name of the agent whose tools these are.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
+            `tools.<name>`.
+        agents: Agent ids by agent names. Calls of other agents are checked under the guard's own agent id.
+        agent: Name of the agent that has these tools.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
 
     Returns:
-        Guarded tools, in the same order.
+        The guarded tools, in the order of `tools`.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
     bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, agent=agent)
     if isinstance(tools, (str, Tool)) or not isinstance(tools, Iterable):
@@ -204,8 +208,11 @@ def _look_at(tool: Tool) -> None:
         )
 
 
-def _own(traceback: TracebackType | None) -> TracebackType | None:
-    """Return a traceback without the guard's leading frames; DSPy shows the model only the first five frames."""
+def _strip_guard_frames(traceback: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the guard's frames at its start.
+
+    DSPy shows the model only the first five frames, which would otherwise be those of the guard.
+    """
     seen = traceback
     while seen is not None and seen.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _OURS:
         seen = seen.tb_next
@@ -228,7 +235,7 @@ def _is(kind: Callable[[Any], bool], function: Any) -> bool:
 def _finished(result: Any, name: str) -> Any:
     """Return a function's result; if it is a coroutine, run the coroutine and return its result.
 
-    The framework would run the coroutine only after the call is logged.
+    DSPy itself would run the coroutine only after the outcome of the call is logged.
     """
     if not inspect.iscoroutine(result):
         return result

@@ -1,4 +1,4 @@
-"""FastMCP: `FastMCP("bank", middleware=[GuardMiddleware(name="bank")])`, also in front of a proxied server."""
+"""Plugin for FastMCP servers and proxies: `FastMCP("bank", middleware=[GuardMiddleware(name="bank")])`."""
 
 from __future__ import annotations
 
@@ -47,30 +47,30 @@ Next = CallNext[CallToolRequestParams, ToolResult]
 
 
 class GuardMiddleware(Middleware):
-    """Guards every tool call of a server, or of the server behind a proxy, with sessions or stateless requests.
+    """Middleware that checks and logs every tool call of a server, or of the server behind a proxy.
 
-    A tool whose function is `@guarded` checks its calls itself. If a tool that is defined in this process has a name
-    with a dot, the name is its action. Put this middleware first in the list: a middleware before it could respond to
-    calls that were not checked.
+    It must be the first middleware in the list, because a middleware before it could respond to calls without a
+    check. A tool whose function is decorated with `@guarded` checks its calls itself. If a tool that is defined in
+    this process has a name with a dot, the name is its action.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        name: Server name, with which the actions begin: the tool `pay` of `name="bank"` has the action `bank.pay`. None
-            for the name given to `FastMCP(…)`.
-        tool_actions: Actions by tool name, a mapping or a function of the name.
-        agents: Agent ids by the client ids of access tokens; other clients act as the guard's own agent. The name that
-            a client sends itself is ignored.
-        on_hold: Reaction to a call that requires an approval. `pause`: the client's user is pointed to the approval,
-            or the model reads that the call is pending if the client cannot. `wait`: wait for the approver within the
-            run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that the call is
-            pending.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        name: Server name, with which the actions begin: the tool `pay` of `name="bank"` has the action `bank.pay`.
+            None for the name given to `FastMCP(…)`.
+        tool_actions: Actions by tool name, as a mapping or a function of the name.
+        agents: Agent ids by the client ids of access tokens. Calls of other clients are checked under the guard's own
+            agent id. The name that a client sends in its requests is ignored.
+        on_hold: Reaction to a call that requires an approval. `pause`: the client shows the approval request to its
+            user; if the client cannot do that, the model reads that the call is pending. `wait`: wait for the
+            approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that
+            the call is pending.
         hold_timeout: Seconds to wait for the approver: with `wait`, and with `pause` after each response of the user.
             None for no limit; most clients stop waiting after a minute.
-        approval_page: URL of the page where approvers decide, with `{approval_id}` in it. With None, the user reads the
-            approval id and the command instead.
+        approval_page: URL of the page where approvers decide, with the placeholder `{approval_id}`. With None, the
+            user reads the approval id and the command that decides instead.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class GuardMiddleware(Middleware):
         self._calls = Calls(guard, name, tool_actions, agents, on_hold, hold_timeout, approval_page)
 
     async def on_call_tool(self, context: Called, call_next: Next) -> ToolResult:
-        """Check a call, run the tool, and log the outcome; if the call must not run, show the reason to the model."""
+        """Check a call, run the tool, and log the outcome; if the call must not run, the model reads the reason."""
         params, fastmcp = context.message, context.fastmcp_context
         known = None if fastmcp is None else await fastmcp.fastmcp.get_tool(params.name)
         function = known.fn if isinstance(known, FunctionTool) else None
@@ -138,7 +138,7 @@ class GuardMiddleware(Middleware):
 
 
 def _named(fastmcp: Context | None) -> tuple[str | None, str]:
-    """Return the server's name, and a pattern of the names that FastMCP generates for servers without a name."""
+    """Return the server's name, and a regular expression for the names that FastMCP generates for unnamed servers."""
     if fastmcp is None:
         return None, ""
     server = fastmcp.fastmcp
@@ -146,7 +146,7 @@ def _named(fastmcp: Context | None) -> tuple[str | None, str]:
 
 
 def _schema(tool: Tool | None) -> ArgumentSchema:
-    """Return the schema by which FastMCP validates the calls of a tool; for a remote tool, its JSON schema."""
+    """Return the schema by which FastMCP validates the calls of a tool; for a remote tool, this is its JSON schema."""
     if tool is None:
         return RawSchema()
     if not isinstance(tool, FunctionTool):
@@ -164,7 +164,7 @@ def _schema(tool: Tool | None) -> ArgumentSchema:
 
 
 def _aliases(function: Any) -> dict[str, str]:
-    """Return the aliases of parameters by name."""
+    """Return the aliases of a function's parameters, by the names of the parameters."""
     found: dict[str, str] = {}
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         described = [parameter.default, *getattr(parameter.annotation, "__metadata__", ())]
@@ -179,9 +179,10 @@ async def _called(fastmcp: Context | None, turn: Round, context: Called, call_ne
     wire = None if fastmcp is None else fastmcp.request_context
     if wire is None or not turn.asked:
         return await call_next(context)
-    # Tools and proxies read the user's responses from the raw request. They would mistake the response to the guard's
-    # own elicitation for theirs, so it is removed. FastMCP has no public access to the raw request.
-    sent = wire._srctx  # noqa: SLF001 - see above
+    # Tools and proxies read the user's responses from the raw request. The response to the guard's own elicitation is
+    # removed from it, because they would treat it as a response to their own. FastMCP has no public access to the raw
+    # request.
+    sent = wire._srctx  # noqa: SLF001 - there is no public attribute
     seen = context.message.model_dump(
         mode="json", by_alias=True, exclude_none=True, include={"request_state", "input_responses"}
     )

@@ -1,6 +1,7 @@
-"""LangChain and LangGraph: `create_agent(…, middleware=[GuardMiddleware()])`.
+"""Plugin for LangChain and LangGraph: `create_agent(…, middleware=[GuardMiddleware()])`.
 
-For a plain graph: `ToolNode(tools, wrap_tool_call=g.wrap_tool_call, awrap_tool_call=g.awrap_tool_call)`.
+For a graph without an agent: `ToolNode(tools, wrap_tool_call=g.wrap_tool_call, awrap_tool_call=g.awrap_tool_call)`,
+where `g` is a `GuardMiddleware`.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ _MAX_DEPTH: Final = 8
 def find_rejection(answers: Sequence[object], call_id: str | None) -> str | None:
     """Return the reason of the first answer that rejects a call, or None.
 
-    Only rejections have an effect: a call is approved at the gateway. A rejection with a `tool_call_id` is for that
-    call, any other one for every call that it reaches. `answers` is what the run was resumed with.
+    Answers can only reject a call, because only the gateway can approve it. A rejection with a `tool_call_id` applies
+    to that call; any other rejection applies to every call of the task. `answers` are the values with which the run
+    was resumed.
     """
     for answer in _flatten(answers):
         named = answer.get("tool_call_id") if isinstance(answer, Mapping) else None
@@ -67,7 +69,7 @@ def find_rejection(answers: Sequence[object], call_id: str | None) -> str | None
 
 
 def _flatten(answers: object, depth: int = 0) -> Iterator[object]:
-    """Yield each answer of nested lists and of `{"decisions": […]}`."""
+    """Yield the single answers of nested lists and of `{"decisions": […]}`."""
     inner = answers.get("decisions") if isinstance(answers, Mapping) else answers
     if isinstance(inner, list | tuple) and depth < _MAX_DEPTH:
         for each in inner:
@@ -76,12 +78,12 @@ def _flatten(answers: object, depth: int = 0) -> Iterator[object]:
         yield answers
 
 
-# LangChain passes these parameters itself.
+# Names of parameters that LangChain fills in itself, so the model does not send them.
 _OWN: Final = frozenset(("run_manager", "callbacks", "config"))
 
 
 def schema_of(tool: object, function: object) -> ArgumentSchema:
-    """Return the schema by which LangChain validates the calls of a tool with this function."""
+    """Return the schema by which LangChain validates the calls of a tool that runs this function."""
     if not isinstance(tool, BaseTool):
         return RawSchema()
     schema = tool.args_schema
@@ -91,7 +93,7 @@ def schema_of(tool: object, function: object) -> ArgumentSchema:
     model = schema if isinstance(schema, type) and issubclass(schema, BaseModel) else None
     probe = tool
     if model is not None and injected & model.model_fields.keys():
-        # Injected arguments are not there yet: LangGraph adds them right before the tool runs.
+        # Injected arguments are made optional, because LangGraph adds them only right before the tool runs.
         absent: Any = dict.fromkeys(injected & model.model_fields.keys(), (Any, None))
         probe = tool.model_copy(
             update={"args_schema": create_model(model.__name__, __base__=model, **absent)}
@@ -99,7 +101,7 @@ def schema_of(tool: object, function: object) -> ArgumentSchema:
 
     def receive(sent: dict[str, Any]) -> dict[str, Any]:
         given = {name: value for name, value in sent.items() if name not in injected}
-        parsed: Any = probe._parse_input(given, "call") if given or model is not None else given  # noqa: SLF001 - the one place where it validates
+        parsed: Any = probe._parse_input(given, "call") if given or model is not None else given  # noqa: SLF001 - LangChain validates only here
         found = {name: value for name, value in dict(parsed).items() if name not in injected}
         return with_signature_defaults(found, function, injected | _OWN)
 
@@ -120,7 +122,7 @@ def _of_json_schema(tool: BaseTool, schema: dict[str, Any], function: object) ->
 
 
 def _injected(tool: BaseTool) -> frozenset[str]:
-    """Return the names of the parameters that the framework passes, and not the model."""
+    """Return the names of the parameters that the framework fills in and the model does not see."""
     names = frozenset(tool._injected_args_keys)  # noqa: SLF001 - there is no public attribute
     if isinstance(tool.args_schema, dict):
         return names
@@ -130,23 +132,25 @@ def _injected(tool: BaseTool) -> frozenset[str]:
     return names | frozenset(everything - asked) if asked or not everything else names
 
 
-# LangGraph has no public way to read an answer without consuming it, and a rejection must be read before the check.
+# Private keys of LangGraph's configuration. A rejection must be read before the check, and LangGraph has no public
+# way to read an answer without consuming it.
 _SCRATCHPAD: Final = "__pregel_scratchpad"
 _CHECKPOINTER: Final = "__pregel_checkpointer"
 _SENT: Final = "__pregel_push"
 
 
 class Turn:
-    """State that the tool calls of one attempt of one task share; a plain `ToolNode` runs several calls in one task.
+    """State that the tool calls of one attempt to execute a LangGraph task share.
 
-    LangGraph pauses a task as a whole, and executes all of it again on resume. So in one attempt either tools run, or
-    the attempt pauses. No tool then runs twice, and no answer reaches another call.
+    A plain `ToolNode` runs several calls in one task. LangGraph pauses a task as a whole, and executes all of it
+    again on resume. So in one attempt, either tools run or the attempt pauses; otherwise a tool could run twice, or
+    an answer could reach another call.
 
     Attributes:
         settling: Lock of the thread that checks whether the attempt must pause.
-        asettling: The same for coroutines.
-        settled: Whether this was checked, and no call requires an approval.
-        is_resumable: Whether a checkpointer stores the run, so that it can be resumed after a pause.
+        asettling: The same lock for coroutines.
+        settled: True if all calls were checked, and none of them requires an approval.
+        is_resumable: True if a checkpointer stores the run, so that it can be resumed after a pause.
     """
 
     def __init__(self, answers: Sequence[object], *, is_resumable: bool) -> None:
@@ -161,16 +165,16 @@ class Turn:
         self._pause: GraphBubbleUp | None = None
 
     def find_rejection(self, call_id: str | None) -> str | None:
-        """Return the reason why the user rejected the call, or None."""
+        """Return the user's reason if an answer rejects the call, or None."""
         return find_rejection(self._answers, call_id)
 
     @property
     def answered(self) -> bool:
-        """Return whether there are answers that no interrupt has consumed."""
+        """True if the run was resumed with answers that no interrupt has consumed yet."""
         return bool(self._answers) and not self._taken
 
     def take_answers(self) -> None:
-        """Consume the answers to the guard's own interrupts, so that an interrupt of the tool does not receive them."""
+        """Consume the answers to the guard's own interrupts, so that an interrupt inside the tool does not receive them."""
         with self._lock, suppress(GraphBubbleUp):
             if not self._taken:
                 self._taken = True
@@ -178,13 +182,17 @@ class Turn:
                     interrupt(None)
 
     def go_on(self) -> None:
-        """Raise the interrupt of the attempt again, if it pauses."""
+        """Raise the interrupt again if this attempt has already paused, so that no further tool runs in it."""
         if self._pause is not None:
             raise type(self._pause)(*self._pause.args)
 
     @contextmanager
     def running(self, call_id: str | None) -> Iterator[None]:
-        """Note that a tool runs in this attempt, unless it raises `ApprovalPending` or the attempt pauses."""
+        """Mark that the tool of a call runs in this attempt, so that the attempt no longer pauses.
+
+        The mark is removed if the tool raises `ApprovalPending`. If the attempt has already paused, the interrupt is
+        raised.
+        """
         with self._lock:
             self.go_on()
             self._ran.add(call_id)
@@ -196,7 +204,7 @@ class Turn:
             raise
 
     def pause(self, shown: Mapping[str, Any]) -> None:
-        """Pause the task with `shown` as the interrupt's value; if a tool has run in the attempt, return instead.
+        """Pause the task with `shown` as the interrupt's value, or return if a tool has already run in this attempt.
 
         Raises:
             GraphBubbleUp: The task pauses.
@@ -207,7 +215,8 @@ class Turn:
                 return
             try:
                 while True:
-                    # Answers from before the check are no reason to check again.
+                    # `interrupt` first returns the answers that the run was already resumed with. They are skipped
+                    # until it pauses the task.
                     interrupt(dict(shown))
             except GraphBubbleUp as pause:
                 self._pause = pause
@@ -215,7 +224,7 @@ class Turn:
 
 
 def turn_of(config: Mapping[str, Any]) -> Turn | None:
-    """Return the attempt in which a hook is called, by the hook's config; None outside of a graph."""
+    """Return the shared state of the attempt in which a hook is called with this config; None outside of a graph."""
     configurable = config.get("configurable") or {}
     scratchpad: Any = configurable.get(_SCRATCHPAD)
     try:
@@ -227,7 +236,8 @@ def turn_of(config: Mapping[str, Any]) -> Turn | None:
         turn = _turns.get(key)
         if turn is None:
             if bare is not None and find_rejection([bare], None) is not None:
-                # Consumed here, or it would reach the next call that requires an approval.
+                # The rejection is consumed here; otherwise it would also reach the next call that requires an
+                # approval.
                 key(True)
             turn = _turns[key] = Turn(
                 [*said, *([] if bare is None else [bare])], is_resumable=bool(configurable.get(_CHECKPOINTER))
@@ -236,7 +246,7 @@ def turn_of(config: Mapping[str, Any]) -> Turn | None:
 
 
 def calls_beside(called: Mapping[str, Any], state: object, config: Mapping[str, Any]) -> list[Any]:
-    """Return the tool calls of the task, including the given one, in the model's order."""
+    """Return all tool calls of the task that executes the call `called`, in the model's order."""
     path = (config.get("metadata") or {}).get("langgraph_path") or ("",)
     if path[0] == _SENT:
         return [called]
@@ -266,19 +276,24 @@ logger = logging.getLogger("toolgate")
 
 
 class GuardMiddleware(AgentMiddleware[Any, Any]):
-    """Guards every tool call of an agent, or of a `ToolNode` by its two methods.
+    """Middleware that checks and logs every tool call of an agent.
+
+    Its methods `wrap_tool_call` and `awrap_tool_call` do the same for a `ToolNode` without an agent.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
-        agents: Agent ids by the names given to `create_agent(name=…)`; needs langchain 1.2.4.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
+            `tools.<name>`.
+        agents: Agent ids by the names given to `create_agent(name=…)`; needs langchain 1.2.4. Calls of other agents
+            are checked under the guard's own agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses with an interrupt. `wait`: wait
             for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model
             reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
 
     def __init__(
@@ -303,7 +318,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Answer]
     ) -> Answer:
-        """Check the call, run the tool if it is allowed, and log the outcome; the model reads why a tool did not run."""
+        """Check the call, run the tool if the call is allowed, and log the outcome; else the model reads the reason."""
         return drive(self._guarded(request, handler, coroutine=False))
 
     async def awrap_tool_call(
@@ -317,7 +332,8 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         try:
             call, turn = self._call(request, coroutine=coroutine), turn_of(request.runtime.config)
         except InvalidArgumentsError:
-            # The framework's own error reaches the model.
+            # The arguments are invalid. The framework validates them again with a tool that never runs, so that the
+            # model reads the framework's own error message.
             refused: Answer = yield from invoke(lambda: handler(_refusing(request)))
             return refused
         if turn is not None and (why := turn.find_rejection(request.tool_call["id"])) is not None:
@@ -363,14 +379,14 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         return (GraphBubbleUp, ApprovalPending) if self._bridge.on_hold == "pause" else (GraphBubbleUp,)
 
     def _verify(self, request: ToolCallRequest) -> None:
-        """Compare `tool_actions` with the tools of the node at its first call."""
+        """Compare the keys of `tool_actions` with the names of the agent's tools, at the first tool call only."""
         tools = getattr(request.runtime, "tools", None)
         if tools and not self._has_verified:
             self._bridge.verify_tools(tool.name for tool in tools)
             self._has_verified = True
 
     def _pause(self, turn: Turn, shown: Mapping[str, Any]) -> None:
-        """Pause the task, with a warning if the run cannot be resumed."""
+        """Pause the task; if the run cannot be resumed, log a warning once."""
         if not turn.is_resumable and not self._has_warned:
             self._has_warned = True
             logger.warning(
@@ -381,7 +397,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         turn.pause(shown)
 
     def _settle(self, turn: Turn, request: ToolCallRequest, *, coroutine: bool) -> Steps[None]:
-        """Pause the task while any call in it requires an approval; the first hook checks all calls of the task."""
+        """Pause the task if any call in it requires an approval; the first call of the task checks all of them."""
         beside = calls_beside(request.tool_call, request.state, request.runtime.config)
         if len(beside) == 1:
             return
@@ -407,7 +423,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
     def _call(
         self, request: ToolCallRequest, called: Mapping[str, Any] | None = None, *, coroutine: bool = False
     ) -> ToolCall:
-        """Return the request's call, or `called`, another call of its task."""
+        """Return the `ToolCall` for the request, or for `called`, another call of the same task."""
         tool, config = request.tool, request.runtime.config
         if called is not None and called["name"] != request.tool_call["name"]:
             known = getattr(request.runtime, "tools", None) or ()
@@ -432,15 +448,15 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
 
 
 def _function(tool: object, *, coroutine: bool) -> object:
-    """Return the function that will run: a tool has one or two, or is a class with methods."""
+    """Return the function of a tool that will run: its synchronous or asynchronous function, or a method of its class."""
     plain, other = getattr(tool, "func", None), getattr(tool, "coroutine", None)
     if plain is None and other is None and isinstance(tool, BaseTool):
-        return tool._arun if coroutine and type(tool)._arun is not BaseTool._arun else tool._run  # noqa: SLF001 - the names under which LangChain has them overridden
+        return tool._arun if coroutine and type(tool)._arun is not BaseTool._arun else tool._run  # noqa: SLF001 - tool classes of LangChain override these methods
     return (other or plain) if coroutine else (plain or other)
 
 
 def _refusing(request: ToolCallRequest) -> ToolCallRequest:
-    """Return the request with a tool that validates like the original one and never runs."""
+    """Return the request with a copy of its tool that validates arguments like the original and never runs."""
     tool = request.tool
     if not isinstance(tool, StructuredTool):
         return request
@@ -476,7 +492,7 @@ def _shown(called: Mapping[str, Any], pending: ApprovalPending) -> dict[str, Any
     }
 
 
-# The first version whose runs have the name of their agent.
+# The first version of LangChain in which a run contains the name of its agent.
 _MIN_AGENT_NAMES: Final = "1.2.4"
 _BESIDE: Final = (
     "Not done: it needs a person, and other calls have already run beside it. Ask for it again, alone."

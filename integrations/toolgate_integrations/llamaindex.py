@@ -1,4 +1,4 @@
-"""LlamaIndex: `agent = guard_agent(agent)`, or `tools=guard_tools([…])`."""
+"""Plugin for LlamaIndex: `agent = guard_agent(agent)`, or `tools=guard_tools([…])`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from llama_index.core.tools import AsyncBaseTool, BaseTool, FunctionTool, ToolOu
 from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 from llama_index_instrumentation.dispatcher import active_instrument_tags
 
-# The framework's own agents use this module too; these classes have no public name.
+# These classes have no public name; the framework's own agents import them from the same module.
 from workflows.runtime.types.results import AddWaiter, StepWorkerStateContextVar, WaitingForEvent
 
 __all__ = ["GuardedFunctionTool", "GuardedTool", "guard_agent", "guard_tools"]
@@ -37,16 +37,16 @@ _running: ContextVar[tuple[str, str] | None] = ContextVar("toolgate_llamaindex_r
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The call that a step of an agent executes.
+    """The tool call that the current step of an agent executes.
 
     Attributes:
         ctx: The framework's context of the step.
         event: The model's call.
-        call_id: Id of the call, unique in the run and the same if the step is executed again.
-        run_id: Id of the conversation, the same after a restart.
+        call_id: Id of the call, which is unique in the run and stays the same if the step is executed again.
+        run_id: Id of the conversation, which stays the same after a restart of the process.
         running_id: Id of the run in this process.
         agent: Name of the agent; None outside of an `AgentWorkflow`.
-        waited: The approval requests for which the call has paused before this step, the newest last.
+        waited: Ids of the approval requests for which the call has paused before, the newest last.
     """
 
     ctx: Context[Any]
@@ -58,26 +58,29 @@ class Place:
     waited: list[str]
 
     def running(self) -> AbstractContextManager[None]:
-        """Mark the call as running inside the block, so that tools that its tool calls are not taken for this call."""
+        """Mark the call as running inside the `with` block, so that calls that its tool makes are not mistaken for it."""
         return set_context(_running, (self.running_id, self.call_id))
 
     async def no(self) -> str | None:
-        """Return the reason of a user's rejection; None for any other answer, and if the call has not paused.
+        """Return the reason if the user rejected the paused call.
+
+        The result is None for any other answer, and for a call that has not paused.
 
         Raises:
-            WaitingForEvent: There is no answer. After a restart, the framework executes the step once to read its
-                requirements again.
+            WaitingForEvent: There is no answer yet. The framework executes the step again when there is one, and once
+                after a restart to read which answer the step waits for.
         """
         if not self.waited:
             return None
         event = await self.ctx.wait_for_event(HumanResponseEvent, **self._wait(self.waited[-1]))
-        # Before it has read the requirements again, the framework passes each answer to every call.
+        # After a restart, the framework passes each answer to every paused call until it has read which answers they
+        # wait for. An answer to another call is therefore ignored.
         if event.get("approval_id", None) != self.waited[-1]:
             return None
         return find_rejection({name: event.get(name, None) for name in ("response", "reason")})
 
     def paused(self, pending: ApprovalPending) -> WaitingForEvent[Any]:
-        """Return the exception that stops the step until a user answers; then the framework executes it again."""
+        """Return the exception that pauses the step until the user answers; the framework then executes the step again."""
         said = {
             "prefix": f"{pending.action!r} waits for a person: {pending.reason}",
             **describe_pending(pending),
@@ -87,14 +90,15 @@ class Place:
         }
         asked = InputRequiredEvent(**said)
         if pending.approval_id in self.waited:
-            # Answered, but still pending: the framework writes the event of a wait only once.
+            # The user has answered, but the call is still pending. The framework writes the event of a wait only
+            # once, so it is written again here.
             self.ctx.write_event_to_stream(asked)
         return self.stopped(pending.approval_id, asked)
 
     def stopped(self, approval_id: str, asked: InputRequiredEvent | None = None) -> WaitingForEvent[Any]:
-        """Return the exception that stops the step for an approval request.
+        """Return the exception that makes the step wait for the user's answer about an approval request.
 
-        It replaces an earlier wait: with two waits, the call would run twice.
+        It replaces an earlier wait of the step, because with two waits the call would run twice.
         """
         return WaitingForEvent(
             AddWaiter(event_type=HumanResponseEvent, waiter_event=asked, **self._wait(approval_id))
@@ -106,11 +110,11 @@ class Place:
 
 
 async def place_of(tool_name: str) -> Place | None:
-    """Return the place of the current call of a tool; None outside of an agent's step."""
+    """Return the call that the current step executes with the tool `tool_name`; None outside of an agent's step."""
     step = StepWorkerStateContextVar.get(None)
     if step is None or not isinstance(step.event, ToolCallEvent) or step.event.tool_name != tool_name:
         return None
-    # A model without call ids uses the tool's name as the id, or no id.
+    # The id of the step is added, because a model without call ids uses the tool's name as the id, or no id.
     call_id = f"{step.event.tool_id}:{step.state.work_item_id}"
     running_id = active_instrument_tags.get().get("llamaindex.run_id")
     if running_id is None or step.state.work_item_id is None or _running.get() == (running_id, call_id):
@@ -118,7 +122,7 @@ async def place_of(tool_name: str) -> Place | None:
     ctx = Context.get_step_context()
     run_id = await ctx.store.get(_RUN_ID, default=None)
     if run_id is None:
-        # All calls of a run write the same value.
+        # Calls of the same run may do this at the same time, because all of them write the same value.
         run_id = running_id
         await ctx.store.set(_RUN_ID, run_id)
     agent = await ctx.store.get("current_agent_name", default=None)
@@ -128,12 +132,12 @@ async def place_of(tool_name: str) -> Place | None:
 
 
 class _Turn(asyncio.Lock):
-    """Lock that is held while a call is executed."""
+    """Lock that is held while a call is executed, so that the call is not executed twice at the same time."""
 
     done = False
 
 
-# Far more calls than wait at the same time.
+# The limit of the cache is far larger than the number of calls that are pending at the same time.
 @lru_cache(4096)
 def _turn(running_id: str, call_id: str) -> _Turn:  # noqa: ARG001 - the arguments are the key of the cache
     return _Turn()
@@ -141,14 +145,16 @@ def _turn(running_id: str, call_id: str) -> _Turn:  # noqa: ARG001 - the argumen
 
 @asynccontextmanager
 async def turn_of(place: Place) -> AsyncIterator[str | None]:
-    """Execute a call alone, and pause it if it requires an approval; the value is the reason of a rejection, or None.
+    """Execute a call alone inside the `with` block, and pause it if it requires an approval.
 
-    Two answers to one call make the framework execute it twice.
+    The value of the block is the reason if the user rejected the call, or None. The lock is needed because the
+    framework executes a call twice if it receives two answers to it.
 
     Raises:
         WaitingForEvent: The call pauses, or has already ended.
     """
-    # By the run in this process: if a stored run is resumed a second time, the gateway refuses the call.
+    # The lock belongs to the run in this process. If a stored run is resumed a second time, the gateway denies the
+    # call.
     turn = _turn(place.running_id, place.call_id)
     async with turn:
         if turn.done and place.waited:
@@ -172,22 +178,22 @@ _RUN_ID: Final = "toolgate_run_id"
 
 
 class GuardedTool(AsyncBaseTool):
-    """A guarded tool of any kind; made by `guard_tools` and `guard_agent`."""
+    """A tool of any class that checks and logs every call; created by `guard_tools` and `guard_agent`."""
 
     def __init__(self, inner: Any, bridge: Bridge, agent: str | None) -> None:
         self._inner, self._bridge, self._agent = inner, bridge, agent
 
     @property
     def metadata(self) -> Any:
-        """The tool's `ToolMetadata`, which the model reads."""
+        """The original tool's `ToolMetadata`, which the model reads."""
         return self._inner.metadata
 
     def __call__(self, *args: Any, **given: Any) -> ToolOutput:
-        """Call the tool."""
+        """Call the tool, like `call`."""
         return self.call(*args, **given)
 
     def call(self, *args: Any, **given: Any) -> ToolOutput:
-        """Check the call, run the tool if it is allowed, and log the outcome; a refusal is an output with an error."""
+        """Check the call, run the tool if it is allowed, and log the outcome; otherwise return the reason as an error."""
         beside = self._beside(given)
         try:
             unnamed, told = self._named(args, given)
@@ -200,10 +206,10 @@ class GuardedTool(AsyncBaseTool):
             call = self._called(told, None, coroutine=False)
             return self._bridge.run(call, run, _failed, (WaitingForEvent,))
         except GuardError as error:
-            return self._told(given, self._bridge.refusal(error))
+            return self._error_output(given, self._bridge.refusal(error))
 
     async def acall(self, *args: Any, **given: Any) -> ToolOutput:
-        """Asynchronous form of `call`; in an agent's run, a call that requires an approval can pause.
+        """Asynchronous form of `call`; in a run of an agent, a call that requires an approval can pause.
 
         Raises:
             WaitingForEvent: The call pauses.
@@ -224,12 +230,12 @@ class GuardedTool(AsyncBaseTool):
             async with turn_of(place) as no:
                 if no is None:
                     return await self._bridge.arun(call, run, _failed, (WaitingForEvent, ApprovalPending))
-                return self._told(given, await self._bridge.areject(call, no, place.waited[-1]))
+                return self._error_output(given, await self._bridge.areject(call, no, place.waited[-1]))
         except GuardError as error:
-            return self._told(given, self._bridge.refusal(error))
+            return self._error_output(given, self._bridge.refusal(error))
 
     def of(self, bridge: Bridge, agent: str | None) -> GuardedTool:
-        """Return the guarded tool for an agent of the same group: a copy if this tool belongs to another agent."""
+        """Return this tool for an agent of the same guarded group; if it belongs to another agent, return a copy."""
         if bridge is not self._bridge or agent == self._agent:
             return self
         return type(self)(self._inner, bridge, agent)
@@ -239,12 +245,12 @@ class GuardedTool(AsyncBaseTool):
         return str(self.metadata.get_name())
 
     def _beside(self, given: dict[str, Any]) -> dict[str, Any]:
-        """Remove and return the arguments that the framework adds to the model's."""
+        """Remove the arguments that the framework adds to the model's arguments, and return them."""
         own = getattr(self._inner, "ctx_param_name", None)
         return {own: given.pop(own)} if own in given else {}
 
     def _named(self, args: tuple[Any, ...], given: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
-        """Return the names of the positional values, and all arguments by name."""
+        """Return the parameter names of the positional arguments, and all arguments by name."""
         known = self.metadata.get_parameters_dict().get("properties", {}) if args else {}
         unnamed = [name for name in known if name not in given][: len(args)]
         if len(unnamed) < len(args):
@@ -256,7 +262,7 @@ class GuardedTool(AsyncBaseTool):
 
     def _called(self, told: dict[str, Any], place: Place | None, *, coroutine: bool) -> ToolCall:
         function = _function(self._inner, coroutine=coroutine)
-        # The framework adds partial parameters, and does not convert arguments.
+        # The framework adds the tool's partial parameters to the arguments, and converts no values.
         told = {**(getattr(self._inner, "partial_params", None) or {}), **told}
         own = getattr(self._inner, "ctx_param_name", None)
         return ToolCall(
@@ -268,24 +274,24 @@ class GuardedTool(AsyncBaseTool):
             function=function,
         )
 
-    def _told(self, given: dict[str, Any], text: str) -> ToolOutput:
-        # Without an error, it would be the final answer of a `return_direct` tool.
+    def _error_output(self, given: dict[str, Any], text: str) -> ToolOutput:
+        # The output is marked as an error; otherwise it would be the final answer of a tool with `return_direct`.
         raw = {"args": (), "kwargs": given}
         return ToolOutput(self._name, text, raw_input=raw, raw_output=text, is_error=True)
 
 
 class GuardedFunctionTool(GuardedTool, FunctionTool):
-    """A guarded `FunctionTool`, for code that handles this class specially."""
+    """A guarded `FunctionTool`, because the framework treats instances of this class in a special way."""
 
     def __init__(self, inner: AsyncBaseTool, bridge: Bridge, agent: str | None) -> None:
-        # The framework calls a tool of another class with a positional value first, and then by names if that raises.
+        # The framework calls a tool of another class first with a positional argument, and by names if that raises.
         # Such a tool could run twice.
         like(self, inner)
         super().__init__(inner, bridge, agent)
 
     @property
     def fn(self) -> Callable[..., Any]:
-        """The guarded function, for code that makes other tools of it."""
+        """The guarded synchronous function, for code that makes other tools from it."""
 
         @functools.wraps(super().fn)
         def standing(*args: Any, **given: Any) -> Any:
@@ -295,7 +301,7 @@ class GuardedFunctionTool(GuardedTool, FunctionTool):
 
     @property
     def async_fn(self) -> Callable[..., Any]:
-        """The guarded coroutine function."""
+        """The guarded coroutine function, for code that makes other tools from it."""
 
         @functools.wraps(super().async_fn)
         async def standing(*args: Any, **given: Any) -> Any:
@@ -308,17 +314,17 @@ class GuardedFunctionTool(GuardedTool, FunctionTool):
 
     @property
     def real_fn(self) -> Callable[..., Any]:
-        """The guarded function of the kind that the tool was made of."""
+        """The guarded form of the function with which the tool was created: synchronous or a coroutine function."""
         return self.async_fn if inspect.iscoroutinefunction(super().real_fn) else self.fn
 
 
 def guarded(tools: Iterable[Any], bridge: Bridge, agent: str | None) -> list[AsyncBaseTool]:
-    """Return guarded tools; tools that are already guarded are returned unchanged."""
+    """Return guarded copies of tools; tools that are already guarded are returned unchanged."""
     return [_guarded(each, bridge, agent) for each in tools]
 
 
 def like(one: object, other: object) -> None:
-    """Copy the attributes of another object, except those that would hide the guard's own methods."""
+    """Copy the attributes of `other` to `one`, except those that would hide the guard's own methods."""
     vars(one).update({name: value for name, value in vars(other).items() if not hasattr(type(one), name)})
 
 
@@ -334,7 +340,7 @@ def _guarded(tool: Any, bridge: Bridge, agent: str | None) -> AsyncBaseTool:
 
 
 def _function(tool: AsyncBaseTool, *, coroutine: bool) -> object:
-    """Return the function that will run; the framework wraps a function of the other kind."""
+    """Return the original function that will run; the framework wraps it if only the other form is defined."""
     if not isinstance(tool, FunctionTool):
         return None
     function = tool.async_fn if coroutine else tool.fn
@@ -357,23 +363,27 @@ def guard_agent(
     on_hold: OnHold = "pause",
     hold_timeout: float | None = None,
 ) -> A:
-    """Guard all tools of an agent, or of all agents of an `AgentWorkflow`, with retrieved tools and handoffs.
+    """Check and log the calls of all tools of an agent, or of all agents of an `AgentWorkflow`.
+
+    Retrieved tools and handoffs are included.
 
     Args:
         agent: The agent or workflow, which is changed in place. Its copies are guarded too.
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
-        agents: Agent ids by agent names; other agents act as the guard's own agent.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
+            `tools.<name>`.
+        agents: Agent ids by agent names. Calls of other agents are checked under the guard's own agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the call pauses with an `InputRequiredEvent`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
 
     Returns:
         The same agent or workflow.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
     bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
     if not isinstance(agent, (AgentWorkflow, BaseWorkflowAgent)):
@@ -385,7 +395,7 @@ def guard_agent(
     members = agent.agents.values() if isinstance(agent, AgentWorkflow) else [agent]
     tools = [tool for each in members for tool in each.tools or () if isinstance(tool, BaseTool)]
     names = [tool.metadata.name or "" for tool in tools]
-    # Retrieved tools and handoffs are added later.
+    # The list of names is not complete, because retrieved tools and handoffs are added later.
     bridge.verify_tools(names, is_complete=False)
     return agent
 
@@ -399,12 +409,13 @@ def guard_tools(
     on_hold: OnHold = "pause",
     hold_timeout: float | None = None,
 ) -> list[AsyncBaseTool]:
-    """Return guarded tools, with the options of `guard_agent`; guarded tools are returned unchanged.
+    """Return tools that check and log every call; tools that are already guarded are returned unchanged.
 
-    `agents` applies only to the agents of an `AgentWorkflow`: other runs do not contain the name of their agent.
+    The options are those of `guard_agent`. `agents` has an effect only in an `AgentWorkflow`, because other runs do
+    not contain the name of their agent.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
     bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
     found = guarded(tools, bridge, None)
@@ -413,15 +424,16 @@ def guard_tools(
 
 
 class _GuardedAgent(BaseWorkflowAgent):
-    """An agent whose attributes contain only guarded tools."""
+    """An agent whose attributes return only guarded tools, including tools that were added later."""
 
     guarded_by: ClassVar[Bridge]
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
-        # A workflow reads these attributes of its agents directly.
+        # The attributes are guarded here because a workflow reads them directly, without calling a method of the
+        # agent.
         if name == "tools" and found is not None:
-            # Stored, so that tools that are added to the list are added to the agent.
+            # The new list is stored, so that tools that a caller adds to it are added to the agent.
             if (own := guarded(found, self.guarded_by, self.name)) != found:
                 found = self.__dict__["tools"] = own
         elif name == "tool_retriever" and found is not None:
@@ -429,7 +441,7 @@ class _GuardedAgent(BaseWorkflowAgent):
         return found
 
     async def handle_tool_call_results(self, ctx: Any, results: list[Any], memory: Any) -> None:
-        """Handle the results of a step's tools; raise an error that must end the run."""
+        """Handle the results of a step's tools, but raise an error of a tool that must end the run."""
         for each in results:
             if (error := find_error(each.tool_output.exception, self.guarded_by.fatal)) is not None:
                 raise error
@@ -437,22 +449,22 @@ class _GuardedAgent(BaseWorkflowAgent):
         await kind_of_agent.handle_tool_call_results(ctx, results, memory)
 
     async def get_tools(self, input_str: str | None = None) -> list[AsyncBaseTool]:
-        """Return the guarded tools of a step."""
+        """Return the guarded tools for a step of the agent."""
         return guarded(await super().get_tools(input_str), self.guarded_by, self.name)
 
 
 class _GuardedWorkflow(AgentWorkflow):
-    """A workflow of guarded agents, which adds their handoffs."""
+    """A workflow whose agents have only guarded tools, including the handoffs that the workflow adds."""
 
     guarded_by: ClassVar[Bridge]
 
     async def get_tools(self, agent_name: str, input_str: str | None = None) -> list[AsyncBaseTool]:
-        """Return the guarded tools of an agent of the workflow."""
+        """Return the guarded tools for a step of the agent `agent_name`."""
         return guarded(await super().get_tools(agent_name, input_str), self.guarded_by, agent_name)
 
 
 class _GuardedRetriever(ObjectRetriever[Any]):
-    """A retriever whose tools are guarded."""
+    """A retriever that returns guarded tools."""
 
     def __init__(self, retriever: ObjectRetriever[Any], bridge: Bridge, agent: str) -> None:
         like(self, retriever)
@@ -466,14 +478,14 @@ class _GuardedRetriever(ObjectRetriever[Any]):
 
 
 def _become(one: Any, kind: Any, bridge: Bridge) -> None:
-    """Give an agent or workflow its own guarded class, which its copies have too."""
+    """Change the class of an agent or workflow to a guarded subclass of its own class, which its copies have too."""
     was = type(one)
     if issubclass(was, kind):
         return
-    # The framework finds stored runs by this name.
+    # The subclass has the name of the original class, because the framework finds stored runs by it.
     names = {"__module__": was.__module__, "__qualname__": was.__qualname__}
     made: Any = type(was.__name__, (kind, was), names)
     made.guarded_by = bridge
-    # The framework's classes do not inherit steps that were added to a class.
+    # Steps that were added to the original class are copied, because the framework does not inherit them.
     made._step_functions = was._step_functions  # noqa: SLF001 - there is no public attribute
     object.__setattr__(one, "__class__", made)

@@ -1,4 +1,4 @@
-"""Pydantic AI: `Agent(…, capabilities=[GuardCapability()])`, or a toolset in `GuardToolset(…)`."""
+"""Plugin for Pydantic AI: `Agent(…, capabilities=[GuardCapability()])`, or a toolset in `GuardToolset(…)`."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from pydantic_ai.toolsets import (
     WrapperToolset,
 )
 
-# Version 2.0, the oldest supported one, has no public name for this class.
+# Version 2.0, the oldest supported version, has no public name for this class.
 from pydantic_ai.toolsets._dynamic import DynamicToolset
 from pydantic_core import Url
 
 __all__ = ["GuardCapability", "GuardToolset"]
 
-# Modules of the classes of MCP toolsets. Their names are compared, because importing them would require an extra of the
-# framework.
+# Modules that define the classes of MCP toolsets. The names are compared, because importing the modules would require
+# an extra of the framework.
 _REMOTE: Final = frozenset({"pydantic_ai.mcp", "pydantic_ai.toolsets.fastmcp"})
 
 
 def function_of(tool: ToolsetTool[Any] | None) -> object:
-    """Return the Python function of a tool, or None."""
+    """Return the Python function of a tool, or None if it has none in this process."""
     while tool is not None and (source := getattr(tool, "source_tool", None)) is not None:
         tool = source
     schema = getattr(getattr(tool, "call_func", None), "__self__", None)
@@ -54,11 +54,11 @@ def function_of(tool: ToolsetTool[Any] | None) -> object:
 
 
 def served_by(tool: ToolsetTool[Any] | None, name: str) -> tuple[str | None, str]:
-    """Return the name of a remote tool's server, and the tool's own name there.
+    """Return the name of the server that has a remote tool, and the tool's name on that server.
 
     Returns:
-        The server is None for a tool of this process, and empty for a server without a name. The name is the toolset's
-        id, or else the prefix of its tools, or else the host of its address.
+        The server is None for a tool of this process, and empty for a server without a name. The server's name is the
+        toolset's id, or else the prefix of its tools, or else the host of its address.
     """
     if tool is None:
         return None, name
@@ -88,10 +88,10 @@ def served_by(tool: ToolsetTool[Any] | None, name: str) -> tuple[str | None, str
 Tool = ToolsetTool[Any] | None
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
 logger = logging.getLogger("toolgate")
-# The first one is the base class of all URL types of Pydantic with a single host.
+# Classes of URLs. The first one is the base class of all URL types of Pydantic with a single host.
 _URLS: Final = (AnyUrl.__mro__[-2], Url)
 _PAUSES: Final = (ApprovalRequired, CallDeferred, ApprovalPending)
-# Version 2.0 has no exception `ToolFailed`.
+# Exceptions with which a tool's validator rejects arguments. Version 2.0 has no exception `ToolFailed`.
 _REFUSES_ARGUMENTS: Final[tuple[type[Exception], ...]] = (
     ValueError,
     ModelRetry,
@@ -99,15 +99,17 @@ _REFUSES_ARGUMENTS: Final[tuple[type[Exception], ...]] = (
     CallDeferred,
     getattr(exceptions, "ToolFailed", ModelRetry),
 )
-# Older versions treat the result of a hook as the result of the tool, also a `ToolDenied`.
+# True if a hook can deny a call by returning `ToolDenied`. Older versions treat every value that a hook returns as
+# the tool's result.
 _DENIES: Final = is_at_least("pydantic_ai", "2.28")
-# Run id, call id and arguments of the allowed call that is running. An agent that the tool runs has other ids.
+# Run id, call id and arguments of the allowed call that is running. The calls of an agent that the tool runs have
+# other ids.
 _Passed = tuple[str | None, str | None, dict[str, Any]]
 _passed: ContextVar[_Passed | None] = ContextVar("toolgate_pydantic_ai_passed", default=None)
 
 
 class Gate:
-    """Checks every tool call of an agent; the agent's guarded toolsets share it.
+    """Checks every tool call of an agent; all guarded toolsets of the agent share one object.
 
     Args:
         bridge: The bridge that checks and logs the calls.
@@ -119,7 +121,7 @@ class Gate:
     async def carry_out(
         self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, args: dict[str, Any], handler: Handler
     ) -> Any:
-        """Check the call, run the tool with the approved arguments if it is allowed, and log the outcome.
+        """Check the call, run the tool with the approved arguments if the call is allowed, and log the outcome.
 
         Args:
             ctx: The framework's context of the call.
@@ -129,12 +131,12 @@ class Gate:
             handler: Function that runs the tool.
 
         Returns:
-            The tool's result, or a `ToolDenied` with the reason why it did not run.
+            The tool's result, or a `ToolDenied` with the reason why the tool did not run.
 
         Raises:
             ApprovalRequired: The call requires an approval, and the run pauses.
         """
-        told = {name: _told(value) for name, value in args.items()}
+        told = {name: _with_readable_urls(value) for name, value in args.items()}
 
         async def run(approved: dict[str, Any]) -> Any:
             edits = {name: value for name, value in approved.items() if value is not told.get(name)}
@@ -157,7 +159,7 @@ class Gate:
             return ToolDenied(str(error))
 
     async def rejected(self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, why: str) -> None:
-        """Cancel the approval request of a call that was rejected in the framework, and log the rejection."""
+        """Cancel the approval request of a call that a user rejected in the framework, and log the rejection."""
         try:
             args = call.args_as_dict()
         except ValueError:
@@ -167,12 +169,13 @@ class Gate:
     def named(
         self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, args: Mapping[str, Any]
     ) -> ToolCall:
-        """Return the call in the form in which the gateway checks it."""
+        """Return the `ToolCall` that the gateway checks for a call of the framework."""
         server, own_name = served_by(tool, call.tool_name)
         return ToolCall(
             call.tool_name,
             args,
-            # A model that reads that a call is pending repeats it with another id, so the id would not match.
+            # The id is omitted if the model has to repeat the call: the repeated call has another id, which the
+            # approval would not cover.
             call_id=call.tool_call_id if self.bridge.names_calls else None,
             run_id=ctx.conversation_id or ctx.run_id,
             agent=None if ctx.agent is None else ctx.agent.name,
@@ -182,25 +185,28 @@ class Gate:
         )
 
 
-def passing(ctx: RunContext[Any]) -> bool:
-    """Return whether an outer guard has allowed this call."""
+def is_already_allowed(ctx: RunContext[Any]) -> bool:
+    """Return whether another guard around this one has already allowed the current call."""
     run_id, call_id, _ = _passed.get() or (None, None, {})
     return call_id is not None and (run_id, call_id) == (ctx.run_id, ctx.tool_call_id)
 
 
-def answered(answer: object) -> object:
-    """Return the value to give to the framework: its denial, or the text in versions without denials."""
+def to_hook_result(answer: object) -> object:
+    """Return the value that a hook returns to the framework for a call.
+
+    A denial is replaced by its text in framework versions in which a hook cannot deny a call.
+    """
     return answer.message if isinstance(answer, ToolDenied) and not _DENIES else answer
 
 
-def as_denied(part: ToolReturnPart) -> None:
-    """Set the outcome of a refused call to denied, in framework versions that record a success."""
+def mark_denied(part: ToolReturnPart) -> None:
+    """Set the outcome of a refused call to `denied`, in framework versions that would store a success."""
     if not _DENIES:
         part.outcome = "denied"
 
 
-def as_passed(ctx: RunContext[Any], args: dict[str, Any]) -> None:
-    """Verify that no other capability changed the checked arguments.
+def verify_arguments(ctx: RunContext[Any], args: dict[str, Any]) -> None:
+    """Verify that no other capability changed the arguments after the check.
 
     Args:
         ctx: The framework's context of the call.
@@ -219,7 +225,7 @@ def as_passed(ctx: RunContext[Any], args: dict[str, Any]) -> None:
 
 
 async def _validated(ctx: RunContext[Any], tool: Tool, args: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments that an approver edited, validated by the tool's schema and validator."""
+    """Validate arguments that an approver edited with the tool's schema and validator, and return them."""
     if tool is None:
         raise OtherArgumentsError(_UNFIT.format("the tool is not known here"))
     try:
@@ -238,7 +244,8 @@ def _by_schema(ctx: RunContext[Any], tool: ToolsetTool[Any], args: dict[str, Any
     try:
         return dict(validate(args, context=ctx.validation_context))
     except ValidationError:
-        # For a function whose only parameter is a model, the schema describes the fields of that model.
+        # For a function whose only parameter is a model, the framework's schema describes the fields of the model
+        # instead of the parameter.
         if len(args) != 1:
             raise
         given: dict[str, Any] = validate(next(iter(args.values())), context=ctx.validation_context)
@@ -254,16 +261,19 @@ def _first_line(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _told(value: object) -> Any:
-    """Return a value in the form for the check: URLs become strings, which an approver can read."""
+def _with_readable_urls(value: object) -> Any:
+    """Convert the URL objects inside an argument to strings for the check, so that an approver can read them.
+
+    A value that contains no URL objects is returned unchanged, as the same object.
+    """
     if isinstance(value, _URLS):
-        # A URL with a password is not converted to a string, which would reveal the password.
+        # A URL with a password is not converted, because the string would reveal the password.
         return value if getattr(value, "password", None) else str(value)
     if type(value) is dict:
-        members = {name: _told(each) for name, each in value.items()}
+        members = {name: _with_readable_urls(each) for name, each in value.items()}
         return members if any(members[name] is not each for name, each in value.items()) else value
     if type(value) is list:
-        listed = [_told(each) for each in value]
+        listed = [_with_readable_urls(each) for each in value]
         return listed if any(new is not old for new, old in zip(listed, value, strict=True)) else value
     return value
 
@@ -276,20 +286,22 @@ _UNFIT: Final = "Not done: a person approved other arguments, and they do not fi
 
 
 class GuardCapability(AbstractCapability[Any]):
-    """Guards every tool call of an agent, of all its toolsets.
+    """Capability that checks and logs every tool call of an agent, with all its toolsets.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is
-            `tools.<name>`, and `<server>.<name>` for those of MCP servers.
-        agents: Agent ids by the names given to `Agent(name=…)`.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
+            `tools.<name>`, or `<server>.<name>` for a tool of an MCP server.
+        agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
+            own agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run ends with `DeferredToolRequests`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
 
     def __init__(
@@ -306,11 +318,11 @@ class GuardCapability(AbstractCapability[Any]):
         self._refused: set[str] = set()
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Run nearest to the tool, so that the check sees the arguments that other capabilities changed."""
+        """Make this the capability that runs nearest to the tool, so that it checks the arguments that others changed."""
         return CapabilityOrdering(position="innermost")
 
     async def for_run(self, ctx: RunContext[Any]) -> GuardCapability:  # noqa: ARG002 - the framework's signature
-        """Return a copy of the capability for one run, without the state of other runs."""
+        """Return a copy of the capability for one run, without the stored calls of other runs."""
         own = copy.copy(self)
         own._held, own._refused = {}, set()  # noqa: SLF001 - a copy of this object
         return own
@@ -324,7 +336,7 @@ class GuardCapability(AbstractCapability[Any]):
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Check the call, run the tool if it is allowed, and log the outcome; the model reads a refusal."""
+        """Check the call, run the tool if it is allowed, and log the outcome; the model reads the reason of a refusal."""
         try:
             answer = await self._gate.carry_out(ctx, call, _tool(ctx, call.tool_name), args, handler)
         except ApprovalRequired as held:
@@ -333,7 +345,7 @@ class GuardCapability(AbstractCapability[Any]):
             raise
         if isinstance(answer, ToolDenied):
             self._refused.add(call.tool_call_id)
-        return answered(answer)
+        return to_hook_result(answer)
 
     async def before_tool_execute(
         self,
@@ -343,12 +355,15 @@ class GuardCapability(AbstractCapability[Any]):
         tool_def: ToolDefinition,  # noqa: ARG002 - the framework's signature
         args: dict[str, Any],
     ) -> dict[str, Any]:
-        """Refuse arguments that another capability changed after the check."""
-        as_passed(ctx, args)
+        """Raise `OtherArgumentsError` if another capability changed the arguments after the check."""
+        verify_arguments(ctx, args)
         return args
 
     async def before_node_run(self, ctx: RunContext[Any], *, node: Any) -> Any:
-        """Collect the rejections with which a paused run is resumed; no other hook runs for these calls."""
+        """Log the rejections with which a paused run is resumed, and cancel the approval requests of the rejected calls.
+
+        This hook is used because the framework calls no tool hook for a rejected call.
+        """
         if isinstance(node, CallToolsNode):
             for call in node.model_response.tool_calls:
                 answer = (node.tool_call_results or {}).get(call.tool_call_id)
@@ -359,13 +374,13 @@ class GuardCapability(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Collect the rejections that a deferred-call handler gave during the run."""
+        """Log the rejections by a handler of deferred calls during the run, and cancel the approval requests."""
         messages = request_context.messages
         for part in messages[-1].parts if messages else ():
             if not isinstance(part, ToolReturnPart):
                 continue
             if part.tool_call_id in self._refused:
-                as_denied(part)
+                mark_denied(part)
             elif part.outcome == "denied":
                 for message in reversed(messages):
                     calls = message.tool_calls if isinstance(message, ModelResponse) else ()
@@ -375,7 +390,7 @@ class GuardCapability(AbstractCapability[Any]):
         return request_context
 
     async def on_run_error(self, ctx: RunContext[Any], *, error: BaseException) -> AgentRunResult[Any]:  # noqa: ARG002 - the framework's signature
-        """Raise an error with the fix if a pending call cannot pause the run, and cancel its approval request."""
+        """Raise an error with the fix if a pending call could not pause the run, and cancel its approval request."""
         if self._held and isinstance(error, UserError) and "DeferredToolRequests" in str(error):
             for approval_id in self._held.values():
                 try:
@@ -395,21 +410,22 @@ class GuardCapability(AbstractCapability[Any]):
 
 @dataclass
 class GuardToolset(WrapperToolset[Any]):
-    """Guards the tools of one toolset, for agents without capabilities.
+    """Toolset that checks and logs the tool calls of another toolset, for agents without capabilities.
 
-    If a user rejects a call in the framework, the approval request stays pending, because a toolset is not notified.
+    If a user rejects a pending call in the framework, its approval request stays pending, because the framework does
+    not notify toolsets of rejections.
 
     Attributes:
-        wrapped: The toolset.
-        guard: The guard; None for the guard that is configured by the environment.
+        wrapped: The other toolset.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
         tool_actions: As for `GuardCapability`.
         agents: As for `GuardCapability`.
         on_hold: As for `GuardCapability`.
         hold_timeout: As for `GuardCapability`.
-        gate: Checks of the calls; made from the other attributes.
+        gate: Object that checks the calls; created from the other attributes.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
 
     guard: Guard | None = None
@@ -421,17 +437,17 @@ class GuardToolset(WrapperToolset[Any]):
     gate: Gate | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        # The framework copies the toolset for each run; all copies share one gate.
+        # The framework copies the toolset for each run, so the gate is passed on to the copies.
         given = (self.guard, self.tool_actions, self.agents, self.on_hold, self.hold_timeout)
         self.gate = self.gate or Gate(Bridge(*given, can_pause=True))
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Check the call, run the tool if it is allowed, and log the outcome; the model reads a refusal."""
+        """Check the call, run the tool if it is allowed, and log the outcome; the model reads the reason of a refusal."""
         if self.gate is None:
             raise ConfigurationError("the toolset has no gate; make it with GuardToolset(…)")
-        if passing(ctx):
+        if is_already_allowed(ctx):
             raise ConfigurationError(
                 f"the tool {name!r} is guarded twice, and would be asked about twice; take GuardToolset away where "
                 "there is a GuardCapability, or one of two around each other"
@@ -442,7 +458,7 @@ class GuardToolset(WrapperToolset[Any]):
             return await below(name, args, ctx, tool)
 
         call = ToolCallPart(name, tool_args, tool_call_id=ctx.tool_call_id or "")
-        return answered(await self.gate.carry_out(ctx, call, tool, tool_args, run))
+        return to_hook_result(await self.gate.carry_out(ctx, call, tool, tool_args, run))
 
 
 def _tool(ctx: RunContext[Any], name: str) -> ToolsetTool[Any] | None:

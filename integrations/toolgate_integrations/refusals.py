@@ -1,4 +1,4 @@
-"""Text that the model reads when its tool call did not run: short, stable, and clear about what can help."""
+"""Texts that the model reads when its tool call did not run: what was refused, why, and whether to try again."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from toolgate._telemetry import report_setup_error
 
 logger = logging.getLogger("toolgate")
 _MAX_REPORTED: Final = 100
-#: setup errors, which end the run: a model cannot repair the settings
+#: Errors of the setup. They end the run, because a model cannot correct settings.
 SETUP_ERRORS: Final = (ConfigurationError, GatewayProtocolError)
 
 
-#: text that the model reads if the arguments of its call cannot be parsed
+#: Text that the model reads if the arguments of its call cannot be parsed.
 UNREADABLE: Final = "Not done: the arguments are not a JSON object. Call the tool again with valid JSON."
 
 
 class ReportedErrors:
-    """Setup errors that were logged, each message once.
+    """Messages of the setup errors that were already logged, so that each message is logged only once.
 
-    Messages may contain details of single responses, so the number of stored messages is limited.
+    The number of stored messages is limited, because a message may contain details of a single response.
     """
 
     def __init__(self) -> None:
         self._texts: set[str] = set()
 
     def add(self, error: ConfigurationError | GatewayProtocolError) -> None:
-        """Log an error unless its message was logged before, and pass it to the pytest plugin."""
+        """Log a setup error unless its message was logged before, and pass it to Toolgate's pytest plugin if active."""
         report_setup_error(error)
         text = str(error)
         if text not in self._texts and len(self._texts) < _MAX_REPORTED:
@@ -46,7 +46,7 @@ class ReportedErrors:
 
 
 class OtherArgumentsError(Exception):
-    """The tool must not run with these arguments; the model reads the message.
+    """The arguments were changed after the check, so the tool must not run with them; the model reads the message.
 
     Args:
         text: The message; by default, that the arguments changed after the approval.
@@ -63,7 +63,7 @@ class OtherArgumentsError(Exception):
 def find_error(
     error: BaseException | None, kinds: tuple[type[GuardError], ...] = SETUP_ERRORS
 ) -> GuardError | None:
-    """Return the first exception of one of these kinds among an exception and its causes and contexts, or None."""
+    """Return the first instance of `kinds` in an exception and its chain of causes and contexts, or None."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, kinds):
@@ -74,20 +74,20 @@ def find_error(
 
 
 def describe_pending(pending: ApprovalPending) -> dict[str, Any]:
-    """Return the fields for the framework's own approval request that describe the pending call."""
+    """Return the description of a pending call that plugins add to the framework's own approval request."""
     return {"approval_id": pending.approval_id, "action": pending.action, "reason": pending.reason}
 
 
 def refusal_text(error: GuardError, *, paused: bool = False) -> str:
-    """Return what the model reads: what was refused, why, and whether a second call can help.
+    """Return the text that the model reads for a call that did not run: what was refused, why, and whether to try again.
 
-    A model cannot repair a `ConfigurationError` or a `GatewayProtocolError`. Raise these instead, if the framework
-    then ends the run and does not run the tool.
+    A model cannot correct the cause of a `ConfigurationError` or a `GatewayProtocolError`. Raise such an error
+    instead, if that makes the framework end the run without running the tool.
 
     Args:
-        error: The error that a guarded tool raised instead of running.
-        paused: Whether the run pauses and is resumed with this same call. The text then asks the model not to repeat
-            the call, because a new call would need its own approval.
+        error: The error that was raised instead of running the tool.
+        paused: True if the run pauses and later executes the same call again. The text then asks the model not to
+            repeat the call, because a new call would need its own approval.
     """
     match error:
         case ApprovalDenied():

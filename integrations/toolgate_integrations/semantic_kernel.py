@@ -1,4 +1,4 @@
-"""Semantic Kernel: `guard_kernel(kernel)`, and `resume(kernel, chat_history)` after a pause."""
+"""Plugin for Semantic Kernel: `guard_kernel(kernel)`, and `aresume(kernel, chat_history)` after a pause."""
 
 from __future__ import annotations
 
@@ -38,35 +38,35 @@ from semantic_kernel.functions import FunctionResult, KernelArguments, KernelFun
 
 __all__ = ["aresume", "guard_kernel", "resume", "waiting"]
 
-#: names of the `KernelArguments` that contain the agent's name and the run id
+#: Names of the `KernelArguments` that contain the agent's name and the run id.
 AGENT: Final = "toolgate_agent"
 RUN_ID: Final = "toolgate_run_id"
-# Parameters that the framework fills in by name; they are not arguments of the call.
+# Names of parameters that the framework fills in itself, so they are not arguments of the call.
 _GIVEN: Final = frozenset({"kernel", "service", "execution_settings", "arguments"})
 
 
 def function_of(context: FunctionInvocationContext) -> object:
-    """Return the Python function that will run, or None; streaming may use another function."""
+    """Return the Python function that will run, or None; for streaming, a kernel function may have another one."""
     return getattr(context.function, "stream_method" if context.is_streaming else "method", None)
 
 
-def said(arguments: Mapping[str, Any], name: str) -> str | None:
-    """Return one of the kernel arguments of the plugin, `AGENT` or `RUN_ID`, or None if it is missing.
+def read_kernel_argument(arguments: Mapping[str, Any], name: str) -> str | None:
+    """Return the kernel argument `AGENT` or `RUN_ID` of this plugin, or None if it is missing.
 
     Raises:
-        ConfigurationError: It is not a string.
+        ConfigurationError: The argument is not a string.
     """
     return text_or_none(arguments.get(name), name)
 
 
-def told_of(context: FunctionInvocationContext) -> dict[str, Any]:
-    """Return the arguments that a function will receive, converted to its declared types.
+def collect_arguments(context: FunctionInvocationContext) -> dict[str, Any]:
+    """Return the arguments that a function will receive, converted to the types that it declares.
 
-    The kernel's arguments may contain further values, such as those of a prompt. They are included only if the function
-    has the parameter `arguments`, with which it receives all of them.
+    The kernel's arguments may contain further values, such as those of a prompt. They are included only if the
+    function has a parameter `arguments`, with which it receives all of them.
 
     Raises:
-        Exception: The arguments are invalid; the framework's own error.
+        Exception: The framework's own error about invalid arguments.
     """
     function = context.function
     if not isinstance(function, KernelFunctionFromMethod):
@@ -80,13 +80,11 @@ def told_of(context: FunctionInvocationContext) -> dict[str, Any]:
     return {**beside, **told}
 
 
-async def ran_through(
-    context: FunctionInvocationContext, call_next: Callable[[Any], Awaitable[None]]
-) -> None:
-    """Run the remaining filters and the function, until the function has ended.
+async def run_to_end(context: FunctionInvocationContext, call_next: Callable[[Any], Awaitable[None]]) -> None:
+    """Run the remaining filters and the function, and return after the function has ended.
 
-    A streamed function starts only after its filters have returned. So the filter collects all parts, and replaces the
-    result by an iterator over them.
+    The framework starts a streamed function only after its filters have returned. So this function collects all parts
+    of the stream, and replaces the result by an iterator over them.
     """
     await call_next(context)
     if not context.is_streaming or context.result is None:
@@ -103,8 +101,8 @@ async def _again(parts: list[Any]) -> AsyncIterator[Any]:
         yield part
 
 
-def innermost(kernel: Kernel, own: Callable[..., Awaitable[None]]) -> None:
-    """Make the guard's filter the innermost one again if other filters were added since."""
+def move_innermost(kernel: Kernel, own: Callable[..., Awaitable[None]]) -> None:
+    """Make the guard's filter the innermost one again, in case other filters were added after it."""
     filters = kernel.function_invocation_filters
     if filters and filters[0][1] == own:
         return
@@ -114,13 +112,13 @@ def innermost(kernel: Kernel, own: Callable[..., Awaitable[None]]) -> None:
 
 
 CallNext = Callable[[Any], Awaitable[None]]
-#: key of a result's metadata with the approval request of the pending call
+#: Key under which the metadata of a result contains the approval request of the pending call.
 WAITING: Final = "toolgate"
 
 
 @dataclass(frozen=True)
 class Rejection:
-    """Rejection of a call that is executed again.
+    """A user's rejection of a pending call, which is passed to the filters when the call is executed again.
 
     Attributes:
         why: Reason of the rejection.
@@ -141,15 +139,19 @@ class _Called:
     Attributes:
         context: The framework's context of the call.
         pauses: True if the run must end because the call requires an approval.
-        setup_error: Error because of which the call could not be checked, and that must end the run; or None.
+        setup_error: Error because of which the call was not checked and the run must end; None if there is no such
+            error.
     """
 
     context: AutoFunctionInvocationContext
     pauses: bool = False
     setup_error: GuardError | None = None
 
-    def is_of(self, context: FunctionInvocationContext) -> bool:
-        """Return whether a function runs for this call of the model."""
+    def is_executed_by(self, context: FunctionInvocationContext) -> bool:
+        """Return whether `context` is the invocation that executes this call of the model.
+
+        It is not if a filter or a function invokes another function meanwhile.
+        """
         return self.context.function is context.function and self.context.arguments is context.arguments
 
 
@@ -157,7 +159,7 @@ _called: ContextVar[_Called | None] = ContextVar("toolgate_semantic_kernel_calle
 
 
 class Filters:
-    """The two filters of a guarded kernel.
+    """The guard's two filters of a kernel: one around calls of the model, one around all function invocations.
 
     Args:
         bridge: The bridge that checks and logs the calls.
@@ -171,8 +173,8 @@ class Filters:
         return self
 
     async def around_call(self, context: AutoFunctionInvocationContext, next: CallNext) -> None:  # noqa: A002 - the framework's signature
-        """Store the model's call for `around_function`, and end the run if the call requires an approval."""
-        innermost(context.kernel, self.around_function)
+        """Filter around a call of the model: store the call for `around_function`; end the run if the call is pending."""
+        move_innermost(context.kernel, self.around_function)
         called = _Called(context)
         token = _called.set(called)
         try:
@@ -180,41 +182,43 @@ class Filters:
         finally:
             _called.reset(token)
         if called.setup_error is not None:
-            # The framework has converted the error to text for the model, but an exception of a filter ends the run.
+            # The framework converts the error of a function to text for the model, but an exception of this filter
+            # ends the run.
             raise called.setup_error
         if called.pauses:
             context.terminate = True
 
     async def around_function(self, context: FunctionInvocationContext, next: CallNext) -> None:  # noqa: A002 - the framework's signature
-        """Check the call, run the function if it is allowed, and log the outcome."""
+        """Filter around a function invocation: check it, run the function if it is allowed, and log the outcome."""
         called = _called.get()
         if context.function.is_prompt:
             await next(context)
         else:
-            # Filters and functions may call further functions; these are not calls of the model.
-            mine = called is not None and called.is_of(context)
+            # Filters and functions may invoke further functions, which are not calls of the model.
+            mine = called is not None and called.is_executed_by(context)
             await self._carry_out(context, next, called if mine else None)
 
     async def _carry_out(
         self, context: FunctionInvocationContext, call_next: CallNext, called: _Called | None
     ) -> None:
-        # Copied, because other code may change the values during the check, and the framework reads them again later.
+        # The arguments are copied, because other code may change them during the check, and the framework reads them
+        # again later.
         given = copy(context.arguments)
         given.update(json_copy(given))
         context.arguments = given
         call = self._named(context, called)
 
         async def run(approved: dict[str, Any]) -> None:
-            # Only edited values are replaced, because the framework converts all values again: converting a value that
-            # already has its declared type could change it.
+            # Only edited values are replaced. The framework converts all values again, and the conversion could
+            # change a value that already has its declared type.
             edited = {name: each for name, each in approved.items() if each is not call.arguments.get(name)}
-            # A new object, because the caller of the kernel may still use the old one.
+            # A new object is stored, because the caller of the kernel may still use the old one.
             context.arguments = given | edited
-            await ran_through(context, call_next)
+            await run_to_end(context, call_next)
 
         try:
             if getattr(call_next, "__self__", None) is not context.function:
-                innermost(context.kernel, self.around_function)
+                move_innermost(context.kernel, self.around_function)
                 raise ConfigurationError(
                     f"a filter that was added after the guard stands between it and {call.name!r}; "
                     "call guard_kernel(…) after adding filters"
@@ -232,7 +236,7 @@ class Filters:
         except GuardError as error:
             if called is None:
                 raise
-            # Without a call id, the call could not be found when the run is resumed.
+            # A call without an id does not pause the run, because it could not be found when the run is resumed.
             if self._bridge.pauses_for(error) and call.call_id:
                 called.pauses = True
                 _tell(context, refusal_text(error, paused=True), {WAITING: describe_pending(error)})
@@ -244,19 +248,19 @@ class Filters:
         content = None if called is None else called.context.function_call_content
         return self._bridge.call(
             function.fully_qualified_name,
-            told_of(context),
+            collect_arguments(context),
             None if content is None else content.id,
-            run_id=said(arguments, RUN_ID),
-            agent=said(arguments, AGENT),
+            run_id=read_kernel_argument(arguments, RUN_ID),
+            agent=read_kernel_argument(arguments, AGENT),
             function=function_of(context),
-            # The plugin's name serves as the server name, for local plugins and for those of a server.
+            # The plugin's name is used as the server name, for local plugins and for those of an MCP server.
             server=function.plugin_name,
             own_name=function.name,
         )
 
 
 def guard_of(kernel: Kernel) -> Filters | None:
-    """Return the filters of a guarded kernel, or None."""
+    """Return the guard's filters of a kernel, or None if the kernel is not guarded."""
     for _, each in kernel.function_invocation_filters:
         owner = getattr(each, "__self__", None)
         if isinstance(owner, Filters):
@@ -271,13 +275,13 @@ def _tell(context: FunctionInvocationContext, text: str, metadata: Mapping[str, 
 
 
 def waiting(chat_history: ChatHistory) -> dict[str, str]:
-    """Return the pending calls in a history.
+    """Return the pending calls of a chat history.
 
     Args:
-        chat_history: The history.
+        chat_history: The chat history.
 
     Returns:
-        The ids of their approval requests, by call id; empty if no call is pending.
+        The ids of the approval requests, by call id; empty if no call is pending.
     """
     return {str(item.id): item.metadata[WAITING]["approval_id"] for _, _, item in _held(chat_history)}
 
@@ -289,17 +293,17 @@ async def aresume(
     arguments: KernelArguments | None = None,
     rejected: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """Execute the pending calls of a run again; each call runs if the gateway now allows it.
+    """Execute the pending calls of a run again; each call runs if the gateway allows it now.
 
-    In the history, the results of these calls replace the messages that they are pending. Then continue the run with
-    `get_response(thread=ChatHistoryAgentThread(chat_history=…))` of the agent, and store the history.
+    In the chat history, the results of these calls replace the messages about pending calls. Afterwards, continue the
+    run with `get_response(thread=ChatHistoryAgentThread(chat_history=…))` of the agent, and store the history.
 
     Args:
         kernel: The guarded kernel.
-        chat_history: The history of the run, with all its messages; it is changed.
+        chat_history: The chat history of the run, with all its messages; it is changed.
         arguments: The kernel arguments of the run.
-        rejected: Calls that must not run, even if they are approved: the reasons by call id. Their approval requests
-            are cancelled.
+        rejected: Reasons by call id for calls that must not run, even if an approver has approved them. Their
+            approval requests are cancelled.
 
     Returns:
         The ids of the approval requests that are still pending, by call id; empty if the run can continue.
@@ -318,7 +322,8 @@ async def aresume(
         for item in message.items
         if isinstance(item, FunctionCallContent)
     }
-    # Verified before any call is executed: an error during the calls below would lose the results of the others.
+    # The history is verified before any call is executed, because an error during the calls below would lose the
+    # results of the others.
     if lost := [item.id for _, _, item in held if item.id not in calls]:
         raise ConfigurationError(f"the history has no call {lost[0]!r} that its result could be of")
 
@@ -327,10 +332,10 @@ async def aresume(
             REJECTING.set(Rejection(noes[item.id], item.metadata[WAITING]["approval_id"]))
         told = ChatHistory()
         await kernel.invoke_function_call(calls[item.id], told, arguments=arguments)
-        # Stored immediately, so that the result is kept even if another call raises.
+        # The result is stored immediately, so that it is kept even if another call raises.
         message.items[at] = told.messages[-1].items[0]
 
-    # `gather` runs each call in its own task, in the same way as the framework runs the calls of a turn.
+    # `gather` runs each call in its own task, as the framework does with the calls of one model response.
     await asyncio.gather(*(again(*each) for each in held))
     return waiting(chat_history)
 
@@ -357,24 +362,26 @@ def guard_kernel(
     on_hold: OnHold = "pause",
     hold_timeout: float | None = None,
 ) -> Kernel:
-    """Guard every function of a kernel, for calls of the model and calls of `kernel.invoke`.
+    """Check and log every function invocation of a kernel: calls of the model, and calls of `kernel.invoke`.
 
     Args:
-        kernel: The kernel; the guard's filters are added after all its other filters.
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by function name, such as `bank-pay`: a mapping, or a function of the name. The default
+        kernel: The kernel, which is changed in place: the guard's filters are added after all its other filters.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by function name such as `bank-pay`, as a mapping or a function of the name. The default
             action is `<plugin>.<function>`.
-        agents: Agent ids by the names that `KernelArguments(toolgate_agent=…)` contains.
-        on_hold: Reaction to a call that requires an approval. `pause`: the run ends; continue it with `resume`.
+        agents: Agent ids by the names that `KernelArguments(toolgate_agent=…)` contains. Calls of other agents are
+            checked under the guard's own agent id.
+        on_hold: Reaction to a call that requires an approval. `pause`: the run ends; continue it with `aresume`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
 
     Returns:
         The same kernel.
 
     Raises:
-        ConfigurationError: An argument is wrong, or the kernel is guarded already.
+        ConfigurationError: An argument is invalid, or the kernel is already guarded.
     """
     given: object = kernel
     if not isinstance(given, Kernel):

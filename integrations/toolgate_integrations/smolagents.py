@@ -1,4 +1,4 @@
-"""smolagents: `guard_agent(ToolCallingAgent(…))`, or a `CodeAgent`; the agents that it manages are guarded too."""
+"""Plugin for smolagents: `guard_agent(ToolCallingAgent(…))`, or a `CodeAgent`; managed agents are guarded too."""
 
 from __future__ import annotations
 
@@ -32,21 +32,24 @@ __all__ = ["GuardedAgent", "GuardedTool", "ToolRefused", "guard_agent"]
 
 
 class ToolRefused(Exception):
-    """The tool did not run; the message contains the reason. Raised in the code of a `CodeAgent`, which it ends."""
+    """The tool did not run; the message contains the reason.
+
+    The exception is raised in the code that a `CodeAgent` executes, and ends this code.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The tool behind a guarded tool, with its agent and bridge.
+    """The original tool of a guarded tool, with its agent and bridge.
 
     Attributes:
-        tool: The tool.
+        tool: The original tool.
         bridge: Bridge that checks and logs the calls.
         agent: The agent's name.
-        tells: True if a refusal is returned as the tool's result. False if it is raised. If it were raised in a turn
-            with several calls, the model would not receive the results of the other calls.
-        interrupts: Function that returns the number of times that the agent was interrupted.
-        fail: Function that ends the agent's run after the step, with the setup error that it receives.
+        tells: True to return a refusal as the tool's result, False to raise it. If it were raised in a step with
+            several calls, the model would not receive the results of the other calls.
+        interrupts: Function that returns how many times the agent was interrupted.
+        fail: Function that receives a setup error, and ends the agent's run with it after the step.
     """
 
     tool: Tool
@@ -58,7 +61,7 @@ class Way:
 
 
 class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it without types
-    """Guarded form of a tool, with the same name and inputs."""
+    """A tool that checks and logs every call of another tool, and has the same name and inputs."""
 
     skip_forward_signature_validation: ClassVar[bool] = True
 
@@ -70,10 +73,10 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
         _WAYS[self] = way
 
     def __call__(self, *args: Any, sanitize_inputs_outputs: bool = False, **kwargs: Any) -> Any:
-        """Check the call, and run the tool if it is allowed."""
+        """Check the call, run the original tool if the call is allowed, and log the outcome."""
         way = _way(self)
         forward = way.tool.forward
-        # The framework does not convert arguments, so only defaults are missing.
+        # The framework does not validate or convert the arguments, so only the defaults are added.
         given = with_signature_defaults(_by_name(way.tool, args, kwargs), forward, ("self",))
         call = ToolCall(way.tool.name, given, agent=way.agent, function=forward)
         before = way.interrupts()
@@ -94,23 +97,23 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
             raise ToolRefused(way.bridge.refusal(error)) from None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the tool; code may use this method too."""
+        """Call the tool with a check too, because code of a `CodeAgent` may call this method directly."""
         return self(*args, **kwargs)
 
     def setup(self) -> None:
-        """Initialize nothing, because the original tool initializes itself at its first call."""
+        """Mark the tool as initialized; the original tool initializes itself at its first call."""
         self.is_initialized = True
 
     def to_code_prompt(self) -> str:
-        """Return the original tool's prompt."""
+        """Return the original tool's description for a `CodeAgent`."""
         return str(_way(self).tool.to_code_prompt())
 
     def to_tool_calling_prompt(self) -> str:
-        """Return the original tool's prompt."""
+        """Return the original tool's description for a `ToolCallingAgent`."""
         return str(_way(self).tool.to_tool_calling_prompt())
 
     def to_dict(self) -> dict[str, Any]:
-        """Raise `ConfigurationError`: the framework would save the source of the tool, without the guard.
+        """Refuse to serialize the tool, because the framework would save its source code without the guard.
 
         Raises:
             ConfigurationError: Always.
@@ -128,14 +131,18 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
 
 
 class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # the framework leaves it without types
-    """Executor whose code runs with the context variables of the agent's caller, which contain the acting agent.
+    """Code executor whose code runs with the context variables of the agent's caller, which contain the acting agent.
 
-    The framework's executor runs code with a time limit in a new thread, without the caller's context variables.
+    The framework's own executor runs code with a time limit in a new thread, without these context variables.
     """
 
     @property
     def timeout_seconds(self) -> float | None:
-        """Time limit of the code in seconds, or None; None also while this class itself limits the time."""
+        """Time limit of the code in seconds, or None for no limit.
+
+        It is also None while this class applies the limit itself, so that the framework does not start another
+        thread.
+        """
         return None if _TIMED.get() is self else self.__dict__["timeout_seconds"]
 
     @timeout_seconds.setter
@@ -143,7 +150,7 @@ class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # the framework lea
         self.__dict__["timeout_seconds"] = seconds
 
     def send_tools(self, tools: Mapping[str, Any]) -> None:
-        """Pass tools to the code; a managed agent is replaced by a function that calls it."""
+        """Pass the tools to the executed code; a managed agent is replaced by a function that runs it."""
         super().send_tools(
             {
                 name: _only_called(each) if isinstance(each, MultiStepAgent) else each
@@ -160,13 +167,13 @@ class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # the framework lea
             _TIMED.set(self)
             return run()
 
-        # The context is set for the whole code, not for each tool, because functions that the code defines are kept, and
-        # may be called in a later run of another caller.
+        # The context is set for the whole code and not for each tool, because functions that the code defines may be
+        # called in a later run of another caller.
         return timeout(seconds)(partial(copy_context().run, timed))()
 
 
-def carrying(executor: LocalPythonExecutor) -> LocalPythonExecutor:
-    """Make an executor run its code with the context variables of the agent's caller, and return it.
+def carry_context(executor: LocalPythonExecutor) -> LocalPythonExecutor:
+    """Make an executor run its code with the context variables of the agent's caller, and return the executor.
 
     Raises:
         ConfigurationError: The executor has already run code.
@@ -182,7 +189,7 @@ def carrying(executor: LocalPythonExecutor) -> LocalPythonExecutor:
 
 
 def tool_behind(tool: Any) -> Any:
-    """Return the original tool of a guarded tool.
+    """Return the original tool of a guarded tool; any other tool is returned unchanged.
 
     Raises:
         ConfigurationError: The tool was guarded in another process.
@@ -193,7 +200,7 @@ def tool_behind(tool: Any) -> Any:
 def _only_called(agent: MultiStepAgent) -> Callable[..., Any]:
     """Return a function that runs a managed agent.
 
-    The code receives this function instead of the agent, so that it cannot read the agent's tools, managed agents and
+    The executed code receives this function instead of the agent, so that it cannot read the agent's tools and
     bridge.
     """
 
@@ -214,7 +221,7 @@ def _way(tool: GuardedTool) -> Way:
 
 
 def _by_name(tool: Tool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by name, bound in the same way as by the tool itself.
+    """Return the arguments of a call by name, assigned to parameters in the same way as by the tool itself.
 
     Raises:
         TypeError: The arguments do not match the tool's parameters.
@@ -229,38 +236,39 @@ def _by_name(tool: Tool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> di
     signature = inspect.signature(tool.forward)
     parameters = [each for name, each in signature.parameters.items() if name != "self"]
     names, kinds = {each.name for each in parameters}, {each.kind for each in parameters}
-    # Some tools accept any arguments, and some have inputs with other names than the parameters of `forward`.
+    # Some tools accept any arguments, and the inputs of some tools have other names than the parameters of `forward`.
     if kinds & _ANY or not names.issuperset(tool.inputs):
         if len(args) > len(tool.inputs):
             raise TypeError(f"{tool.name} takes {len(tool.inputs)} arguments, and was given {len(args)}")
         return {**dict(zip(tool.inputs, args, strict=False)), **kwargs}
-    # Positional arguments follow the order of the parameters, which may differ from that of the inputs.
+    # Positional arguments are assigned in the order of the parameters, which may differ from the order of the inputs.
     return dict(signature.replace(parameters=parameters).bind(*args, **kwargs).arguments)
 
 
 _ANY: Final = frozenset({inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD})
 #: The executor whose code currently runs with the time limit of `_Carrying`.
 _TIMED: Final[ContextVar[object]] = ContextVar("toolgate_smolagents_timed", default=None)
-# Not stored in attributes of the tools, because code that a model wrote can read attributes.
+# The original tools are not stored in attributes, because code that a model wrote can read attributes.
 _WAYS: Final[WeakKeyDictionary[GuardedTool, Way]] = WeakKeyDictionary()
 A = TypeVar("A", bound=MultiStepAgent)
 
 
 class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leaves it without types
-    """A guarded agent: tools, managed agents and executors that are assigned to it are guarded too.
+    """A guarded agent; tools, managed agents and executors that are assigned to it later are guarded too.
 
     Attributes:
         bridge: Bridge that checks and logs the calls.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
     """
 
     bridge: ClassVar[Bridge]
 
     @property
     def tools(self) -> dict[str, Any]:
-        """Tools by name."""
+        """Guarded tools by name."""
         return self.__dict__["tools"]  # type: ignore[no-any-return]  # the setter stores such a mapping
 
     @tools.setter
@@ -269,7 +277,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
 
     @property
     def managed_agents(self) -> dict[str, Any]:
-        """Managed agents by name."""
+        """Guarded managed agents by name."""
         return self.__dict__["managed_agents"]  # type: ignore[no-any-return]  # the setter stores such a mapping
 
     @managed_agents.setter
@@ -278,7 +286,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
 
     @property
     def python_executor(self) -> Any:
-        """Executor of a `CodeAgent`'s code; None for other agents."""
+        """Executor that runs the code of a `CodeAgent`; None for other agents."""
         return self.__dict__.get("python_executor")
 
     @python_executor.setter
@@ -292,25 +300,30 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
         guarded = [each for each in members if isinstance(each, GuardedAgent)]
         if any(each.bridge.on_hold == "wait" for each in (self, *guarded)):
             _untimed(executor)
-        self.__dict__["python_executor"] = carrying(executor)
+        self.__dict__["python_executor"] = carry_context(executor)
 
     def interrupt(self) -> None:
-        """End the run after this step; calls that wait for an approver do not run, also those of managed agents."""
+        """End the run after the current step; calls that still wait for an approver do not run.
+
+        Managed agents are interrupted too.
+        """
         super().interrupt()
         self._interrupted()
 
     def _interrupted(self) -> None:
-        # Counted, because the next run resets the framework's own flag.
+        # The interruptions are counted, because the next run resets the framework's own flag while a call may still
+        # wait.
         self.__dict__["interrupts"] = self.__dict__.get("interrupts", 0) + 1
         for each in self.managed_agents.values():
             each._interrupted()  # noqa: SLF001 - an agent of this class
 
     def raise_setup_error(self, step: ActionStep) -> None:
-        """End the run if a call of the step did not run because of the settings or the API key.
+        """End the run if a call of the step did not run because a setting or the API key is wrong.
 
-        The framework converts every exception of a tool to text for the model, but raises those of a step's callback.
+        The framework converts every exception of a tool to text for the model, but raises the exceptions of a step
+        callback.
         """
-        # The step contains the error of a managed agent.
+        # A setup error of a managed agent is contained in the error of the step.
         error = self.__dict__.pop("setup_error", None) or find_error(
             getattr(step, "error", None), self.bridge.fatal
         )
@@ -318,10 +331,11 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
             raise error
 
     def _tool(self, tool: Any) -> Any:
-        # This tool only ends the run. It is recognized by its class, because another tool may have the same name.
+        # The final-answer tool only ends the run, so it is not guarded. It is recognized by its class, because
+        # another tool may have the same name.
         if type(tool) is FinalAnswerTool:
             return tool
-        # The tool may be guarded for another agent, with that agent's name and its way to refuse a call.
+        # The tool may already be guarded for another agent, so the original tool is guarded again for this agent.
         tool = tool_behind(tool)
         if not isinstance(tool, Tool):
             raise ConfigurationError(
@@ -357,22 +371,24 @@ def guard_agent(
     on_hold: OnHoldWithoutPause = "notify_model",
     hold_timeout: float | None = None,
 ) -> A:
-    """Guard an agent, and the agents that it manages.
+    """Check and log all tool calls of an agent and of the agents that it manages.
 
     Args:
-        agent: The agent; it is changed in place, because a copy would have its own memory and state.
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
-        agents: Agent ids by the names given to agents; other agents act as the guard's own agent.
+        agent: The agent; it is changed in place, because a copy would have separate memory and state.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
+            `tools.<name>`.
+        agents: Agent ids by the names of agents. Calls of other agents are checked under the guard's own agent id.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
 
     Returns:
         The same agent.
 
     Raises:
-        ConfigurationError: An argument is wrong, or the agent has a tool or an executor that cannot be guarded.
+        ConfigurationError: An argument is invalid, or the agent has a tool or an executor that cannot be guarded.
     """
     bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout)
     guarded = _guarded(agent, bridge)
@@ -399,7 +415,7 @@ def _guarded(agent: Any, bridge: Bridge) -> Any:
     tools, members = agent.tools, agent.managed_agents
     agent.__class__ = kind
     try:
-        # The attributes are assigned to themselves, because the setters of `GuardedAgent` guard the values.
+        # Each attribute is assigned its own value, because the setters of `GuardedAgent` guard the values.
         if isinstance(agent, CodeAgent):
             agent.python_executor = agent.python_executor
         agent.managed_agents = members
@@ -425,7 +441,7 @@ def _untimed(executor: Any) -> None:
 
 
 class _Each(dict[str, Any]):
-    """Mapping that guards each value that is stored in it.
+    """Dictionary that stores the guarded form of each value.
 
     Args:
         guarded: Function that returns the guarded form of a value.

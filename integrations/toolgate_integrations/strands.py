@@ -1,4 +1,4 @@
-"""Strands Agents: `Agent(…, plugins=[GuardPlugin()])`."""
+"""Plugin for Strands Agents: `Agent(…, plugins=[GuardPlugin()])`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Emit: TypeAlias = Callable[[TypedEvent], Awaitable[None]]
 
 
 class StoppedError(Exception):
-    """The tool itself interrupted the run for a user's answer, and is called again after the answer.
+    """The tool itself interrupted the run to ask a user, and is called again after the answer.
 
     Attributes:
         event: The tool's interrupt event.
@@ -54,18 +54,19 @@ class StoppedError(Exception):
         self.event = event
 
 
-#: exceptions that end a call which is executed again later
+#: Exceptions that end a call which the framework executes again later, so the call is not logged as failed.
 PAUSES: Final = (InterruptException, StoppedError, ApprovalPending)
 
 
-async def relayed(produce: Callable[[Emit], Awaitable[TypedEvent]]) -> AsyncGenerator[TypedEvent, None]:
-    """Yield the events of a call that runs in its own task, and finally its result.
+async def relay_events(produce: Callable[[Emit], Awaitable[TypedEvent]]) -> AsyncGenerator[TypedEvent, None]:
+    """Run `produce` in a separate task, and yield the events that it emits and finally its result.
 
-    Context variables that are set in a generator's body would leak to the code that iterates over it; hence the task.
-    The call continues only after each event was consumed, and is cancelled if the generator is closed.
+    The task is needed because context variables that are set in the body of a generator would be visible to the code
+    that iterates over it. The task continues only after each event was consumed, and is cancelled if the generator is
+    closed.
 
     Args:
-        produce: Function that executes the call; it passes events to its argument.
+        produce: Function that executes a tool call; it receives a function that emits an event.
     """
     queue: asyncio.Queue[TypedEvent | None] = asyncio.Queue()
 
@@ -91,10 +92,10 @@ async def relayed(produce: Callable[[Emit], Awaitable[TypedEvent]]) -> AsyncGene
             await asyncio.wait({task})
 
 
-async def carried(
+async def run_approved_tool(
     context: ExecuteToolContext, next_fn: Next, arguments: dict[str, Any], emit: Emit
 ) -> ToolResultEvent:
-    """Let the framework run the tool with the approved arguments.
+    """Let the framework run the tool of an allowed call with the approved arguments.
 
     Args:
         context: The framework's context of the call.
@@ -125,7 +126,7 @@ async def carried(
         await chain.aclose()
     if result is None:
         raise RuntimeError(f"a middleware after the guard gave no result of the tool {used['name']!r}")
-    # The framework would show this error to the model as the tool's own error.
+    # The error is raised here; otherwise the framework would show it to the model as an error of the tool.
     if isinstance(result.exception, GuardError):
         raise result.exception
     if tool is not None and not tool.was_called:
@@ -134,7 +135,7 @@ async def carried(
 
 
 def failed(result: ToolResultEvent) -> str | None:
-    """Return the error message in a result, or None."""
+    """Return the error message in a tool's result, or None if the result is not an error."""
     if isinstance(result, _Elsewhere):
         return "the tool was not called: a middleware that was added after the guard answered in its place"
     if result.exception is not None:
@@ -153,7 +154,7 @@ class _Elsewhere(ToolResultEvent):
 
 
 class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # a subscript fails at run time
-    """Proxy of a tool that runs only with the approved arguments, and raises for any others."""
+    """Proxy of a tool that runs it only with the approved arguments, and raises for any other arguments."""
 
     def __init__(self, tool: Any, approved: dict[str, Any]) -> None:
         super().__init__(tool)
@@ -170,14 +171,15 @@ class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # a subscript
         self._self_was_called = True
         if tool_use["input"] != self._self_approved:
             raise OtherArgumentsError
-        # Use the approved input itself: equal values can still differ, as 1 and True do.
+        # The approved object itself is passed, because values that are equal in Python can differ for the tool, as 1
+        # and True do.
         used = {**tool_use, "input": self._self_approved}
         async for event in self.__wrapped__.stream(used, invocation_state, **kwargs):
             yield event
 
 
 def can_pause(context: ExecuteToolContext) -> bool:
-    """Return whether a run can pause for the call: not for direct calls and background calls."""
+    """Return whether the run can pause for this call; it cannot for direct calls of `agent.tool` and background calls."""
     return type(context) is ExecuteToolContext and "event_loop_cycle_id" in context.invocation_state
 
 
@@ -185,7 +187,7 @@ def pause(context: ExecuteToolContext, pending: ApprovalPending) -> None:
     """Pause the run for a call that requires an approval.
 
     Raises:
-        InterruptException: Always; the framework handles it.
+        InterruptException: Always; the framework pauses the run when it receives this exception.
     """
     asked = {
         "type": "tool_approval",
@@ -194,13 +196,14 @@ def pause(context: ExecuteToolContext, pending: ApprovalPending) -> None:
         "input": context.tool_use["input"],
         **describe_pending(pending),
     }
-    # Each answer ends one pause only; a run that is resumed too early pauses again under the next name.
+    # An answer belongs to the interrupt of one name. If the run is resumed before the approver has decided, it pauses
+    # again under the next name.
     for name in _names():
         context.interrupt(name, reason=asked)
 
 
-def rejected(context: ExecuteToolContext) -> str | None:
-    """Return the reason why a user rejected the call in the framework, or None."""
+def find_user_rejection(context: ExecuteToolContext) -> str | None:
+    """Return the reason if a user rejected the call in the framework, or None."""
     if not can_pause(context):
         return None
     for name in _names():
@@ -224,7 +227,7 @@ _NONE: Final = object()
 def function_of(tool: Any) -> object:
     """Return the Python function of a tool, or None.
 
-    The tool object itself is never returned: the framework calls its `stream` method, not a wrapper around the tool.
+    The tool object itself is never returned, because the framework calls its `stream` method and not the object.
     """
     if isinstance(tool, (DecoratedFunctionTool, PythonAgentTool)):
         return tool._tool_func  # noqa: SLF001 - there is no public attribute
@@ -241,16 +244,16 @@ def schema_of(tool: Any) -> ArgumentSchema:
     return JsonSchema(schema if isinstance(schema, dict) and isinstance(tool, MCPAgentTool) else None)
 
 
-def is_output(tool: Any) -> bool:
-    """Return whether a tool is only the format of a structured output."""
+def is_output_format(tool: Any) -> bool:
+    """Return whether a tool only describes the format of a structured output, so that its calls are not checked."""
     return isinstance(tool, StructuredOutputTool)
 
 
 def served_by(tool: Any, name: str) -> tuple[str | None, str]:
-    """Return the prefix of a remote tool's server, and the tool's own name there.
+    """Return the name prefix of a remote tool's server, and the tool's name on that server.
 
     Returns:
-        The server is None for a local tool, and empty for a server without a name.
+        The server is None for a local tool, and empty for a server without a prefix.
     """
     if not isinstance(tool, MCPAgentTool):
         return None, name
@@ -259,20 +262,22 @@ def served_by(tool: Any, name: str) -> tuple[str | None, str]:
 
 
 class GuardPlugin(Plugin):
-    """Plugin that guards every tool call of an agent: the model's, and those made with `agent.tool`.
+    """Plugin that checks and logs every tool call of an agent: those of the model, and those made with `agent.tool`.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is
-            `tools.<name>`, and `<prefix>.<name>` for those of MCP servers.
-        agents: Agent ids by the names given to `Agent(name=…)`.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
+            `tools.<name>`, or `<prefix>.<name>` for a tool of an MCP server.
+        agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
+            own agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses with an interrupt. `wait`: wait
             for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model
             reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
 
     name = "toolgate"
@@ -290,18 +295,18 @@ class GuardPlugin(Plugin):
         self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
 
     def init_agent(self, agent: Any) -> None:
-        """Add the guard's middleware and hook to an agent; the framework calls this."""
+        """Add the guard's middleware and hook to an agent; the framework calls this method."""
         agent.add_middleware(ExecuteToolStage, self._around)
-        # The framework turns exceptions into text for the model, except those that a hook raises.
+        # The framework converts exceptions to text for the model, except those that a hook raises.
         agent.add_hook(self._raise_fatal, AfterToolCallEvent)
 
     def _raise_fatal(self, event: AfterToolCallEvent[Any]) -> None:
-        """End the run if a call did not run because of a setup error, or of a pending approval with `raise`."""
+        """End the run if a call did not run because of a setup error, or is pending and `on_hold` is `raise`."""
         if (error := find_error(event.exception, self._bridge.fatal)) is not None:
             raise error
 
     async def _around(self, context: ExecuteToolContext, next_fn: Next) -> AsyncGenerator[TypedEvent, None]:
-        if is_output(context.tool):
+        if is_output_format(context.tool):
             async for event in next_fn(context):
                 yield event
             return
@@ -309,36 +314,37 @@ class GuardPlugin(Plugin):
         async def carry_out(emit: Emit) -> TypedEvent:
             return await self._carry_out(context, next_fn, emit)
 
-        async for event in relayed(carry_out):
+        async for event in relay_events(carry_out):
             yield event
 
     async def _carry_out(self, context: ExecuteToolContext, next_fn: Next, emit: Emit) -> TypedEvent:
         if not isinstance(context.tool_use["input"], dict):
-            return _told(context, UNREADABLE)
+            return _error_result(context, UNREADABLE)
         call = self._call(context)
 
         async def run(arguments: dict[str, Any]) -> ToolResultEvent:
-            return await carried(context, next_fn, call.to_send(arguments), emit)
+            return await run_approved_tool(context, next_fn, call.to_send(arguments), emit)
 
         try:
-            if (why := rejected(context)) is not None:
-                return _told(context, await self._bridge.areject(call, why))
+            if (why := find_user_rejection(context)) is not None:
+                return _error_result(context, await self._bridge.areject(call, why))
             return await self._bridge.arun(call, run, failed, PAUSES)
         except StoppedError as stopped:
             return stopped.event
         except GuardError as error:
             if self._bridge.pauses_for(error) and can_pause(context):
                 pause(context, error)
-            return _told(context, self._bridge.refusal(error))
+            return _error_result(context, self._bridge.refusal(error))
 
     def _call(self, context: ExecuteToolContext) -> ToolCall:
         used, agent, tool = context.tool_use, context.agent, context.tool
-        # A hook may have replaced the tool; the call is checked with the tool that will run.
+        # A hook may have replaced the tool. The call is checked under the name of the tool that will run.
         name = used["name"] if tool is None else tool.tool_name
         server, own_name = served_by(tool, name)
-        # Without a pause, the call is repeated with another id, so the id would not match.
+        # The id is omitted if the call cannot pause: the repeated call has another id, which the approval would not
+        # cover.
         comes_again = self._bridge.names_calls and can_pause(context)
-        # Without a session manager, the session id differs after a restart.
+        # The session id is omitted without a session manager, because it differs after a restart of the process.
         kept = getattr(agent, "_session_manager", None) is not None
         received = receive_or_keep(used["input"], schema_of(tool))
         return ToolCall(
@@ -354,6 +360,6 @@ class GuardPlugin(Plugin):
         )
 
 
-def _told(context: ExecuteToolContext, text: str) -> ToolResultEvent:
+def _error_result(context: ExecuteToolContext, text: str) -> ToolResultEvent:
     told = {"toolUseId": context.tool_use["toolUseId"], "status": "error", "content": [{"text": text}]}
     return ToolResultEvent(told)

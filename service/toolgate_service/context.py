@@ -18,7 +18,7 @@ from toolgate_service.db.models import Id
 from toolgate_service.mail import MailQueue, SmtpMailer
 from toolgate_service.rate_limit.limiter import Rate
 
-#: maximum number of contexts, about 1 KB each
+#: maximum number of authentication contexts in the cache, about 1 KB each
 CACHE_SIZE = 10_000
 
 
@@ -56,7 +56,7 @@ class AuthContext(NamedTuple):
         agent_id: Id of the requested agent; None if none was requested, or if it does not exist in the environment.
         permission_id: Id of the agent's permission for the action. None if there is no permission; then the other
             fields of the permission are None too.
-        epoch: Epoch of the environment when the row was read; None if the auth store has no cache.
+        epoch: Epoch (version of the environment's data) when the row was read; None if the auth store has no cache.
     """
 
     key_id: str
@@ -76,7 +76,7 @@ class AuthContext(NamedTuple):
     epoch: int | None = None
 
     def rate_limit(self, plans: Mapping[str, Plan]) -> int:
-        """Return the maximum number of requests per minute that the organization may send to each surface."""
+        """Return the organization's limit of requests per minute, which applies to each group of endpoints."""
         return self.requests_per_minute or plans[self.plan].requests_per_minute
 
 
@@ -153,9 +153,9 @@ class ContextCache:
     """Cache of authentication contexts by API key, agent and action.
 
     Every transaction that changes the API keys, agents, permissions or the organization of an environment raises the
-    environment's epoch. Each context contains the epoch at which it was read. A request compares it with the epoch that
-    the database returned for this request. If the context's epoch is equal or later, the context is at least as new as
-    the request, and may be used.
+    environment's epoch, which is a version number. Each context contains the epoch at which it was read. A request
+    compares it with the epoch that the database returned for this request. If the context's epoch is equal or later,
+    the context is at least as new as the request, and may be used.
 
     Args:
         size: Maximum number of contexts. When the cache is full, the context that was added first is removed.
@@ -166,13 +166,13 @@ class ContextCache:
         self._contexts: dict[tuple[str, str, str], AuthContext] = {}
 
     def find(self, key_digest: str, agent_id: str = "", action: str = "") -> AuthContext | None:
-        """Return the newest context that was stored; the caller compares its epoch."""
+        """Return the stored context, or None. The caller must compare its epoch with that of the environment."""
         return self._contexts.get((key_digest, agent_id, action))
 
     def find_since(
         self, epoch: int | None, key_digest: str, agent_id: str, action: str
     ) -> AuthContext | None:
-        """Return the stored context if it was read under this epoch or a later one."""
+        """Return the stored context if it was read at this epoch (data version) or a later one, otherwise None."""
         cached = self._contexts.get((key_digest, agent_id, action))
         if cached is None or epoch is None or cached.epoch is None or cached.epoch < epoch:
             return None
@@ -181,7 +181,7 @@ class ContextCache:
     def store(self, key_digest: str, agent_id: str, action: str, context: AuthContext) -> None:
         """Store a context, unless its organization is not active or the agent has no permission for the action.
 
-        Without the latter condition, a client could fill the cache with invented agents and actions.
+        If contexts without a permission were stored, a client could fill the cache with invented agents and actions.
         """
         is_complete = context.permission_id is not None or not action
         if context.epoch is None or not context.organization_is_active or not is_complete:
@@ -192,6 +192,6 @@ class ContextCache:
             if len(self._contexts) >= self._size:
                 del self._contexts[next(iter(self._contexts))]
         elif present.epoch is not None and present.epoch > context.epoch:
-            # The stored context is newer, because concurrent reads can finish in another order.
+            # Keep the stored context, which is newer: concurrent reads can finish in another order than they began.
             return
         self._contexts[key] = context

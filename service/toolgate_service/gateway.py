@@ -144,7 +144,8 @@ def _open_stores(database: Database, settings: Settings) -> tuple[RateLimiter, A
         raise TypeError(f"no stores for a {type(database).__name__}")
     counted = PostgresRateLimiter(database)
     if settings.redis_url is None:
-        # The auth store counts requests with API keys in its own statement. The limiter only counts requests of users.
+        # The auth store counts requests with API keys in the statement that reads the key. The rate limiter `counted`
+        # only counts requests of users.
         return counted, PostgresAuthStore(database, plans), PostgresLogStore(database)
     from toolgate_service.rate_limit.redis import RedisRateLimiter
 

@@ -238,8 +238,8 @@ class SmtpMailer:
             start_tls=False,
         )
         try:
-            # The library's own timeout applies to each response, so a slow server could otherwise delay the delivery
-            # without limit.
+            # Limit the total time: the timeout of the library `aiosmtplib` applies to each response, so a slow server
+            # could delay the delivery without limit.
             async with asyncio.timeout(TOTAL_SECONDS):
                 await client.connect()
                 await self._start_tls(client)
@@ -288,7 +288,7 @@ def compose(email: Email, sender: str) -> EmailMessage:
     message["Subject"] = email.subject
     message["Date"] = formatdate()
     message["Message-ID"] = make_msgid(domain=parseaddr(sender)[1].rpartition("@")[2])
-    # This header (RFC 3834) tells mail systems not to send automatic replies.
+    # With this header (RFC 3834), mail systems do not send automatic replies.
     message["Auto-Submitted"] = "auto-generated"
     message.set_content(email.text)
     return message

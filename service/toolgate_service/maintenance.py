@@ -42,12 +42,14 @@ from toolgate_service.webhooks.repository import prune_webhooks
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: Time after which approval requests, temporary approvals and audit events are deleted. It is at least one year.
+#: Time after which approval requests and temporary approvals of the production environment, and all audit events, are
+#: deleted. With 366 days, they are kept for at least one year, even in a leap year.
 RECORDS = timedelta(days=366)
 #: Time for which an expired invitation is still listed.
 INVITATIONS = timedelta(days=30)
 FAILED_LOGINS = timedelta(days=30)
-#: Time after which expired password resets are deleted. Until then, they count towards the hourly limit.
+#: Time after which expired password resets are deleted. Until then, they count towards the hourly limit of reset
+#: e-mails.
 PASSWORD_RESETS = timedelta(hours=1)
 RATE_WINDOWS = timedelta(hours=1)
 #: Time after which events of the payment provider are deleted. The provider repeats an event for at most 30 days.
@@ -72,7 +74,7 @@ def frequent_jobs(database: Database, settings: Settings) -> Sequence[Job]:
 
 
 def maintenance_jobs(database: Database, settings: Settings, plans: Plans) -> Sequence[Job]:
-    """Return the jobs of one maintenance round, in the order in which they run."""
+    """Return the maintenance jobs, in the order in which the scheduler runs them."""
 
     async def retention() -> None:
         counts = await prune(database, plans, settings.prune_batch)
@@ -120,9 +122,9 @@ async def prune(database: Database, plans: Plans, batch: int, *, force: bool = F
     before = moment - timedelta(days=TEST_DAYS)
     for tenant in await tenants_with_old_rows(database, LogEntry, before, TEST):
         counts["log_entries"] += await prune_test_entries(database, batch, tenant.id, before)
-    # Drop partitions only after old test entries were deleted, because the sizes of those entries must be subtracted
-    # from the counts first. Drop them before old production entries are deleted, because dropping is faster than
-    # deleting row by row.
+    # Drop partitions only after old test entries were deleted, because the sizes of those entries must first be
+    # subtracted from the stored size of each test log. Drop them before old production entries are deleted, because
+    # dropping is faster than deleting row by row.
     counts["log_entries"] += await drop_months(database, plans, moment)
     counts["log_entries"] += await prune_entries(database, plans, batch, moment)
     counts += await prune_counts(database, plans, batch, moment)

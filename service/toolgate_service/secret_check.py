@@ -27,7 +27,7 @@ def has_no_secret(settings: Settings) -> bool:
 
 
 def opens_sealed(connection: Connection, vault: Vault | None) -> bool:
-    """Return whether a vault decrypts at least one of the sampled encrypted values; True if there are none.
+    """Return whether a vault decrypts at least one of the sampled encrypted values; True without encrypted values.
 
     The database schema must be current. `vault` is None if there is no secret.
     """
@@ -44,7 +44,7 @@ async def prepare_database(settings: Settings) -> None:
     """Migrate the database, or check its schema, and verify that the secret decrypts its values.
 
     Raises:
-        StorageError: The database cannot be used, or the secret is a different one or missing.
+        StorageError: The database cannot be used, or the secret is missing or is not the one that encrypted the values.
     """
     database = open_database(settings.database_url)
     try:

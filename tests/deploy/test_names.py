@@ -40,14 +40,15 @@ def test_the_chart_takes_no_secret_among_its_settings() -> None:
 
 def test_the_page_names_settings_that_exist() -> None:
     """So does the page about deploying."""
-    names = named((ROOT / "docs" / "deploying.md").read_text())
+    names = named((ROOT / "docs" / "operate" / "deploying.md").read_text())
     assert "TOOLGATE_SECRET" in names
     assert names - SETTINGS == set()
 
 
 def test_the_page_names_files_and_commands_that_exist() -> None:
     """Paths below the repository and targets of its Makefile are there."""
-    text = (ROOT / "docs" / "deploying.md").read_text()
+    pages = ("deploying.md", "supply-chain.md")
+    text = "".join((ROOT / "docs" / "operate" / page).read_text() for page in pages)
     paths = set(re.findall(r"service/deploy/[\w./-]*\w", text))
     assert len(paths) > 5
     assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
@@ -64,7 +65,7 @@ def test_nothing_is_left_open(word: str) -> None:
 
 def test_the_page_tells_what_judged_it() -> None:
     """The versions of the judges in the page are those that are pinned."""
-    text = (ROOT / "docs" / "deploying.md").read_text()
+    text = (ROOT / "docs" / "operate" / "supply-chain.md").read_text()
     pinned = (DEPLOY / "lint" / "requirements.in").read_text()
     judges = re.findall(r"^([\w-]+)==([\w.]+)$", pinned, re.MULTILINE)
     assert len(judges) > 5

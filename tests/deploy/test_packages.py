@@ -104,8 +104,8 @@ def test_the_sdist_holds_what_is_kept_and_no_more(unpacked: Path) -> None:
     top = {path.name for path in unpacked.iterdir()}
     assert top == {
         *("guard", "integrations", "service", "examples", "docs", "tests", "benchmarks"),
-        *("CHANGELOG.md", "LICENSE", "Makefile", "README.md", "SECURITY.md", "pyproject.toml", "uv.lock"),
-        *(".gitignore", "PKG-INFO"),
+        *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "SECURITY.md"),
+        *("pyproject.toml", "uv.lock", "zensical.toml", ".gitignore", "PKG-INFO"),
     }
     inside = {str(path.relative_to(unpacked)) for path in unpacked.rglob("*") if path.is_file()} - {
         "PKG-INFO"

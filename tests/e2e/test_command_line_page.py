@@ -1,9 +1,7 @@
-"""docs/command-line.md says what really happens: its blocks are typed at a terminal, in order."""
+"""The commands of the pages about the command line, typed at a terminal in order, print what the pages show."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.command_line import CommandLine
@@ -11,14 +9,12 @@ from support.gateway import PASSWORD, LiveGateway, Owner
 from support.ports import reserve_port
 from support.readme import ROOT, blocks
 from support.signing import SECRET
-from typer.main import get_command
 
-from toolgate_cli.app import app
 from toolgate_cli.layout import AMOUNT_WORDS, RECIPIENT_WORDS
 
 pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
 
-PAGE = "docs/command-line.md"
+PAGES = ("docs/guides/command-line.md", "docs/guides/deciding.md")
 CONTEXT = (
     '{"reason": "damaged\\namount  1.00\\u202e", "card": {"$digest": "hmac-sha256:'
     + "0f" * 32
@@ -42,7 +38,7 @@ def plain(text: str) -> list[str]:
 
 def steps() -> list[tuple[str, str]]:
     """Return each command of the page with what follows it."""
-    text = "".join(blocks(PAGE, "console"))
+    text = "".join(block for page in PAGES for block in blocks(page, "console"))
     return [
         (command, shown)
         for command, _, shown in (step.partition("\n") for step in text.split("$ toolgate ")[1:])
@@ -94,38 +90,7 @@ def test_the_page_shows_what_is_printed(tmp_path: Path, live_gateway: LiveGatewa
             assert plain(said.replace("^C", "")) == plain(shown.replace("^C", "")), command
 
 
-def test_every_command_is_on_the_page() -> None:
-    """The table names each command that `--help` does, a group's in its row; the words that count are the code's."""
-    page = (ROOT / PAGE).read_text()
-    rows = [line for line in page.splitlines() if line.startswith("| `toolgate ")]
-    billing = (ROOT / "docs/billing.md").read_text()
-    commands = list(leaves(get_command(app)))
-    assert len(commands) > 30
-    for command in commands:
-        group, _, name = command.rpartition(" ")
-        if group == "admin":
-            assert re.search(rf"`(toolgate admin )?{name}\b", billing), command
-            continue
-        # A group's commands stand in its own row.
-        found = [row for row in rows if row.startswith(f"| `toolgate {group}")] if group else rows
-        assert any(f"`{name}`" in row or f" {name}`" in row for row in found), command
+def test_words_that_decide_the_order_are_on_the_page() -> None:
+    page = (ROOT / "docs/guides/deciding.md").read_text()
     for word in AMOUNT_WORDS | RECIPIENT_WORDS:
         assert f"`{word}`" in page, word
-
-
-def leaves(command: Any, path: str = "") -> Iterator[str]:
-    """Yield the words of each command that `--help` names and that runs something."""
-    members = getattr(command, "commands", None)
-    if members is None:
-        yield path
-        return
-    for name, member in members.items():
-        if not member.hidden:
-            yield from leaves(member, f"{path} {name}".strip())
-
-
-@pytest.mark.parametrize("word", ["login", "approvals", "webhooks"])
-def test_the_readme_leads_to_the_page(word: str) -> None:
-    """Whoever reads the README's table finds it."""
-    line = next(line for line in (ROOT / "README.md").read_text().splitlines() if f"({PAGE})" in line)
-    assert word in line

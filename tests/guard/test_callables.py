@@ -1,28 +1,26 @@
-"""The table of docs/callables.md: each cell is what is seen here, and every row and column is tried."""
+"""The tables of docs/reference/callables.md: every kind has each outcome."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from support.every_kind import COUNTED, KINDS
+from support.readme import section
 
 from toolgate import Guard
 
-PAGE = Path(__file__).parents[2] / "docs" / "callables.md"
 BLOCKED = {"allowed": False, "requires_approval": False, "reason": "no permission", "approval_id": None}
 HELD = {"allowed": False, "requires_approval": True, "reason": "needs a person", "approval_id": "appr-1"}
 # What the gateway answers to checks.
 COLUMNS: dict[str, list[Any]] = {
     "allowed": [],
-    "blocked": [BLOCKED],
-    "held, `raise`": [HELD],
-    "held, `wait`": [HELD],
+    "denied": [BLOCKED],
+    "approval required, `raise`": [HELD],
+    "approval required, `wait`": [HELD],
     "tool error": [],
     "outage": [httpx.ConnectError("refused")] * 20,
     "cancellation": [],
@@ -31,19 +29,18 @@ REASONS = {"denied": "no permission", "pending": "needs a person"}
 TROUBLE = OSError("the disk is full")
 
 
-def table() -> tuple[list[str], dict[str, list[str]]]:
-    """The columns and rows of the page's first table."""
-    lines = itertools.dropwhile(lambda line: not line.startswith("|"), PAGE.read_text().splitlines())
-    block = itertools.takewhile(lambda line: line.startswith("|"), lines)
-    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in block]
-    return head[1:], {row[0]: row[1:] for row in rows}
+def read_table(heading: str) -> dict[str, str]:
+    """Return the rows of the table below a heading: the first cell, and the others joined."""
+    lines = [
+        line for line in section("docs/reference/callables.md", heading).splitlines() if line.startswith("|")
+    ]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    return {first: "; ".join(others) for first, *others in rows}
 
 
-def test_the_table_and_the_test_are_of_the_same_kinds_and_cases() -> None:
-    """The page has every row and column that is tried here, and no other."""
-    columns, rows = table()
-    assert columns == list(COLUMNS)
-    assert list(rows) == list(KINDS)
+def test_page_has_every_kind_and_case() -> None:
+    assert list(read_table("Outcomes")) == list(COLUMNS)
+    assert list(read_table("Kinds")) == list(KINDS)
 
 
 class Tool:
@@ -90,7 +87,7 @@ async def used(kind: str, twin: str, guard_it: Any, tool: Tool) -> str:
     except (KeyboardInterrupt, asyncio.CancelledError):
         return "the cancellation"
     except Exception as error:
-        return "the very error" if error is TROUBLE else f"`{type(error).__name__}`"
+        return "the tool's exception" if error is TROUBLE else f"`{type(error).__name__}`"
     return str(value)
 
 
@@ -117,14 +114,13 @@ async def test_every_cell(kind: str, twin: str, column: str, make_guard: Any, ga
     gateway.check = COLUMNS[column][:]
     guard: Guard = make_guard()
     tool = Tool(column)
-    guard_it = guard.guarded("a.b", on_hold="wait" if column == "held, `wait`" else "raise")
+    guard_it = guard.guarded("a.b", on_hold="wait" if column == "approval required, `wait`" else "raise")
     got = await used(kind, twin, guard_it, tool)
     assert await guard.aflush()
     statuses = [each["status"] for each in gateway.logs]
     ran = "ran" if tool.runs else "not run"
     seen = f"{got}; {ran}; {', '.join(f'`{each}`' for each in statuses) or 'no entry'}"
-    columns, rows = table()
-    assert seen == rows[kind][columns.index(column)]
+    assert seen == read_table("Outcomes")[column]
     assert tool.runs <= 1
     for entry in gateway.logs:
         took = entry["context"].pop("duration_ms", None)
@@ -132,5 +128,5 @@ async def test_every_cell(kind: str, twin: str, column: str, make_guard: Any, ga
         assert took is None or took >= 0
         assert entry["context"] == expected(kind, twin, column, entry["status"])
         assert (entry["action"], entry["agent_id"]) == ("a.b", "agent-1")
-        assert entry.get("approval_id") == ("appr-1" if column.startswith("held") else None)
+        assert entry.get("approval_id") == ("appr-1" if column.startswith("approval") else None)
     assert {str(check["context"]) for check in gateway.checks} == {"{'x': 1}"}

@@ -1,4 +1,4 @@
-"""docs/capture.md says what the gateway is really sent."""
+"""docs/guides/arguments.md says what the gateway is really sent."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ from toolgate import Guard
 
 def test_the_page_shows_what_is_sent(guard: Guard, gateway: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The call on the page is asked about with the context on the page, digests of those sizes included."""
-    code, shown = blocks("docs/capture.md", "python")[0], blocks("docs/capture.md", "json")[0]
+    code, shown = (
+        blocks("docs/guides/arguments.md", "python")[0],
+        blocks("docs/guides/arguments.md", "json")[0],
+    )
     monkeypatch.setattr(toolgate, "guarded", guard.guarded)
-    exec(compile(code, "docs/capture.md", "exec", dont_inherit=True), {"__name__": "page"})
+    exec(compile(code, "docs/guides/arguments.md", "exec", dont_inherit=True), {"__name__": "page"})
     sent = json.dumps(gateway.context, default=str)
     assert json.loads(re.sub("hmac-sha256:[0-9a-f]{64}", "hmac-sha256:…", sent)) == json.loads(
         json.dumps(json.loads(shown, parse_float=Decimal), default=str)

@@ -45,7 +45,7 @@ def test_what_is_not_run_is_not_promised(page: str) -> None:
 def test_every_plugin_has_its_rows_and_its_page(page: str, identifier: str) -> None:
     """The README leads to the page, the page names the module, and the table has a row of the plugin."""
     name = page_of(identifier)
-    assert f"(docs/{name})" in (ROOT / "README.md").read_text()
+    assert f"/blob/main/docs/{name})" in (ROOT / "README.md").read_text()
     assert f"toolgate_integrations.{identifier}" in (ROOT / "docs" / name).read_text()
     assert f"]({name}) |" in page
 

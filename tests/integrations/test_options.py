@@ -13,26 +13,26 @@ from toolgate_integrations._registry import INTEGRATIONS
 from toolgate_integrations.base import Bridge, ToolCall
 
 FOLDER = ROOT / "integrations" / "toolgate_integrations"
-#: the public entry point of each plugin, and its default reaction to a call that requires an approval
+#: the public entry point of each plugin
 ENTRIES = {
-    "adk": ("GuardPlugin", "pause"),
-    "agent_framework": ("GuardMiddleware", "pause"),
-    "agno": ("guard_agent", "pause"),
-    "anthropic": ("guard_tools", "pause"),
-    "autogen": ("GuardedWorkbench", "wait"),
-    "claude_agent_sdk": ("guard_options", "wait"),
-    "crewai": ("GuardHooks", "wait"),
-    "dspy": ("guard_tools", "notify_model"),
-    "fastmcp": ("GuardMiddleware", "pause"),
-    "haystack": ("guard_hooks", "pause"),
-    "langchain": ("GuardMiddleware", "pause"),
-    "llamaindex": ("guard_agent", "pause"),
-    "mcp": ("GuardExtension", "pause"),
-    "openai_agents": ("guard_agent", "pause"),
-    "pydantic_ai": ("GuardCapability", "pause"),
-    "semantic_kernel": ("guard_kernel", "pause"),
-    "smolagents": ("guard_agent", "notify_model"),
-    "strands": ("GuardPlugin", "pause"),
+    "adk": "GuardPlugin",
+    "agent_framework": "GuardMiddleware",
+    "agno": "guard_agent",
+    "anthropic": "guard_tools",
+    "autogen": "GuardedWorkbench",
+    "claude_agent_sdk": "guard_options",
+    "crewai": "GuardHooks",
+    "dspy": "guard_tools",
+    "fastmcp": "GuardMiddleware",
+    "haystack": "guard_hooks",
+    "langchain": "GuardMiddleware",
+    "llamaindex": "guard_agent",
+    "mcp": "GuardExtension",
+    "openai_agents": "guard_agent",
+    "pydantic_ai": "GuardCapability",
+    "semantic_kernel": "guard_kernel",
+    "smolagents": "guard_agent",
+    "strands": "GuardPlugin",
 }
 #: entry points besides these, which have the same options
 FURTHER = [("llamaindex", "guard_tools"), ("haystack", "GuardHook")]
@@ -57,13 +57,26 @@ def entry(identifier: str, name: str) -> ast.FunctionDef:
     return found
 
 
+def default_on_hold(identifier: str) -> str:
+    """The default of `on_hold` by the rule: pause if the behaviour suite has shown that the framework can."""
+    rows = [
+        [cell.strip() for cell in line.split("|")]
+        for line in (ROOT / "docs" / "frameworks.md").read_text().splitlines()
+        if line.startswith("| ")
+    ]
+    column = next(row.index("pauses") for row in rows if "pauses" in row)
+    link = f"(frameworks/{identifier.replace('_', '-')}.md)"
+    [pauses] = {row[column] for row in rows if row[1].endswith(link)}
+    return "pause" if pauses == "✓" else "notify_model"
+
+
 def test_every_plugin_is_here() -> None:
     assert ENTRIES.keys() == INTEGRATIONS.keys()
 
 
-@pytest.mark.parametrize(("identifier", "name"), [*((each, ENTRIES[each][0]) for each in ENTRIES), *FURTHER])
+@pytest.mark.parametrize(("identifier", "name"), [*ENTRIES.items(), *FURTHER])
 def test_every_plugin_has_the_same_options(identifier: str, name: str) -> None:
-    """In the same order, and with the same defaults; `guard` may be passed by position, the others only by name."""
+    """In the same order, and with defaults by the same rule; `guard` may be passed by position, the others only by name."""
     arguments = entry(identifier, name).args
     positional, keywords = arguments.args, arguments.kwonlyargs
     names = [each.arg for each in (*positional, *keywords)]
@@ -75,7 +88,7 @@ def test_every_plugin_has_the_same_options(identifier: str, name: str) -> None:
     expected = {
         "tool_actions": None,
         "agents": None,
-        "on_hold": ENTRIES[identifier][1],
+        "on_hold": default_on_hold(identifier),
         "hold_timeout": MCP_HOLD_TIMEOUT if identifier in ("mcp", "fastmcp") else None,
     }
     # The name of an agent or a server is optional too.

@@ -1,12 +1,15 @@
 """The pages of docs/frameworks have one shape, and their examples print what the pages show."""
 
+import inspect
 import re
+import warnings
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 from support.framework_pages import HEADINGS, Page, normalize, pages, run_here
 from support.frameworks.choosing import APART, is_apart
-from support.readme import ROOT
+from support.readme import ROOT, section
 
 from toolgate_integrations._registry import INTEGRATIONS
 
@@ -19,6 +22,30 @@ LINKING = [
 ]
 #: pages of what is no framework of the registry
 OTHERS = {"claude-code", "mcp-proxy", "opencode", "openapi"}
+#: the callable whose parameters a page lists as options
+ENTRY_POINTS = {
+    "adk": "GuardPlugin",
+    "agent-framework": "GuardMiddleware",
+    "agno": "guard_agent",
+    "anthropic": "guard_tools",
+    "autogen": "GuardedWorkbench",
+    "claude-agent-sdk": "guard_options",
+    "crewai": "GuardHooks",
+    "dspy": "guard_tools",
+    "fastmcp": "GuardMiddleware",
+    "haystack": "guard_hooks",
+    "langchain": "GuardMiddleware",
+    "llamaindex": "guard_agent",
+    "mcp": "GuardExtension",
+    "openai-agents": "guard_agent",
+    "openapi": "GuardTransport",
+    "pydantic-ai": "GuardCapability",
+    "semantic-kernel": "guard_kernel",
+    "smolagents": "guard_agent",
+    "strands": "GuardPlugin",
+}
+#: parameters that are no options: the guarded object, which comes first, and a deprecated name
+NO_OPTIONS = {"tools", "kernel", "options", "workbench", "transport", "document", "agent_name"}
 #: words of older texts; the right-hand side of the glossary has the terms in use
 AVOIDED = re.compile(
     r"\b(whoever|somebody|nobody|anew|told|held|declined|withdrawn|let through|goes through|asked about|asks about|"
@@ -75,6 +102,17 @@ def test_links_lead_to_files_and_headings(path: Path) -> None:
         found = (path.parent / file).resolve() if file else path
         assert found.exists(), target
         assert not anchor or anchor in _anchors(found.read_text()), target
+
+
+@pytest.mark.parametrize("name", [name for name in HERE if name in ENTRY_POINTS])
+def test_the_page_lists_every_option(name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # frameworks warn while they are imported
+        module = import_module(f"toolgate_integrations.{name.replace('-', '_')}")
+    parameters = list(inspect.signature(getattr(module, ENTRY_POINTS[name])).parameters)
+    options = set(parameters[1:] if parameters[0] == "agent" else parameters) - NO_OPTIONS
+    rows = re.findall(r"^\| `(\w+)` \|", section(f"docs/frameworks/{name}.md", "Options"), flags=re.MULTILINE)
+    assert set(rows) == options
 
 
 @pytest.mark.parametrize("name", HERE)

@@ -305,7 +305,7 @@ async def _awithin(manager: Any, body: AsyncBody) -> Any:
         return await body()
 
 
-#: the rows of the table in docs/callables.md
+#: the rows of the table in docs/reference/callables.md
 KINDS: dict[str, tuple[Callable[[Any, Body], Use], Callable[[Any, AsyncBody], AsyncUse]]] = {
     "function": (function, afunction),
     "method": (method, amethod),

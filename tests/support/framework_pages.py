@@ -1,7 +1,7 @@
 """The pages of docs/frameworks: their shape, their examples, and the environments that they name.
 
 `python -m support.framework_pages PAGE…` (with `PYTHONPATH=tests`) runs the examples of pages in this environment and writes the
-output into the pages; `make test-pages` compares it.
+output into the pages. `make test-pages` compares the output in new environments, `make test-full` too.
 """
 
 import os

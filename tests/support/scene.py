@@ -19,18 +19,16 @@ class Scene:
         self.owner = owner
         self.agent = owner.agent()
         self._webhook: str | None = None
-        #: how a path's or an example's placeholder is filled
+        #: values of placeholders in paths and examples, except ids that `make` creates itself
         self._makers: Mapping[str, Callable[[], str]] = {
             "agent_id": lambda: self.agent,
             "permission_id": lambda: owner.permit(self.agent, f"scene.{time.time_ns()}"),
-            "key_id": lambda: str(self._post(f"/api/agents/{self.agent}/keys").json()["id"]),
             "approval_id": self._approval,
             "grant_id": self._grant,
             "webhook_id": self._webhook_id,
             "slack_webhook_id": lambda: str(SlackHook(owner).made["id"]),
             "delivery_id": self._delivery,
             "link_id": self._link,
-            "invitation_id": lambda: str(self._invite()["id"]),
             "invitation_token": lambda: str(self._invite()["link"]).rpartition("=")[2],
             "user_id": self._member,
             "action": lambda: "scene.held",
@@ -71,11 +69,19 @@ class Scene:
         return {"Authorization": f"Bearer {self.owner.token}" if BEARER in names else "", "X-API-Key": key}
 
     def make(self, name: str) -> str:
-        """Return the id of a new thing."""
-        assert name in self._makers, (
+        """Return the id of a new resource, by default from the example of the operation that creates it."""
+        if name in self._makers:
+            return self._makers[name]()
+        paths = document()["paths"]
+        creating = [
+            item["post"]["operationId"]
+            for path, item in paths.items()
+            if "post" in item and f"{path}/{{{name}}}" in paths
+        ]
+        assert creating, (
             f"an operation speaks of {name!r}: say in tests/support/scene.py how such a thing is made"
         )
-        return self._makers[name]()
+        return str(self.perform(creating[0]).json()["id"])
 
     def example(self, operation_id: str) -> Any:
         """Return an operation's example, its placeholders filled; None without a body."""

@@ -47,8 +47,8 @@ class Row:
 
 
 def sentences(document: str) -> list[Sentence]:
-    """Return the sentences of `docs/<document>.md`, in order."""
-    text = (ROOT / "docs" / f"{document}.md").read_text()
+    """Return the sentences of `docs/internals/<document>.md`, in order."""
+    text = (ROOT / "docs" / "internals" / f"{document}.md").read_text()
     return [Sentence(heading, part) for heading, block in _blocks(text) for part in _cut(block)]
 
 

@@ -1,4 +1,4 @@
-"""Anthropic SDK: `tool_runner(…, tools=guard_tools([…]))`, `GuardedRun(runner)`, and `resume(state, …)` after a pause."""
+"""Plugin for the Anthropic SDK: `tool_runner(…, tools=guard_tools([…]))`, `GuardedRun(runner)`, and `resume(state, …)`."""
 
 from __future__ import annotations
 
@@ -63,15 +63,16 @@ def guard_tools(
     on_hold: OnHold = "pause",
     hold_timeout: float | None = None,
 ) -> list[Any]:
-    """Return guarded tools for a runner.
+    """Return tools for a tool runner of the SDK that check and log every call.
 
     Args:
-        tools: Tools made by `beta_tool` and `beta_async_tool`, or tools of the SDK that run in this process.
+        tools: Tools created by `beta_tool` and `beta_async_tool`, or tools of the SDK that run in this process.
             Definitions of tools that the provider runs are returned unchanged.
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
-        agents: Agent ids by agent names; other agents act as the guard's own agent.
-        agent: Name of the agent whose tools these are.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
+            `tools.<name>`.
+        agents: Agent ids by agent names. Calls of other agents are checked under the guard's own agent id.
+        agent: Name of the agent that has these tools.
         on_hold: Reaction to a call that requires an approval. `pause`: a `GuardedRun` pauses; with any other runner,
             the model reads that the call is pending. `wait`: wait for the approver within the run. `raise`: end the
             run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
@@ -79,7 +80,7 @@ def guard_tools(
             limit.
 
     Raises:
-        ConfigurationError: An argument is wrong, or a tool cannot be guarded.
+        ConfigurationError: An argument is invalid, or a tool cannot be guarded.
     """
     bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, agent=agent, can_pause=True)
     guarded = [_guarded(each, bridge) for each in tools]
@@ -90,7 +91,7 @@ def guard_tools(
 
 
 class _Guarded:
-    """Base of both kinds of guarded tools; other attributes are those of the original tool."""
+    """Base class of synchronous and asynchronous guarded tools; unknown attributes are read from the original tool."""
 
     def __init__(self, inner: Any, bridge: Bridge) -> None:
         self.inner = inner
@@ -98,12 +99,13 @@ class _Guarded:
 
     def __getattr__(self, name: str) -> Any:
         if name in {"inner", "bridge"}:
-            # `copy` creates objects without attributes; without this check, the lookup below would recurse forever.
+            # `copy` creates objects without attributes. Reading `inner` would then call this method again and recurse
+            # forever.
             raise AttributeError(name)
         return getattr(self.inner, name)
 
     def to_dict(self) -> Any:
-        """Return the tool's definition, unchanged."""
+        """Return the definition of the original tool, which the runner sends to the model."""
         return self.inner.to_dict()
 
     @property
@@ -112,7 +114,7 @@ class _Guarded:
         return str(self.inner.name)
 
     def asked(self, called: Called) -> ToolCall:
-        """Return the call in the form in which the gateway checks it."""
+        """Return the `ToolCall` that the gateway checks for this execution of the tool."""
         function = getattr(self.inner, "func", None)
         return self.bridge.call(
             self.name,
@@ -125,7 +127,9 @@ class _Guarded:
 
     @contextmanager
     def asking(self, given: object) -> Iterator[tuple[Called, ToolCall]]:
-        """Yield the call, and convert refusals inside the block to `ToolError`, which the runners show to the model.
+        """Yield the SDK's call and the `ToolCall` for the gateway, and convert refusals inside the block to `ToolError`.
+
+        The runners show a `ToolError` to the model.
 
         Raises:
             ToolError: The tool did not run.
@@ -147,10 +151,10 @@ class _Guarded:
 
 
 class GuardedTool(_Guarded, BetaBuiltinFunctionTool):
-    """A tool that checks every call; made by `guard_tools`."""
+    """A tool of the synchronous runners that checks and logs every call; created by `guard_tools`."""
 
     def call(self, input: object) -> Any:  # noqa: A002 - the SDK's signature
-        """Check the call, run the tool, and log the outcome; called by the runner.
+        """Check the call, run the tool, and log the outcome; the runner calls this method.
 
         Raises:
             ToolError: The tool did not run.
@@ -164,10 +168,10 @@ class GuardedTool(_Guarded, BetaBuiltinFunctionTool):
 
 
 class AsyncGuardedTool(_Guarded, BetaAsyncBuiltinFunctionTool):
-    """A tool of the asynchronous runners that checks every call; made by `guard_tools`."""
+    """A tool of the asynchronous runners that checks and logs every call; created by `guard_tools`."""
 
     async def call(self, input: object) -> Any:  # noqa: A002 - the SDK's signature
-        """Check the call, run the tool, and log the outcome; called by the runner.
+        """Check the call, run the tool, and log the outcome; the runner calls this method.
 
         Raises:
             ToolError: The tool did not run.
@@ -187,19 +191,19 @@ def resume(
     *,
     rejected: Mapping[str, str] | None = None,
 ) -> GuardedRun:
-    """Check the pending calls of a paused run again, and run those that are approved.
+    """Resume a paused run: check its pending calls again, and run those that are approved.
 
     Args:
-        state: The state of the paused run.
+        state: The `state` of the paused run.
         tools: The guarded tools.
-        runner: Function that returns a runner that continues from the messages it receives.
-        rejected: Calls that must not run, whatever the approver decides: the reasons by call id.
+        runner: Function that receives the messages of the conversation, and returns a tool runner that continues it.
+        rejected: Reasons by call id for calls that must not run, even if the approver has approved them.
 
     Returns:
-        The run, to be iterated or run by `until_done`; it is paused, with a new state, if calls are still pending.
+        The run, to be iterated or run by `until_done`. If calls are still pending, it is paused, with a new state.
 
     Raises:
-        ConfigurationError: An argument is wrong, a tool is missing, or a rejected call is not pending.
+        ConfigurationError: An argument is invalid, a tool is missing, or a rejected call is not pending.
     """
     again = _resumption(state, tools, runner, rejected, GuardedTool)
     drive(again.execute())
@@ -260,5 +264,5 @@ def _guarded(tool: Any, bridge: Bridge) -> Any:
 
 
 def _kept(result: Any) -> Any:
-    """Return a tool's result; an iterator is replaced by a list, which can be read more than once."""
+    """Return a tool's result; an iterator is replaced by a list, because the result is read more than once."""
     return result if result is None or isinstance(result, str) else list(result)

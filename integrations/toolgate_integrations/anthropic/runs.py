@@ -1,4 +1,4 @@
-"""Runs of the Anthropic SDK's tool runners that can be paused and resumed."""
+"""Runs of the Anthropic SDK's tool runners, which can pause for pending calls and be resumed later."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ _INTERRUPTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class HeldCall:
-    """A call that requires an approval.
+    """A tool call that requires an approval.
 
     Attributes:
         call_id: The model's id of the call.
         name: The tool's name.
         input: The model's arguments.
         approval_id: Id of the approval request.
-        action: The action that was checked.
-        reason: Why the call requires an approval.
+        action: The action that the gateway checked.
+        reason: The gateway's reason why the call requires an approval.
     """
 
     call_id: str
@@ -62,13 +62,13 @@ class HeldCall:
 
 @dataclass
 class PausedRun:
-    """State of a paused run.
+    """State of a paused run, from which the run can be resumed.
 
     Attributes:
         run_id: The run's id.
-        messages: The conversation, up to the message that made the calls.
-        after: Messages that the program added after that message.
-        results: Results of the calls that are not pending.
+        messages: The conversation, up to and including the model's message with the pending calls.
+        after: Messages that the program added after the last one of `messages`.
+        results: Results of those calls of the last message that are not pending.
         held: The pending calls.
     """
 
@@ -80,10 +80,15 @@ class PausedRun:
 
     @classmethod
     def read(cls, state: Mapping[str, Any], call_ids: Callable[[Any], Collection[str]]) -> PausedRun:
-        """Read a state that `asdict` has written; `call_ids` returns the ids of the calls that a message makes.
+        """Read a state that `asdict` has written.
+
+        Args:
+            state: The state.
+            call_ids: Function that returns the ids of the tool calls in a message.
 
         Raises:
-            ConfigurationError: It is not the state of a paused run, or its last message does not make a pending call.
+            ConfigurationError: `state` is not the state of a paused run, or its last message does not contain the
+                pending calls.
         """
         try:
             lists = {name: list(state[name]) for name in ("messages", "after", "results")}
@@ -98,20 +103,20 @@ class PausedRun:
 
 
 class CallsOfRun:
-    """The calls of one run; each call runs only once, even if the runner executes it again.
+    """The tool calls of one run; each call runs only once, even if the runner executes it again.
 
     Args:
-        run_id: The run's id; None for a new one.
+        run_id: The run's id; None for a new run.
 
     Attributes:
         run_id: The run's id.
-        current: Function that returns the calls that the runner may execute now.
+        current: Function that returns the calls that the runner may be executing now.
         held: The pending calls by id.
-        setup_error: Error that must end the run. The run raises it later, because a runner does not raise the errors
-            of tools, but shows them to the model.
+        setup_error: Error that must end the run. The run raises it later, because a runner shows the errors of tools
+            to the model instead of raising them.
 
     Raises:
-        ConfigurationError: The id is not a text.
+        ConfigurationError: `run_id` is not a text.
     """
 
     def __init__(self, run_id: str | None = None) -> None:
@@ -125,25 +130,25 @@ class CallsOfRun:
             _runs.add(self)
 
     def state(self, messages: list[Any], after: list[Any], results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the state of the paused run; see `PausedRun` for the arguments, `results` are by call id."""
+        """Return the state of the paused run; the arguments are those of `PausedRun`, with `results` by call id."""
         finished = [each for call_id, each in results.items() if call_id not in self.held]
         return asdict(PausedRun(self.run_id, messages, after, finished, list(self.held.values())))
 
     def once(self, call_id: str, tool: Callable[[], Any]) -> Steps[Any]:
-        """Operation that executes a call the first time, and then returns or raises the same outcome again."""
+        """Generator behind `Called.once`: runs `tool` at the first execution of a call, and stores the outcome."""
         once = self._outcomes.setdefault(call_id, RunOnce(ToolError(_INTERRUPTED)))
         return (yield from once.steps(invoke(tool)))
 
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """One execution of a tool: a call of a run, or an execution outside of any run.
+    """One execution of a tool, by a run or outside of any run.
 
     Attributes:
         name: The tool's name.
-        input: The object with the arguments that the tool receives.
+        input: The object with the arguments, which the runner passed to the tool.
         call_id: The model's id of the call; None outside of any run.
-        run: The run's calls; None outside of any run.
+        run: The calls of the run; None outside of any run.
     """
 
     name: str
@@ -153,17 +158,17 @@ class Called:
 
     @property
     def run_id(self) -> str | None:
-        """The run's id."""
+        """The run's id; None outside of any run."""
         return None if self.run is None else self.run.run_id
 
     def hold(self, pending: ApprovalPending) -> None:
-        """Mark the call as pending, so that its run pauses."""
+        """Store the call as pending, so that its run pauses."""
         if self.run is not None and self.call_id is not None:
             held = HeldCall(self.call_id, self.name, dict(self.input), **describe_pending(pending))
             self.run.held[self.call_id] = held
 
     def once(self, tool: Callable[[], T]) -> T:
-        """Execute the call the first time, and then return or raise the same outcome again."""
+        """Run `tool` at the first execution of a run's call; later executions return or raise the stored outcome."""
         if self.run is None or self.call_id is None:
             return tool()
         result: T = drive(self.run.once(self.call_id, tool))
@@ -178,7 +183,7 @@ class Called:
 
 
 def find_called(tool: str, given: object) -> Called:
-    """Return the call for which the runner executes a tool with this input object."""
+    """Return the call of a run that has the same input object; runners pass a tool no call id."""
     with _lock:
         runs = list(_runs)
     for run in runs:
@@ -190,10 +195,10 @@ def find_called(tool: str, given: object) -> Called:
 
 
 class _Run:
-    """Base of both kinds of runs.
+    """Base class of synchronous and asynchronous runs.
 
     Attributes:
-        state: State of a paused run, as JSON; None while the run is not paused.
+        state: State of the paused run, as JSON; None while the run is not paused.
     """
 
     _runners: ClassVar[tuple[type, ...]]
@@ -214,21 +219,21 @@ class _Run:
 
     @property
     def run_id(self) -> str:
-        """The run's id; the same after a pause."""
+        """The run's id, which stays the same after a pause."""
         return self._calls.run_id
 
     @property
     def held(self) -> tuple[HeldCall, ...]:
-        """The calls that require an approval, if the run is paused."""
+        """The calls that require an approval; empty unless the run is paused."""
         return () if self.state is None else tuple(HeldCall(**each) for each in self.state["held"])
 
     def _begin(self, item: Any) -> None:
-        """Store the message, or stream of a message, that the runner yielded; its calls may now be executed."""
+        """Store the message or message stream that the runner yielded; its tool calls may be executed from now on."""
         self._item = item
         self._calls.current = lambda: _current_calls(self._calls, item)
 
     def _execute(self) -> Steps[bool]:
-        """Operation that executes the calls of the last message; the result is False if the run is paused."""
+        """Generator that executes the tool calls of the last message; returns False if the run pauses, else True."""
         item = self._item
         if item is None:
             return True
@@ -236,9 +241,10 @@ class _Run:
         if _is_stream(item):
             self._last = yield from invoke(item.get_final_message)
         results = None
-        # The runner does not execute the calls of other messages, such as one that reached the token limit.
+        # The runner executes calls only for this stop reason, and not, for example, in a message that reached the
+        # token limit.
         if self._last.stop_reason == "tool_use":
-            # The runner stores the results, so it does not execute the calls again.
+            # The runner stores the results of this method, so it does not execute the calls again.
             results = yield from invoke(self._runner.generate_tool_call_response)
         if self._calls.setup_error is not None:
             raise self._calls.setup_error
@@ -246,7 +252,8 @@ class _Run:
             self.state = self._paused(results["content"])
             yield from invoke(self._runner.close)
             return False
-        # Reset only now: after an interruption, the calls of this message must be executed again.
+        # The message is removed only after its calls have been executed, so that they are executed again after an
+        # interruption.
         self._item = None
         return True
 
@@ -257,10 +264,12 @@ class _Run:
             params.update(given)
             return given
 
-        # This setter is the only public access to the conversation. The runner sends no further requests.
+        # The conversation can be read only through this setter. The runner is closed afterwards, so it sends no
+        # further requests.
         self._runner.set_messages_params(read)
         messages, last = to_json(params["messages"]), to_json(self._last.to_param())
-        # The program that iterates the run may have added this message, and further ones, to the conversation.
+        # The program that iterates the run may already have added the last message, and further messages, to the
+        # conversation.
         end = next(
             (at for at, each in enumerate(messages) if call_ids(each) == call_ids(last)), len(messages)
         )
@@ -269,11 +278,11 @@ class _Run:
 
 
 class GuardedRun(_Run):
-    """A run of a synchronous runner; iterated, it yields the same as the runner.
+    """A run of a synchronous tool runner that can pause; iterating over it yields the same items as the runner.
 
     Args:
         runner: Result of `client.beta.messages.tool_runner(…)`, with tools of `guard_tools`.
-        run_id: The run's id; None for a new one.
+        run_id: The run's id; None for a new run.
         state: State of a run that is still paused; such a run has no runner.
 
     Raises:
@@ -284,7 +293,7 @@ class GuardedRun(_Run):
     _client = "a client"
 
     def __iter__(self) -> Iterator[Any]:
-        """Continue until the run ends or pauses."""
+        """Yield the runner's items until the run ends or pauses."""
         while self.state is None and drive(self._execute()):
             item = next(self._runner, None)
             if item is None:
@@ -293,14 +302,14 @@ class GuardedRun(_Run):
             yield item
 
     def until_done(self) -> Any:
-        """Continue until the run ends or pauses, and return the model's last message, or None if the run is paused."""
+        """Continue until the run ends or pauses; return the model's last message, or None if the run is paused."""
         for _ in self:
             pass
         return None if self.state is not None else self._last
 
 
 class AsyncGuardedRun(_Run):
-    """A run of an asynchronous runner.
+    """A run of an asynchronous tool runner that can pause; the asynchronous form of `GuardedRun`.
 
     Args:
         runner: As for `GuardedRun`.
@@ -315,7 +324,7 @@ class AsyncGuardedRun(_Run):
     _client = "an asynchronous client"
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        """Continue until the run ends or pauses."""
+        """Yield the runner's items until the run ends or pauses."""
         while self.state is None and await adrive(self._execute()):
             item = await anext(self._runner, None)
             if item is None:
@@ -324,14 +333,14 @@ class AsyncGuardedRun(_Run):
             yield item
 
     async def until_done(self) -> Any:
-        """Continue until the run ends or pauses, and return the model's last message, or None if the run is paused."""
+        """Continue until the run ends or pauses; return the model's last message, or None if the run is paused."""
         async for _ in self:
             pass
         return None if self.state is not None else self._last
 
 
 class GuardedTool(Protocol):
-    """Interface of a guarded tool, which identifies each call by its input object and checks it."""
+    """Interface of a guarded tool, as the resumption of a run uses it."""
 
     @property
     def name(self) -> str:
@@ -339,23 +348,23 @@ class GuardedTool(Protocol):
 
     @property
     def bridge(self) -> Bridge:
-        """The bridge that checks its calls."""
+        """The bridge that checks the calls of the tool."""
 
     def asked(self, called: Called) -> ToolCall:
-        """Return the call in the form in which the gateway checks it."""
+        """Return the `ToolCall` that the gateway checks for this execution of the tool."""
 
     def call(self, input: Any) -> Any:  # noqa: A002 - the SDK's signature
-        """Check and run a call; an asynchronous tool returns an awaitable."""
+        """Check a call and run the tool; an asynchronous tool returns an awaitable."""
 
 
 class Resumption:
-    """The pending calls of a paused run, which are rejected or checked again.
+    """Resumption of a paused run: rejects its pending calls or checks them again, and builds the continued conversation.
 
     Args:
         paused: State of the run.
-        calls: Calls of the resumed run; still empty.
+        calls: Calls of the resumed run, which is still empty.
         tools: The guarded tools.
-        rejected: Calls that must not run: the reasons by call id.
+        rejected: Reasons by call id for calls that must not run.
 
     Raises:
         ConfigurationError: A tool is missing, or a rejected call is not pending.
@@ -376,7 +385,8 @@ class Resumption:
                 f"a call of the tool {missing[0]!r} waits, and no guarded tool is called so; pass the guarded "
                 "tools, of the kind of the run"
             )
-        # Input objects identify calls, so they are copied: the same state may be resumed twice at the same time.
+        # The input objects are copied because each of them identifies one call, and the same state may be resumed
+        # twice at the same time.
         self._held = [
             (Called(each.name, dict(each.input), each.call_id, calls), each.approval_id)
             for each in paused.held
@@ -385,7 +395,7 @@ class Resumption:
         self._results: dict[Any, Any] = {}
 
     def execute(self) -> Steps[None]:
-        """Operation that cancels the requests of rejected calls, and executes the other calls if they may run now."""
+        """Generator that rejects the rejected calls, and executes the other pending calls that are allowed by now."""
         for called, approval_id in self._held:
             tool = self._tools[called.name]
             if (why := self._rejected.get(called.call_id or "")) is not None:
@@ -399,12 +409,12 @@ class Resumption:
                     self.add_result(called, result)
 
     def add_result(self, called: Called, content: Any, *, is_error: bool = False) -> None:
-        """Add the result of a call for the model, in the form of the SDK's runners."""
+        """Add the result of a call to the conversation, in the form that the SDK's runners use."""
         result = {"type": "tool_result", "tool_use_id": called.call_id, "content": content}
         self._results[called.call_id] = to_json({**result, "is_error": True} if is_error else result)
 
     def add_error(self, called: Called, error: Exception) -> None:
-        """Add the result of a call that raised, for the model."""
+        """Add the exception of a call to the conversation as its result, so that the model reads it."""
         if isinstance(error, ToolError):
             self.add_result(called, error.content, is_error=True)
         else:
@@ -412,13 +422,13 @@ class Resumption:
             self.add_result(called, repr(error), is_error=True)
 
     def state(self) -> Any:
-        """Return the state of the run if calls are still pending, else None."""
+        """Return the new state of the run if calls are still pending, else None."""
         results = {**by_call(self.paused.results), **self._results}
         paused = self.calls.state(self.paused.messages, self.paused.after, results)
         return to_json(paused) if self.calls.held else None
 
     def conversation(self) -> list[Any]:
-        """Return the messages with the results of all calls of the last message, in the order of the calls."""
+        """Return the messages of the conversation, followed by the results of the last message's calls in their order."""
         results = {**by_call(self.paused.results), **self._results}
         messages, after = self.paused.messages, [each for each in self.paused.after if each["content"]]
         content = [results[each] for each in call_ids(messages[-1]) if each in results]
@@ -428,28 +438,28 @@ class Resumption:
     def _adding_error(self, called: Called) -> Iterator[None]:
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - the model reads any error, and the other calls run
+        except Exception as error:  # noqa: BLE001 - any error is shown to the model, and the other calls still run
             fatal = self._tools[called.name].bridge.fatal
             if (found := find_error(error, fatal)) is not None:
                 raise found from None
-            # A pending call has no result yet.
+            # The refusal of a call that is still pending is not a result for the model.
             if called.call_id not in self.calls.held:
                 self.add_error(called, error)
 
 
 def by_call(results: Iterable[Any]) -> dict[Any, Any]:
-    """Return the results as a mapping from call id to result."""
+    """Return results by the ids of their calls."""
     return {each["tool_use_id"]: each for each in results}
 
 
 def call_ids(message: Any) -> list[str]:
-    """Return the ids of the calls in a message."""
+    """Return the ids of the tool calls in a message; empty for a message that is not from the model."""
     content = message["content"] if message["role"] == "assistant" else ""
     return [] if isinstance(content, str) else [each["id"] for each in content if each["type"] == "tool_use"]
 
 
 def to_json(value: Any) -> Any:
-    """Convert a value to JSON types, including models of the SDK inside it."""
+    """Convert a value to JSON types; the SDK's models inside it are converted too."""
     return json.loads(json.dumps(value, default=_dump))
 
 
@@ -465,14 +475,14 @@ def _is_stream(item: Any) -> bool:
 
 
 def _current_calls(calls: CallsOfRun, item: Any) -> list[Called]:
-    """Return the calls of a message, or of the part of it that has been received."""
+    """Return the tool calls of a message, or of the part that has been received if the message is still streamed."""
     try:
         message = item.current_message_snapshot if _is_stream(item) else item
     except AssertionError:
-        # Nothing has been received.
+        # The SDK raises this error if no part of the streamed message has been received yet.
         return []
     uses = [each for each in getattr(message, "content", ()) if each.type == "tool_use"]
-    # The runner passes the block's `input` object itself to the tool, so `find_called` can compare by identity.
+    # The runner passes this `input` object itself to the tool, so `find_called` can identify the call by it.
     return [Called(each.name, each.input, each.id, calls) for each in uses]
 
 

@@ -1,4 +1,4 @@
-"""Coding agents that run a hook command before and after each tool call: the command `toolgate hook`."""
+"""The command `toolgate hook`, which coding agents run as a hook before and after each tool call."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from toolgate_integrations.coding_agents.guard import HookAsking
 __all__ = ["AGENTS", "Hook", "limit_of", "options", "parse"]
 
 AGENTS: Final[dict[str, Agent]] = {"claude-code": ClaudeCode(), "opencode": OpenCode()}
-# Seconds that a hook needs besides the gateway's time: to start the process, write its files, and send log entries.
+# Seconds that a hook needs besides waiting for the gateway: to start the process, write its files, and send log
+# entries.
 _OWN_SECONDS: Final = 10.0
 _LONGEST_HOLD: Final = 86_400.0
 
 
 @dataclass(frozen=True)
 class Hook:
-    """A configured hook.
+    """A hook with its configuration.
 
     Attributes:
-        agent: The coding agent that runs the hook.
+        agent: Input and output format of the coding agent that runs the hook.
         limit: Seconds within which the hook must respond.
-        asking: Checks and logs the calls.
+        asking: Object that checks and logs the calls.
     """
 
     agent: Agent
@@ -36,10 +37,10 @@ class Hook:
     asking: HookAsking
 
     def answer(self, given: bytes) -> Answer:
-        """Process the hook's input, and return the response.
+        """Process the input of one run of the hook, and return the response.
 
         Raises:
-            ConfigurationError: The input cannot be read, or a log entry cannot be written.
+            ConfigurationError: The input is invalid, or a log entry cannot be written.
         """
         event = self.agent.read(told(given))
         if not isinstance(event, Before):
@@ -51,7 +52,7 @@ class Hook:
             return self._refused(error)
 
     async def aanswer(self, given: bytes) -> Answer:
-        """Asynchronous form of `answer`; if it is cancelled, the approval request is cancelled too."""
+        """Asynchronous form of `answer`; if the task is cancelled, the approval request is cancelled too."""
         event = self.agent.read(told(given))
         if not isinstance(event, Before):
             await asyncio.to_thread(self.asking.after, event)
@@ -68,7 +69,7 @@ class Hook:
 
 
 def options(words: list[str]) -> argparse.Namespace:
-    """Parse the arguments after `toolgate hook`; invalid ones end the process with status 2."""
+    """Parse the command-line arguments after `toolgate hook`; invalid arguments end the process with status 2."""
     parser = argparse.ArgumentParser(prog="toolgate hook")
     parser.add_argument("program", choices=sorted(AGENTS))
     parser.add_argument("--url")
@@ -84,12 +85,12 @@ def options(words: list[str]) -> argparse.Namespace:
 
 
 def parse(words: list[str], process: int | None = None) -> Hook:
-    """Parse the options, and return the hook with its guard.
+    """Parse the command-line arguments, and return the configured hook.
 
     Args:
         words: The command-line arguments after `toolgate hook`.
-        process: Id of the process after whose end the outcome of a running call is logged as unknown; None for the
-            coding agent's process.
+        process: Id of the process that runs the tools: when it has ended, a call without a reported outcome is logged
+            as unknown. None for the coding agent's process.
 
     Raises:
         ConfigurationError: A setting is missing or wrong.
@@ -99,7 +100,7 @@ def parse(words: list[str], process: int | None = None) -> Hook:
         Guard(given.url, None, given.agent),
         tool_actions=given.tool_action,
         agents=given.subagent,
-        # `tell` is the deprecated name.
+        # `tell` is the deprecated name of `notify_model`.
         on_hold="wait" if given.on_hold == "wait" else "notify_model",
         hold_timeout=given.hold_timeout if given.on_hold == "wait" else None,
         process=process,
@@ -110,8 +111,8 @@ def parse(words: list[str], process: int | None = None) -> Hook:
 def limit_of(on_hold: str, hold_timeout: float) -> float:
     """Return the seconds within which a hook must respond.
 
-    They contain the time for two checks, one before and one after an approver decides, and the time to wait for the
-    approver.
+    The limit includes the time to wait for an approver, and the time for two checks: one before and one after the
+    approver decides.
 
     Raises:
         ConfigurationError: `TOOLGATE_TIMEOUT` is not a valid number of seconds.

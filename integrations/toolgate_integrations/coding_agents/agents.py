@@ -1,4 +1,4 @@
-"""Coding agents with hooks: Claude Code and OpenCode. Each class reads events and writes responses."""
+"""Input and output formats of the hooks of coding agents: Claude Code and OpenCode."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["OpenCode"]
 
 
 def told(given: bytes) -> dict[str, Any]:
-    """Parse the JSON object that a hook receives as its input.
+    """Parse the JSON object that a coding agent passes to a hook as input.
 
     Raises:
         ConfigurationError: The input is not a JSON object.
@@ -34,7 +34,7 @@ def text_of(given: Mapping[str, Any], name: str) -> str:
     """Return the required text `name` of a hook's input.
 
     Raises:
-        ConfigurationError: The input contains no such text, or an empty one.
+        ConfigurationError: The input contains no text `name`, or an empty text.
     """
     found = own_text(given, name)
     if found is None:
@@ -52,7 +52,7 @@ def object_of(given: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return the required object `name` of a hook's input.
 
     Raises:
-        ConfigurationError: The input contains no such object.
+        ConfigurationError: The input contains no object `name`.
     """
     found = given.get(name)
     if not isinstance(found, dict):
@@ -63,27 +63,28 @@ def object_of(given: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def duration_of(given: Mapping[str, Any]) -> float | None:
-    """Return the tool's duration in milliseconds, or None."""
+    """Return the tool's duration in milliseconds, or None if the input does not contain it."""
     found = given.get("duration_ms")
     return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None
 
 
 def folder_beside(arguments: Mapping[str, Any], folder: str | None) -> dict[str, str]:
-    """Return the working folder of a command, for approvers: `rm -r build` alone does not show which folder it removes.
+    """Return the working folder of a shell command as an additional value for the check.
 
-    The result is empty if the arguments contain no command, or a folder of their own.
+    Approvers need it: `rm -r build` alone does not show which folder it removes. The result is empty if the call has
+    no command, or if its arguments already contain a folder.
     """
     return {"cwd": folder} if folder and "command" in arguments and "cwd" not in arguments else {}
 
 
 def as_json(answer: Mapping[str, Any]) -> bytes:
-    """Return a hook's response as JSON in ASCII, which is valid in every terminal encoding."""
+    """Return a hook's response as JSON in ASCII, which can be read with every terminal encoding."""
     return json.dumps(answer).encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """A tool is about to run.
+    """Event of a coding agent: a tool is about to run.
 
     Attributes:
         call: The call, with the model's arguments.
@@ -98,10 +99,10 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """A tool has run.
+    """Event of a coding agent: a tool has run.
 
     Attributes:
-        call: The call, with the arguments that the tool ran with.
+        call: The call, with the arguments with which the tool ran.
         beside: As in `Before`, but with the values after the run.
         error: Error message; None if the tool succeeded.
         duration_ms: Duration in milliseconds; None if the input does not contain it.
@@ -115,7 +116,7 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A session has ended; no further events of its calls follow.
+    """Event of a coding agent: a session has ended, so no further events of its calls follow.
 
     Attributes:
         session: Id of the session.
@@ -129,7 +130,7 @@ Event: TypeAlias = Before | After | Ended
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Exit code and output of the hook's process.
+    """Response of a hook: exit code and output of its process.
 
     Attributes:
         code: Exit code.
@@ -143,38 +144,38 @@ class Answer:
 
 
 class Agent(Protocol):
-    """Input and output format of a coding agent's hooks."""
+    """Interface of a coding agent: how its hooks receive input and return a decision."""
 
     def read(self, told: Mapping[str, Any]) -> Event:
         """Parse the hook's input.
 
         Raises:
-            ConfigurationError: The input is not a valid event of this coding agent.
+            ConfigurationError: The input is not a valid event of the coding agent.
         """
 
     def allowed(self, changed: Mapping[str, Any] | None) -> Answer:
-        """Return the response that allows the call, with the arguments if an approver changed them."""
+        """Return the response that allows the call, with the new arguments `changed` if an approver edited them."""
 
     def refused(self, why: str) -> Answer:
-        """Return the response that denies the call; `why` is shown to the model."""
+        """Return the response that denies the call; the model reads `why` as the reason."""
 
 
 _MCP: Final = "mcp__"
 
 
 class ClaudeCode:
-    """Claude Code.
+    """Format of the hooks of Claude Code.
 
-    A denial is returned in three ways: as the exit code, which alone is decisive; as JSON, whose reason the model reads
-    unchanged; and on standard error, for versions that read only that. The response to an allowed call contains no
-    permission decision, because `allow` would skip the user's own permissions.
+    A denial is returned in three ways: as the exit code, which alone prevents the call; as JSON, whose reason the
+    model reads unchanged; and on standard error, for versions that read only that. The response to an allowed call
+    contains no permission decision, because `allow` would skip the user's own permissions.
     """
 
     def read(self, told: Mapping[str, Any]) -> Event:
         """Parse the hook's input.
 
         Raises:
-            ConfigurationError: The input is not a valid event of this coding agent.
+            ConfigurationError: The input is not a valid event of Claude Code.
         """
         kind = text_of(told, "hook_event_name")
         match kind:
@@ -192,23 +193,23 @@ class ClaudeCode:
         )
 
     def allowed(self, changed: Mapping[str, Any] | None) -> Answer:
-        """Return the response that allows the call, with the arguments if an approver changed them."""
+        """Return the response that allows the call, with the new arguments `changed` if an approver edited them."""
         return Answer(0) if changed is None else Answer(0, _said(updatedInput=dict(changed)))
 
     def refused(self, why: str) -> Answer:
-        """Return the response that denies the call; `why` is shown to the model."""
+        """Return the response that denies the call; the model reads `why` as the reason."""
         return Answer(2, _said(permissionDecision="deny", permissionDecisionReason=why), why)
 
 
 def remote_tool(name: str, server: str | None) -> tuple[str, str] | None:
-    """Return the server of a tool called `mcp__<server>__<tool>` and its name there, or None for a local tool.
+    """Split the name `mcp__<server>__<tool>` into the server's name and the tool's name there; None for a local tool.
 
     Args:
-        name: The tool's name.
-        server: The configured name of the server; None if the input does not contain it.
+        name: The tool's name in Claude Code.
+        server: The configured name of the server; None if the hook's input does not contain it.
 
     Raises:
-        ConfigurationError: The name cannot be split unambiguously into the server's and the tool's name.
+        ConfigurationError: The name cannot be split unambiguously.
     """
     if not name.startswith(_MCP):
         return None
@@ -247,7 +248,7 @@ def _beside(told: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _process() -> int | None:
-    """Return the id of Claude Code's process, from its environment variable, or None."""
+    """Return the id of Claude Code's process from the environment variable CLAUDE_PID, or None if it is not set."""
     said = os.environ.get("CLAUDE_PID", "")
     return int(said) if said.isascii() and said.isdigit() and 0 < len(said) < 10 else None  # noqa: PLR2004 - longest id
 
@@ -257,17 +258,17 @@ def _said(**decision: Any) -> bytes:
 
 
 class OpenCode:
-    """OpenCode.
+    """Format of the hooks of OpenCode.
 
-    A plugin that runs in OpenCode starts the hook as a process. The plugin runs a tool only after exit code 0 with
-    `allowed` in JSON, so a crash of the hook denies the call.
+    The hook is started as a process by a plugin inside OpenCode. The plugin runs a tool only if the exit code is 0
+    and the JSON output contains `allowed`, so a crash of the hook denies the call.
     """
 
     def read(self, told: Mapping[str, Any]) -> Event:
         """Parse the hook's input.
 
         Raises:
-            ConfigurationError: The input is not a valid event of this coding agent.
+            ConfigurationError: The input is not a valid event of OpenCode.
         """
         kind, call = text_of(told, "event"), _opencode_call(told)
         beside = folder_beside(call.arguments, own_text(told, "folder"))
@@ -281,13 +282,13 @@ class OpenCode:
         )
 
     def allowed(self, changed: Mapping[str, Any] | None) -> Answer:
-        """Return the response that allows the call, with the arguments if an approver changed them."""
+        """Return the response that allows the call, with the new arguments `changed` if an approver edited them."""
         return Answer(
             0, as_json({"toolgate": "allowed", "arguments": None if changed is None else dict(changed)})
         )
 
     def refused(self, why: str) -> Answer:
-        """Return the response that denies the call; `why` is shown to the model."""
+        """Return the response that denies the call; the model reads `why` as the reason."""
         return Answer(2, as_json({"toolgate": "refused", "why": why}), why)
 
 
@@ -306,7 +307,7 @@ def _opencode_call(told: Mapping[str, Any]) -> ToolCall:
 
 
 def _opencode_remote(name: str, servers: object) -> tuple[str, str] | None:
-    """Return the server of a tool called `<server>_<tool>` and its name there, or None for a local tool."""
+    """Split the name `<server>_<tool>` into the server's name and the tool's name there; None for a local tool."""
     found = [
         (server, own)
         for server in (servers if isinstance(servers, list) else [])

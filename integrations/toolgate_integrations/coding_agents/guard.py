@@ -1,4 +1,7 @@
-"""Checks and log entries of a coding agent's calls: one process checks a call, and another one logs its outcome."""
+"""Checks and log entries of a coding agent's tool calls.
+
+One hook process checks a call, and another one logs its outcome, so a journal on disk connects them.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +34,17 @@ _LONGEST: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A call that is allowed to run, and whose outcome is not known yet.
+    """Entry of the journal: a call that was allowed to run, and whose outcome is not known yet.
 
     Attributes:
         session: Id of the coding agent's session.
         call_id: The coding agent's id of the call.
-        process: Id of the process after whose end the outcome is logged as unknown.
+        process: Id of the process that runs the tools; when it has ended, the outcome is logged as unknown.
         agent_id: The agent that makes the call.
         action: Action of the call.
-        asked: Values that the check contained; hidden values are digests.
+        asked: Values that the check contained; hidden values are replaced by digests.
         beside: Values that the check contained in addition to the arguments.
-        arguments: Digest of the arguments that the call may run with.
+        arguments: Digest of the arguments with which the call may run.
         approval_id: Id of the approval; None if the call required none.
         decision_id: Id of the gateway's decision.
     """
@@ -59,13 +62,13 @@ class Running:
 
 
 class Journal:
-    """Journal of running calls: one private file per call in the user's state folder."""
+    """Journal of running calls: one file per call in the user's state folder, which only the user can read."""
 
     def __init__(self) -> None:
         self._folder = user_state_path("toolgate", appauthor=False) / "hooks"
 
     def write(self, call: Running) -> None:
-        """Store a call.
+        """Store a running call.
 
         Raises:
             ConfigurationError: The file cannot be written, so the tool must not run.
@@ -77,14 +80,17 @@ class Journal:
             raise ConfigurationError(f"{error}; set XDG_STATE_HOME to a folder of your own") from error
 
     def take(self, session: str, call_id: str) -> Running | None:
-        """Remove and return a call; None if it is not stored, or its file cannot be read."""
+        """Remove a running call from the journal, and return it; None if it is not stored, or its file cannot be read."""
         path = self._path(session, call_id)
         if (call := self._read(path)) is not None:
             remove_private(path)
         return call
 
     def left(self, session: str | None = None) -> Iterator[Running]:
-        """Yield the calls whose process has ended, and those of `session`; each is removed after it was yielded."""
+        """Yield the calls whose process has ended, and all calls of `session`.
+
+        Each call is removed from the journal only after it was processed, so a crash does not lose it.
+        """
         for path in sorted(self._folder.glob("*.json")):
             call = self._read(path)
             if call is not None and (call.session == session or not _lives(call.process)):
@@ -103,7 +109,7 @@ class Journal:
 
 
 def digest_of(arguments: Any) -> str:
-    """Return a digest of arguments or names; unlike Python's equality, it distinguishes True from 1."""
+    """Return a digest of arguments or names, which differs for True and 1, although Python treats them as equal."""
     return hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -116,16 +122,16 @@ def _lives(process: int) -> bool:
 
 
 class ToolFailed(Exception):
-    """Error that contains the coding agent's message about a tool that failed."""
+    """Error in a log entry, with the coding agent's message about a tool that failed."""
 
 
 class HookAsking:
-    """Checks and logs calls that another program carries out.
+    """Checks and logs the tool calls that a coding agent carries out.
 
     Args:
         guard: The guard that sends the checks.
-        process: Id of the process after whose end the outcome of a running call is logged as unknown; None for the
-            coding agent's process.
+        process: Id of the process that runs the tools: when it has ended, a call without a reported outcome is logged
+            as unknown. None for the coding agent's process.
         **options: Further options of `Bridge`.
     """
 
@@ -135,7 +141,7 @@ class HookAsking:
 
     @property
     def guard(self) -> Guard:
-        """The guard that checks the calls."""
+        """The guard that sends the checks."""
         return self._bridge.guard
 
     @cached_property
@@ -143,7 +149,7 @@ class HookAsking:
         return Journal()
 
     def before(self, event: Before) -> dict[str, Any] | None:
-        """Check a call; return the arguments if an approver changed them, else None.
+        """Check a call before it runs; return the new arguments if an approver edited them, else None.
 
         Raises:
             GuardError: The tool must not run.
@@ -153,13 +159,13 @@ class HookAsking:
         return self._let_through(event, permitted)
 
     async def abefore(self, event: Before) -> dict[str, Any] | None:
-        """Asynchronous form of `before`; if it is cancelled, the approval request is cancelled too."""
+        """Asynchronous form of `before`; if the task is cancelled, the approval request is cancelled too."""
         with self._about(event) as block:
             permitted = await block.aauthorize()
         return self._let_through(event, permitted)
 
     def after(self, event: After | Ended) -> None:
-        """Log the outcome of a call; for an ended session, log that the outcome of its running calls is unknown.
+        """Log the outcome of a call; when a session has ended, log an unknown outcome for its running calls.
 
         Raises:
             ConfigurationError: A setting is wrong.
@@ -173,9 +179,11 @@ class HookAsking:
         if asked is None:
             facts["asked_about"] = "not known"
         elif asked.arguments != digest_of(given):
-            # Another hook or the user changed the arguments after the check. The log entry contains those that ran.
+            # Another hook or the user changed the arguments after the check. The log entry contains the arguments
+            # with which the tool ran.
             facts["changed_after_asking"] = True
-        # A command may have changed its working folder, so the values of the check are logged.
+        # The additional values of the check are logged, because the command may have changed its working folder
+        # meanwhile.
         beside = event.beside if asked is None else asked.beside
         with self._bridge.acting(call):
             self.guard.record(
@@ -191,7 +199,7 @@ class HookAsking:
         self.sweep()
 
     def sweep(self, session: str | None = None) -> None:
-        """Log an unknown outcome for the running calls of processes that have ended, and for those of `session`."""
+        """Log an unknown outcome for running calls whose process has ended, and for all running calls of `session`."""
         for call in self._journal.left(session):
             with acting_as(call.agent_id, run_id=normalize_id(call.session)):
                 self.guard.record(
@@ -205,7 +213,7 @@ class HookAsking:
 
     @contextmanager
     def _about(self, event: Before) -> Iterator[Action]:
-        # The check contains no call id, because the model repeats an approved call under a new id.
+        # The check contains no call id, because the model repeats a call after its approval under a new id.
         with self._bridge.acting(event.call):
             context = {**event.call.arguments, **event.beside}
             yield self._bridge.block(event.call, context)
@@ -237,7 +245,7 @@ class HookAsking:
 
 
 def _number(value: object) -> float | int | str:
-    """Convert a value of an approver's edit that JSON cannot represent to a number, or else to text."""
+    """Convert a value that JSON cannot represent, such as a decimal in an approver's edit, to a number or else to text."""
     try:
         number = float(str(value))
     except ValueError:

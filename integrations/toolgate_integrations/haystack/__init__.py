@@ -1,4 +1,4 @@
-"""Haystack: `Agent(…, hooks=guard_hooks())`, and `resume(agent, messages)` after a pause."""
+"""Plugin for Haystack: `Agent(…, hooks=guard_hooks())`, and `resume(agent, messages)` after a pause."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ _KEY: Final = "toolgate"
 
 @dataclass(frozen=True, slots=True)
 class HeldCall:
-    """A call that requires an approval.
+    """A tool call that requires an approval.
 
     Attributes:
         tool_call: The call, as the model made it.
         approval_id: Id of the approval request.
-        action: The action that was checked.
-        reason: Why the call requires an approval.
+        action: The action that the gateway checked.
+        reason: The gateway's reason why the call requires an approval.
         run_id: Id of the run that makes the call.
         agent: Name of the agent that makes the call.
     """
@@ -71,11 +71,7 @@ class HeldCall:
 
 
 def held_calls(messages: Iterable[ChatMessage]) -> list[HeldCall]:
-    """Return the calls of a conversation that require an approval.
-
-    Args:
-        messages: The `messages` in the result of `Agent.run`, or a stored copy of them.
-    """
+    """Return those tool calls in the `messages` of a result of `Agent.run` that require an approval."""
     return [held for each in messages if (held := _held(each)) is not None]
 
 
@@ -84,46 +80,43 @@ def _held(message: ChatMessage) -> HeldCall | None:
     return HeldCall(result.origin, **said) if isinstance(said, dict) and result is not None else None
 
 
-def waiting(made: Made, pending: ApprovalPending) -> ChatMessage:
-    """Return the message for a call that requires an approval."""
+def pending_message(made: Made, pending: ApprovalPending) -> ChatMessage:
+    """Return the message that the model reads for a call that requires an approval; its `meta` describes the approval."""
     said = {**describe_pending(pending), "run_id": made.asked.run_id, "agent": made.asked.agent}
-    return answered(made.own, made.told, {_KEY: said})
+    return refusal_message(made.own, made.told, {_KEY: said})
 
 
-def answered(tool_call: ToolCall, text: str, meta: dict[str, Any] | None = None) -> ChatMessage:
-    """Return the message for a call that did not run."""
+def refusal_message(tool_call: ToolCall, text: str, meta: dict[str, Any] | None = None) -> ChatMessage:
+    """Return the message with which the model reads `text` for a call that did not run."""
     return ChatMessage.from_tool(text, origin=tool_call, error=True, meta=meta)
 
 
-def divided(message: ChatMessage, answers: list[ChatMessage], calls: list[ToolCall]) -> list[ChatMessage]:
-    """Split a message with calls into messages for the framework.
+def split_message(
+    message: ChatMessage, answers: list[ChatMessage], calls: list[ToolCall]
+) -> list[ChatMessage]:
+    """Split a message, so that the framework runs only `calls`; `answers` are the results of its other calls.
 
-    They are a message with the calls that did not run, the results `answers` of these calls, and a message with
-    `calls`, which the framework then runs.
+    The result is a message with the other calls, followed by `answers`, and a message with `calls`.
     """
     refused = [each.origin for answer in answers for each in answer.tool_call_results]
-    parts = [making(message, refused), *answers] if refused else []
-    return [*parts, making(message, calls)] if calls else parts
+    parts = [replace_calls(message, refused), *answers] if refused else []
+    return [*parts, replace_calls(message, calls)] if calls else parts
 
 
-def without(messages: Sequence[ChatMessage], noes: Mapping[str, str]) -> list[ChatMessage]:
-    """Return a conversation without its pending calls, so that the resumed run can make these calls again.
-
-    Args:
-        messages: The conversation.
-        noes: Messages for the pending calls that must not run, by approval id; these calls stay in the conversation.
-    """
+def remove_pending_calls(messages: Sequence[ChatMessage], noes: Mapping[str, str]) -> list[ChatMessage]:
+    """Return a conversation without the pending calls that are made again; calls in `noes` (by approval id) stay."""
     kept: list[ChatMessage] = []
     gone: list[ToolCall] = []
-    # Iterated from the end, so that an earlier equal call that has a result is not removed instead.
+    # The messages are iterated from the end, so that a pending call is removed and not an earlier, equal call that
+    # has a result.
     for message in reversed(messages):
         held = _held(message)
         if held is None:
             calls = [each for each in message.tool_calls if not _taken(each, gone)]
             if calls or not message.tool_calls:
-                kept.append(making(message, calls) if calls != message.tool_calls else message)
+                kept.append(replace_calls(message, calls) if calls != message.tool_calls else message)
         elif held.approval_id in noes:
-            kept.append(answered(held.tool_call, noes[held.approval_id]))
+            kept.append(refusal_message(held.tool_call, noes[held.approval_id]))
         else:
             gone.append(held.tool_call)
     return kept[::-1]
@@ -136,36 +129,37 @@ def _taken(call: ToolCall, gone: list[ToolCall]) -> bool:
     return False
 
 
-def making(message: ChatMessage, calls: Iterable[ToolCall]) -> ChatMessage:
-    """Return a copy of the message with other calls."""
+def replace_calls(message: ChatMessage, calls: Iterable[ToolCall]) -> ChatMessage:
+    """Return a copy of a message in which `calls` replace its tool calls."""
     said, meta = message.text, dict(message.meta)
     return ChatMessage.from_assistant(said, meta, message.name, list(calls), reasoning=message.reasoning)
 
 
-#: The `exit_reason` of a run that was stopped because calls require an approval.
+#: Value of `exit_reason` for a run that was stopped because calls require an approval.
 STOPPED: Final = "approval_pending"
-# Shared by all hooks: a deserialized agent has a new hook object at each hook point, so hooks cannot share attributes.
+# The runs are shared by all hooks. A deserialized agent has a separate hook object at each hook point, so its hooks
+# cannot share attributes.
 _RUNS: Final = Runs()
 
 
 class _Hook:
-    """Base of hooks that can be serialized."""
+    """Base class of the guard's hooks, which makes them serializable."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the serialized hook."""
+        """Serialize the hook to a dictionary."""
         return default_to_dict(self)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Return the hook that `to_dict` serialized."""
+        """Create a hook from the dictionary that `to_dict` returned."""
         return default_from_dict(cls, data)
 
 
 class GuardHook(_Hook):
-    """Hook that checks every call of a step before any of its tools runs; made by `guard_hooks`, with its arguments.
+    """Hook that checks all tool calls of a model response before any tool runs; created by `guard_hooks`.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
 
     allowed_hook_points: ClassVar[tuple[HookPoint, ...]] = ("before_tool",)
@@ -191,7 +185,7 @@ class GuardHook(_Hook):
         self._written = None if guard is not None or callable(tool_actions) else given
 
     def run(self, state: State) -> None:
-        """Check the calls that the model made; calls that must not run are removed, and get results for the model."""
+        """Check the calls that the model made; replace those that must not run by results for the model."""
         turn = self._turn(state)
         turn.ask()
         self._settle(state, turn)
@@ -203,10 +197,11 @@ class GuardHook(_Hook):
         self._settle(state, turn)
 
     def asked(self, call: ToolCall, tools: ToolsType | None, **more: Any) -> GuardedCall:
-        """Return a call of one of these tools, in the form in which the gateway checks it."""
+        """Return the `ToolCall` that the gateway checks for a call of one of the framework's `tools`."""
         named = [each for each in flatten_tools_or_toolsets(tools) if each.name == call.tool_name]
         function = function_of(*(one for each in named for one in (each.function, each.async_function)))
-        # The framework fills these parameters in from the run's state, unless the model sends them.
+        # The framework fills in these parameters from the run's state if the model does not send them, so their
+        # defaults do not apply.
         injected = {one for each in named for one in (each.inputs_from_state or {}).values()}
         schema = SignatureSchema(function, injected)
         return self.bridge.call(
@@ -214,22 +209,23 @@ class GuardHook(_Hook):
         )
 
     def write(self, state: State, messages: list[ChatMessage], refused: Iterable[Made]) -> None:
-        """Replace the conversation, and stop the run if one of its calls is pending."""
+        """Replace the conversation by `messages`, and stop the run if one of the refused calls is pending."""
         state.set("messages", messages, handler_override=replace_values)
         if any(self.bridge.pauses_for(each.refused) for each in refused):
             state.set("stop_run", STOPPED)
 
     def answer(self, made: Made) -> ChatMessage:
-        """Return the message for a call that did not run."""
+        """Return the message that the model reads for a call that did not run."""
         if self.bridge.pauses_for(made.refused):
-            return waiting(made, made.refused)
-        return answered(made.own, made.told)
+            return pending_message(made, made.refused)
+        return refusal_message(made.own, made.told)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the serialized hook; it will use the guard of the environment.
+        """Serialize the hook; the deserialized hook uses the guard that is configured by environment variables.
 
         Raises:
-            ConfigurationError: It has a guard of its own, or a function as `tool_actions`.
+            ConfigurationError: The hook has a guard of its own, or a function as `tool_actions`; these cannot be
+                serialized.
         """
         if self._written is None:
             raise ConfigurationError(
@@ -238,13 +234,14 @@ class GuardHook(_Hook):
         return default_to_dict(self, **self._written)
 
     def _turn(self, state: State) -> Turn:
-        """Return the calls that the model has just made."""
+        """Return the calls of the model's last message, as a turn to be checked."""
         messages = state.data.get("messages") or []
         context = state.data.get("hook_context") or {}
         agent = text_or_none(context.get("agent"), "hook_context['agent']") or self.bridge.agent
         run_id = text_or_none(context.get("run_id"), "hook_context['run_id']")
-        # Call ids may repeat in other runs, so checks with a call id also contain a run id of the guard's own, which is
-        # stored across a pause. It is omitted if the model has to repeat pending calls, maybe in another run.
+        # Call ids may occur again in other runs, so a check with a call id also contains a run id of the guard, which
+        # is stored across a pause. It is omitted if the model has to repeat pending calls, which may happen in
+        # another run.
         run_id = run_id or (None if not self.bridge.names_calls else _RUNS.of(state).run_id)
         tools = list(state.data.get("tools") or [])
         calls: list[ToolCall] = messages[-1].tool_calls if messages else []
@@ -252,32 +249,32 @@ class GuardHook(_Hook):
         return Turn(self.bridge, made, ToolInvocationError)
 
     def _settle(self, state: State, turn: Turn) -> None:
-        """Write the allowed calls with their approved arguments, and replace the tools by ones that run only these."""
+        """Write the checked calls into the conversation, and replace the tools by copies that run only allowed calls."""
         refused = turn.close(partial(_left, weakref.ref(state)))
         edited = [each for each in turn.made if each.arguments != each.own.arguments]
         for each in edited:
             each.own = replace(each.own, arguments=each.arguments)
         if refused or edited:
             *before, last = state.data["messages"]
-            parts = divided(last, [self.answer(each) for each in refused], [each.own for each in turn.made])
+            parts = split_message(
+                last, [self.answer(each) for each in refused], [each.own for each in turn.made]
+            )
             self.write(state, [*before, *parts], refused)
         _RUNS.begin(state, turn, self)
         tools = state.data.get("tools")
         if isinstance(tools, list):
-            # Changed in place, because the framework takes the tools of the step from this list object.
+            # The list is changed in place, because the framework reads the tools of the current step from this list
+            # object.
             tools[:] = [_watched(each, turn) for each in tools]
 
 
 class RecordHook(_Hook):
-    """Hook that logs the outcomes of a step's calls that the guarded tools did not log; made by `guard_hooks`.
-
-    A tool does not log its call if the framework ends the call without running the tool.
-    """
+    """Hook that logs the calls that the framework ended without running the tool; created by `guard_hooks`."""
 
     allowed_hook_points: ClassVar[tuple[HookPoint, ...]] = ("after_tool",)
 
     def run(self, state: State) -> None:
-        """Log the calls, and stop the run if functions that are themselves guarded require an approval."""
+        """Log the outcomes of these calls, and stop the run if a function that is itself guarded requires an approval."""
         turn, hook = _RUNS.end(state)
         if turn is None:
             return
@@ -285,26 +282,26 @@ class RecordHook(_Hook):
         results = [one for each in messages for one in each.tool_call_results]
         held = turn.end((one.origin, str(one.result) if one.error else None) for one in results)
         if held:
-            # Compared by identity, because earlier turns may contain equal calls with other results.
+            # The calls are compared by identity, because earlier messages may contain equal calls with other results.
             answers = {id(each.own): hook.answer(each) for each in held}
             hook.write(state, [answers.get(_origin(each), each) for each in messages], held)
 
 
 def _origin(message: ChatMessage) -> int:
-    """Return the identity of the call that a message is the result of."""
+    """Return the id() of the call to which a message contains the result."""
     return id(None if message.tool_call_result is None else message.tool_call_result.origin)
 
 
 def _left(state: weakref.ref[State]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Return the calls that the framework is about to run: those of the last message."""
-    # A weak reference, because the end of a run is detected by the deletion of its state.
+    """Yield name and arguments of the calls that the framework is about to run: those of the last message."""
+    # The reference is weak, because a run is considered ended when its `State` object is deleted.
     held = state()
     messages = [] if held is None else held.data.get("messages") or []
     return ((each.tool_name, each.arguments) for one in messages[-1:] for each in one.tool_calls)
 
 
 def _watched(tool: Tool, turn: Turn) -> Tool:
-    """Return a copy of a tool that runs only for the calls of a turn, and logs their outcomes."""
+    """Return a copy of a tool that runs only for the allowed calls of a turn, and logs their outcomes."""
     refusal = partial(ToolInvocationError, tool_name=tool.name)
 
     def invoke(**given: Any) -> Any:
@@ -324,14 +321,15 @@ Decisions: TypeAlias = Sequence[ToolExecutionDecision]
 def resume(
     agent: Agent, messages: Sequence[ChatMessage], decisions: Decisions = (), **given: Any
 ) -> dict[str, Any]:
-    """Resume a run that was stopped because calls require an approval; each call is checked again, and runs if allowed.
+    """Resume a run that was stopped because calls require an approval; each call is checked again.
 
     Args:
-        agent: The agent, or an equal one.
+        agent: The agent that began the run, or an equal one.
         messages: The `messages` of the stopped run.
-        decisions: Decisions of the framework's user. A call with `execute=False` does not run, even if it is approved.
-        **given: Further arguments of `Agent.run`, such as state. The run id and agent in `hook_context` are replaced by
-            those of the stopped run.
+        decisions: Decisions of the framework's user. A call with `execute=False` does not run, even if it is
+            approved.
+        **given: Further arguments of `Agent.run`, such as state. The run id and the agent in `hook_context` are
+            replaced by those of the stopped run.
 
     Returns:
         The result of `Agent.run`.
@@ -367,8 +365,8 @@ def _resumed(
 class _Again:
     """Resumption of a stopped run.
 
-    The framework only runs calls that its model has just made. So the first reply of the resumed run's chat generator
-    contains the pending calls, and the framework processes them like all other calls, including all hooks.
+    The framework runs only calls that the model has just made, so the first reply of the resumed run's chat generator
+    makes the pending calls again.
     """
 
     def __init__(
@@ -385,29 +383,29 @@ class _Again:
             if each.approval_id in noes:
                 call = hook.asked(each.tool_call, agent.tools, run_id=each.run_id, agent=each.agent)
                 self.rejected.append(PausedCall(call, noes[each.approval_id], each.approval_id))
-        # The messages already contain the prompts.
+        # The prompts are removed from the agent, because the messages of the stopped run already contain them.
         changed: dict[str, Any] = {"system_prompt": None, "user_prompt": None, "required_variables": None}
         if again:
             changed["chat_generator"] = _Replaying(agent.chat_generator, messages, again)
         self.agent = agent.clone(**changed)
         context = {**(given.get("hook_context") or {}), "run_id": held[-1].run_id, "agent": held[-1].agent}
-        self.given = {**given, "messages": without(messages, noes), "hook_context": context}
+        self.given = {**given, "messages": remove_pending_calls(messages, noes), "hook_context": context}
 
 
 class _Replaying:
-    """A chat generator whose first reply repeats the given calls; later replies come from the original generator."""
+    """A chat generator whose first reply makes the pending calls again; later replies come from the original generator."""
 
     def __init__(self, inner: Any, messages: Iterable[ChatMessage], calls: Sequence[ToolCall]) -> None:
         said = [each for each in messages if any(one in calls for one in each.tool_calls)][-1]
-        self._inner, self._replies = inner, [making(said, calls)]
-        # The tokens of this reply were already counted before the pause.
+        self._inner, self._replies = inner, [replace_calls(said, calls)]
+        # The token counts are removed, because they were already counted before the pause.
         self._replies[0].meta.pop("usage", None)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def run(self, messages: list[ChatMessage], tools: Any = None, **given: Any) -> dict[str, Any]:
-        """Return the calls, and afterwards the replies of the original generator."""
+        """Return the pending calls the first time, and afterwards the replies of the original generator."""
         if self._replies:
             return {"replies": [self._replies.pop()]}
         return dict(self._inner.run(messages=messages, tools=tools, **given))
@@ -427,10 +425,10 @@ def _hook_of(agent: Agent) -> GuardHook:
 
 
 def _noes(held: Sequence[HeldCall], decisions: Decisions) -> dict[str, str]:
-    """Return the messages for rejected calls, by approval id.
+    """Return the messages that the model reads for calls that the user rejected, by approval id.
 
     Raises:
-        ConfigurationError: A decision is not about exactly one of these calls, or changes arguments.
+        ConfigurationError: A decision does not identify exactly one pending call, or changes arguments.
     """
     noes = {}
     for each in decisions:
@@ -463,24 +461,26 @@ def guard_hooks(
     hold_timeout: float | None = None,
     beside: Mapping[HookPoint, Sequence[Hook]] | None = None,
 ) -> dict[HookPoint, list[Hook]]:
-    """Return the hooks of an agent that check and log all its tool calls.
+    """Return the hooks of an agent, including hooks that check and log all its tool calls.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is `tools.<name>`.
-        agents: Agent ids by the names of agents; other agents act as the guard's own agent.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
+            `tools.<name>`.
+        agents: Agent ids by the names of agents. Calls of other agents are checked under the guard's own agent id.
         agent: Name of the agent that has these hooks, unless `hook_context` contains another name.
         on_hold: Reaction to a call that requires an approval. `pause`: the run stops; continue it with `resume`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
         beside: The agent's other hooks.
 
     Returns:
-        All hooks; the guard's run last before the tools, and first after them.
+        All hooks by hook point. The guard's hook is the last one before the tools, and the first one after them.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
     if beside is not None and not isinstance(beside, Mapping):
         raise ConfigurationError(f"beside is {beside!r}; pass a mapping of hook points to lists of hooks")

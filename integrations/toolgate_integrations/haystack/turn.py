@@ -1,4 +1,7 @@
-"""Runs and turns of Haystack, which has no run ids: a run is identified by its `State` object."""
+"""State of running Haystack agents: each run is identified by its `State` object, because Haystack has no run ids.
+
+A turn is the set of tool calls that one response of the model contains.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +25,26 @@ __all__ = ["Run", "Runs"]
 
 
 T = TypeVar("T")
-# A guarded function inside a tool raises this exception if it is to be called again later.
+# A guarded function inside a tool raises this exception if the call is pending, and is called again later.
 _PAUSES: Final = (ApprovalPending,)
 
 
 class NotRunError(Exception):
-    """The framework's error message for a tool that did not run."""
+    """Error in a log entry, with the framework's message about a tool that did not run."""
 
 
 @dataclass(eq=False)
 class Made:
-    """One call of a turn.
+    """One tool call of a model response, with its check and its outcome.
 
     Attributes:
-        asked: The call in the form in which the gateway checks it.
+        asked: The `ToolCall` that the gateway checks.
         own: The framework's object for the call.
-        begun: The call after an allowing decision; None if it must not run.
+        begun: The allowed call; None if it must not run.
         refused: Error because of which the call did not run, or None.
         told: Text that the model reads if the call did not run.
         approved: Private copy of the approved arguments, which no other part of the agent can change.
-        claimed: True once the tool has started, or `Turn.end` has logged the call.
+        claimed: True after the tool has started, or after `Turn.end` has logged the call.
     """
 
     asked: ToolCall
@@ -53,31 +56,34 @@ class Made:
     claimed: bool = False
 
     def begin(self, bridge: Bridge) -> Steps[None]:
-        """Operation that checks the call; a function that is itself guarded checks it when it runs."""
+        """Generator that checks the call, and stores the allowed call or the refusal.
+
+        If the tool's function is itself guarded, the call is not checked here, but when the function runs.
+        """
         with self._refusing(bridge):
             self.begun = yield from bridge.begin_steps(self.asked, _PAUSES)
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The approved arguments; the model's own before the approval."""
+        """The approved arguments; before the call is allowed, the model's arguments."""
         return self.asked.arguments if self.begun is None else self.begun.arguments
 
     def close(self) -> None:
-        """Store a copy of the approved arguments."""
+        """Store a private copy of the approved arguments, with which the tool's later start is compared."""
         self.approved = copy.deepcopy(dict(self.arguments))
 
     def fits(self, name: str, given: Mapping[str, Any]) -> bool:
-        """Return whether a tool that starts with the arguments `given` may belong to this call.
+        """Return whether a tool that starts with the arguments `given` can belong to this call.
 
-        The tool may receive additional arguments from the framework.
+        The framework may have added further arguments to the approved ones.
         """
         same = all(key in given and given[key] == value for key, value in self.approved.items())
         return same and name == self.asked.name
 
     def run(self, bridge: Bridge, tool: Callable[[], Any], wrapper: type[Exception]) -> Steps[Any]:
-        """Operation that runs the tool of an allowed call, and logs the outcome.
+        """Generator that runs the tool of an allowed call, and logs the outcome.
 
-        The log entry contains the tool's own error, and the framework's error is raised.
+        The log entry contains the tool's own error; the error that the framework made of it is raised.
 
         Args:
             bridge: The bridge that checked the call.
@@ -85,7 +91,7 @@ class Made:
             wrapper: Class of the framework's error, whose cause is the tool's own error.
 
         Raises:
-            GuardError: The function is itself guarded, and did not run.
+            GuardError: The tool's function is itself guarded, and did not run.
         """
         if self.begun is None:
             raise NotRunError("the call was not allowed")
@@ -111,7 +117,7 @@ class Made:
             raise
 
     def end(self, why: str | None) -> None:
-        """Log the outcome that the framework reports, for a call whose tool was not seen to start.
+        """Log the outcome that the framework reports for a call whose tool did not start through the guard.
 
         Args:
             why: Error message; None if the framework reports success.
@@ -133,12 +139,12 @@ class Made:
                 raise
 
 
-#: Calls that the framework is about to run: tool names and arguments.
+#: Name and arguments of each call that the framework is about to run.
 Left: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]
 
 
 class Turn:
-    """The calls of one turn of the model, until all of them are logged.
+    """The tool calls of one model response, from their check until all outcomes are logged.
 
     Args:
         bridge: The bridge that checks the calls.
@@ -154,14 +160,15 @@ class Turn:
         self._lock = threading.Lock()
 
     def ask(self) -> None:
-        """Check all calls.
+        """Check all calls of the turn.
 
         Raises:
-            Exception: An error that must end the run occurred; none of the calls may run.
+            Exception: An error must end the run; none of the calls may run.
         """
         with self._all_or_none():
             if self._bridge.on_hold == "wait" and len(self.made) > 1:
-                # Creates all approval requests first, so that approvers can decide all of them at the same time.
+                # All approval requests are created first, so that approvers can decide about all calls at the same
+                # time.
                 drive(self._bridge.settle_steps(PausedCall(each.asked) for each in self.made))
             for each in self.made:
                 drive(each.begin(self._bridge))
@@ -184,10 +191,11 @@ class Turn:
             raise
 
     def close(self, left: Callable[[], Left]) -> list[Made]:
-        """Remove the calls that must not run, and return them; tools may start after this.
+        """Remove the calls that must not run, and return them; the tools of the other calls may start after this.
 
         Args:
-            left: Function that returns the calls that the framework is about to run; called when the first tool starts.
+            left: Function that returns the calls that the framework is about to run; it is called when the first tool
+                starts.
         """
         refused = [each for each in self.made if each.refused is not None]
         self.made = [each for each in self.made if each.refused is None]
@@ -199,13 +207,13 @@ class Turn:
     def run(
         self, name: str, given: Mapping[str, Any], tool: Callable[[], T], error: Callable[[str], Exception]
     ) -> T:
-        """Run a tool that the framework starts, for the allowed call with this name and these arguments.
+        """Run a tool that the framework starts, if the turn contains an allowed call with this name and these arguments.
 
         Args:
             name: Name of the tool.
             given: Arguments that the framework passes to the tool.
             tool: Function that runs the tool.
-            error: Function that returns the exception to raise for a message to the model.
+            error: Function that converts a message for the model to the exception to raise.
 
         Raises:
             Exception: The tool failed (the framework's exception), or must not run (the exception from `error`).
@@ -236,10 +244,11 @@ class Turn:
             raise error(made.told) from refused
 
     def _claim(self, name: str, given: Mapping[str, Any]) -> Made | None:
-        """Return the call for which a tool starts, or None if the tool must not run."""
+        """Return the allowed call for which a tool starts, or None if the tool must not run."""
         with self._lock:
             if self._changed is None:
-                # Compared only before the first tool runs, because running tools may change the remaining calls.
+                # The calls are compared only before the first tool runs, because running tools may change the
+                # remaining calls.
                 self._changed = self._differs()
             for each in () if self._changed else self.made:
                 if not each.claimed and each.fits(name, given):
@@ -250,7 +259,7 @@ class Turn:
     def _differs(self) -> bool:
         """Return whether the framework is about to run other calls than those that were checked.
 
-        This comparison is needed because `Made.fits` accepts additional arguments, and would miss an added one.
+        This comparison detects added arguments, which `Made.fits` accepts.
         """
         approved = [(each.asked.name, each.approved) for each in self.made]
         for one in self._left():
@@ -260,7 +269,7 @@ class Turn:
         return False
 
     def end(self, results: Iterable[tuple[object, str | None]] = ()) -> list[Made]:
-        """Log the outcomes of the calls whose tools were not seen to start.
+        """Log the outcomes of the calls whose tools did not start through the guard.
 
         Args:
             results: The framework's objects of the calls, each with its error message, or None for a success.
@@ -285,7 +294,7 @@ _ENDED: Final = "the run ended before the tool was called"
 
 @dataclass(eq=False)
 class Run:
-    """State of one run.
+    """State of one run of a Haystack agent.
 
     Attributes:
         run_id: Unique id of the run.
@@ -299,22 +308,22 @@ class Run:
 
 
 class Runs:
-    """The current runs, each identified by the framework's object of the run."""
+    """The current runs, each identified by the framework's `State` object of the run."""
 
     def __init__(self) -> None:
         self._runs: dict[int, tuple[weakref.ref[object], Run]] = {}
         self._lock = threading.Lock()
 
     def of(self, held: object) -> Run:
-        """Return the run that the object `held` identifies; a new run is created for an unknown object.
+        """Return the run that the object `held` identifies; for an unknown object, a new run is created.
 
-        The object is not kept alive. For runs whose object is gone in the middle of a turn, the remaining calls are
-        logged.
+        Only a weak reference to the object is stored. If the object of another run was deleted in the middle of a
+        turn, that run has ended, and its remaining calls are logged.
         """
         with self._lock:
             gone = [key for key, (kept, _) in self._runs.items() if kept() is None]
             ended = [self._runs.pop(key)[1] for key in gone]
-            # The value contains a reference to the object, because another object may get the same id() later.
+            # The value refers to the object, so that a new object with the same id() is not mistaken for it.
             _, run = self._runs.setdefault(id(held), (weakref.ref(held), Run()))
         for each in ended:
             if each.turn is not None:
@@ -327,7 +336,7 @@ class Runs:
         run.turn, run.asker = turn, asker
 
     def end(self, held: object) -> tuple[Turn | None, Any]:
-        """End the current turn of a run, and return it with the hook that checked it."""
+        """End the current turn of the run that `held` identifies; return the turn and the hook that checked its calls."""
         run = self.of(held)
         turn, run.turn = run.turn, None
         return turn, run.asker

@@ -1,4 +1,4 @@
-"""The official MCP SDK: `MCPServer("bank", extensions=[GuardExtension(name="bank")])`."""
+"""Plugin for servers of the official MCP SDK: `MCPServer("bank", extensions=[GuardExtension(name="bank")])`."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ __all__ = ["GuardExtension"]
 
 
 class GuardExtension(Extension):
-    """Extension that guards every tool call of a server, with older and newer versions of the protocol.
+    """Extension that checks and logs every tool call of an MCP server, for clients of older and newer protocol versions.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        name: Server name, the prefix of its actions: the tool `pay` of `name="bank"` has the action `bank.pay`. None
-            for the name given to `MCPServer(…)`.
-        tool_actions: Actions by tool name, a mapping or a function of the name.
-        agents: Agent ids by the client ids of access tokens; other agents act as the guard's own agent. The
-            name that a client sends in its requests is ignored.
-        functions: Python functions of tools, by tool name. A function decorated with `@guarded` checks its own
-            calls. The name of such a tool is its action if the name contains a dot.
-        on_hold: Reaction to a call that requires an approval. `pause`: the client's user is pointed to the approval,
-            or the model reads that the call is pending if the client cannot. `wait`: wait for the approver within the
-            run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that the call is
-            pending.
-        hold_timeout: Seconds to wait for the approver: with `wait`, and with `pause` after each answer of the client's
-            user. None for no limit; most clients time out after a minute.
-        approval_page: URL of the page where approvers decide, with the placeholder `{approval_id}`. None: the message
-            to the user contains the approval's id and the command that decides it.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        name: Server name, with which the actions begin: the tool `pay` of `name="bank"` has the action `bank.pay`.
+            None for the name given to `MCPServer(…)`.
+        tool_actions: Actions by tool name, as a mapping or a function of the name.
+        agents: Agent ids by the client ids of access tokens. Calls of other clients are checked under the guard's own
+            agent id. The name that a client sends in its requests is ignored.
+        functions: Python functions of tools, by tool name. A function decorated with `@guarded` checks its calls
+            itself. If the name of such a tool contains a dot, the name is its action.
+        on_hold: Reaction to a call that requires an approval. `pause`: the client shows the approval request to its
+            user; if the client cannot do that, the model reads that the call is pending. `wait`: wait for the
+            approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that
+            the call is pending.
+        hold_timeout: Seconds to wait for the approver: with `wait`, and with `pause` after each response of the user.
+            None for no limit; most clients stop waiting after a minute.
+        approval_page: URL of the page where approvers decide, with the placeholder `{approval_id}`. With None, the
+            user reads the approval id and the command that decides instead.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
 
     identifier = "dev.toolgate/guard"
@@ -81,19 +81,19 @@ class GuardExtension(Extension):
     async def intercept_tool_call(
         self, params: CallToolRequestParams, ctx: ServerRequestContext[Any, Any], call_next: CallNext
     ) -> HandlerResult:
-        """Check the call, run the tool if it is allowed, and log the outcome; the model reads a refusal."""
+        """Check the call, run the tool if the call is allowed, and log the outcome; else the model reads the reason."""
         name, arguments = params.name, params.arguments or {}
         behind = _server_of(call_next)
         server = self._calls.name_of(getattr(behind, "name", None), "mcp-server")
         try:
             received = receive(arguments, _schema(behind, name))
         except InvalidArgumentsError as error:
-            # The same text as the server itself returns for invalid arguments.
+            # The text is the same that the server itself returns for invalid arguments.
             text = f"Error executing tool {name}: {error.__cause__}"
             return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
 
         async def tool(turn: Round, approved: dict[str, Any]) -> HandlerResult:
-            # `call_next` passes this very `params` object to the tool, so it is changed in place.
+            # The object is changed in place, because `call_next` passes this `params` object to the tool.
             seen = turn.restored(params, received.to_send(approved))
             params.arguments = seen.arguments
             params.request_state, params.input_responses = seen.request_state, seen.input_responses
@@ -134,8 +134,8 @@ class GuardExtension(Extension):
 def _server_of(call_next: Any) -> object:
     """Return the server whose tool is called, or None if it is not found.
 
-    The library does not pass the server to an extension. So the server is read from the closures of `call_next`: they
-    lead through the other extensions to the server's own handler, which is a method of the server.
+    The MCP SDK does not pass the server to an extension. The server is therefore read from the closures of
+    `call_next`, which lead through the other extensions to the server's own handler, a method of the server.
     """
     seen = call_next
     while isinstance(seen, FunctionType) and seen.__closure__ is not None:
@@ -152,7 +152,7 @@ def _schema(server: object, name: str) -> ArgumentSchema:
     """Return the schema by which the server validates the calls of a tool.
 
     Raises:
-        ConfigurationError: The server behind the extension was not found.
+        ConfigurationError: The server that contains the tool was not found.
     """
     if not isinstance(server, MCPServer):
         raise ConfigurationError(

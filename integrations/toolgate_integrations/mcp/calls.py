@@ -1,4 +1,8 @@
-"""Execution of one tool call of a server, in one or more rounds, in both versions of the protocol."""
+"""Execution of one tool call of an MCP server, in one or several requests of the client.
+
+In older protocol versions, the server can send a question to the client while a call runs. From protocol 2026-07-28
+on, the server returns the question as a result, and the client answers in a new request.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +29,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Text that the model reads instead of a tool's result.
+    """Reason that the model reads instead of a tool's result.
 
     Attributes:
-        text: The text.
+        text: The text for the model.
     """
 
     text: str
@@ -36,6 +40,8 @@ class Refusal:
 
 class ToolAsksError(Exception):
     """The tool itself requests input from the client, and is called again with the answer.
+
+    The call is then not logged as failed.
 
     Attributes:
         result: The tool's result, which contains the requests for input.
@@ -54,11 +60,11 @@ class Request(Generic[T]):
         params: Parameters of the request.
         session: The client's session; None for a call inside the process.
         request_id: The client's id of the request.
-        call: Function that makes the `ToolCall` for a call id; None for a call without an id.
+        call: Function that returns the `ToolCall` for a call id, or for None if the call has no id.
         tool: Function that runs the tool with the client's answers and the approved arguments. It raises
             `ToolAsksError` if the tool itself requests input from the client.
-        failed: Function that returns the error message in a tool's result, or None.
-        server: Server name, the prefix of its actions; used if the guard has no name of its own.
+        failed: Function that returns the error message in a tool's result, or None if the result is not an error.
+        server: Server name, with which the actions begin; used if the guard has no name of its own.
     """
 
     params: CallToolRequestParams
@@ -71,16 +77,16 @@ class Request(Generic[T]):
 
     @property
     def stands_alone(self) -> bool:
-        """Return whether the client answers in a new request, as protocol 2026-07-28 and later versions require."""
+        """True if the client answers questions in a new request, as from protocol 2026-07-28 on."""
         return self.session is not None and is_version_at_least(self.session.protocol_version, "2026-07-28")
 
 
 class Calls:
-    """Execution of the tool calls of one server.
+    """Checks, runs and logs the tool calls of one MCP server.
 
     Args:
-        guard: The guard; None for the guard that is configured by the environment.
-        name: Server name, the prefix of its actions; None for the name of each request's server.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        name: Server name, with which the actions begin; None to use the name of each request's server.
         tool_actions: Actions by tool name.
         agents: Agent ids by the client ids of access tokens.
         on_hold: Reaction to a call that requires an approval.
@@ -91,7 +97,7 @@ class Calls:
         name: The argument `name`.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
     """
 
     def __init__(
@@ -110,14 +116,14 @@ class Calls:
         self._elicits = self._bridge.on_hold == "pause"
 
     def name_of(self, server: object, generated: str) -> str:
-        """Return the prefix of a server's actions: the guard's own name, or the server's.
+        """Return the name with which the actions of a server begin: the guard's own name, or else the server's.
 
         Args:
             server: The server's name; None if it is unknown.
-            generated: Pattern of the names that the library generates for servers without a name.
+            generated: Regular expression for the names that the library generates for servers without a name.
 
         Raises:
-            MCPError: The server's name cannot be the prefix of an action; the logged error contains the fix.
+            MCPError: The server's name cannot be the beginning of an action; the logged error contains the fix.
         """
         if self.name is not None:
             return self.name
@@ -132,7 +138,7 @@ class Calls:
         raise MCPError(INTERNAL_ERROR, str(error)) from error
 
     def action_of(self, call: ToolCall) -> str:
-        """Return the action of a call.
+        """Return the action of a tool call.
 
         Raises:
             ConfigurationError: Two tools have the same default action.
@@ -149,7 +155,10 @@ class Calls:
         server: str | None = None,
         received: Received | None = None,
     ) -> ToolCall:
-        """Return the `ToolCall` of a tool; a dotted tool name with a function in this process is itself the action."""
+        """Return the `ToolCall` that the gateway checks for a call of a tool.
+
+        If the tool's name contains a dot and its function is defined in this process, the name itself is the action.
+        """
         own = function is not None and "." in name.strip(".")
         return ToolCall(
             name,
@@ -162,18 +171,19 @@ class Calls:
         )
 
     async def carried_out(self, request: Request[T]) -> T | Refusal | InputRequiredResult:
-        """Check a call, run the tool if it is allowed, and log the outcome.
+        """Check a call, run the tool if the call is allowed, and log the outcome.
 
         Returns:
             The tool's result, the refusal for the model, or the question that the client must show to its user.
 
         Raises:
-            MCPError: A setting is missing or wrong, or the gateway refuses the API key.
+            MCPError: A setting is missing or wrong, or the gateway rejects the API key.
         """
         turn = Round.of(request.params, self.name or request.server or "")
         way = way_to_ask(self._reachable(request), self._page)
         while True:
-            # A client that cannot return to a call repeats it as a new call, so the call has no id.
+            # If the client cannot show a question, the model repeats the call after the approval. The check then
+            # contains no call id, because the repeated call has another id.
             named = turn.call_id if way is not None or turn.asked else None
             call = request.call(named)
             if (why := turn.given_up) is not None:
@@ -181,7 +191,8 @@ class Calls:
             try:
                 return await self._run(turn, call, request)
             except self._bridge.fatal as error:
-                # A protocol error instead of a tool result: clients raise it, and the server keeps running.
+                # A protocol error is raised instead of a tool result, because clients raise it to the program, and
+                # the server keeps running.
                 raise MCPError(INTERNAL_ERROR, str(error)) from error
             except ApprovalPending as pending:
                 if named is None:
@@ -215,7 +226,8 @@ class Calls:
             call: The call.
             why: The reason, for the log entry and for the model.
         """
-        # A user who only closed the question has not rejected the call, so that is not a final rejection.
+        # The rejection is not final if the user only closed the question, because closing it does not reject the
+        # call.
         await self._bridge.areject(call, why, final=why != NOBODY_ASKED)
         return Refusal(f"Not done. {why}")
 
@@ -227,11 +239,11 @@ class Calls:
 
 
 def text_of(content: Iterable[Any]) -> str:
-    """Return the texts in the content of a tool's result."""
+    """Return the text parts in the content of a tool's result, one per line."""
     return "\n".join(each.text for each in content if isinstance(each, TextContent))
 
 
-#: server names that are used in actions without a change
+#: Server names that can be used in actions unchanged.
 _USABLE: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -251,5 +263,5 @@ async def _elicited(session: ServerSession, question: Any, request_id: Any) -> E
             )
         return await session.elicit_form(question.message, question.requested_schema, request_id)
     except MCPError:
-        # The client could not show the question, so no approver learns of the call from it.
+        # The client could not show the question, which has the same effect as a user who closes it.
         return ElicitResult(action="cancel")

@@ -1,4 +1,7 @@
-"""Elicitation over MCP, which shows an approval request to the client's user; the user's answer does not approve it."""
+"""Questions over MCP (elicitation), by which a client shows an approval request to its user.
+
+The user's answer does not approve the call: an approver decides at the gateway.
+"""
 
 from __future__ import annotations
 
@@ -23,26 +26,26 @@ from toolgate import ApprovalPending, ConfigurationError
 
 __all__ = ["NOBODY_ASKED", "ROUNDS", "Page", "Round", "Way", "way_to_ask"]
 
-#: number of questions about one pending call before it is cancelled; clients stop after ten rounds
+#: Number of questions about one pending call before the call is cancelled; clients stop after ten rounds.
 ROUNDS: Final = 8
-#: reason of a cancelled call, for the log entry and for the model
+#: Reason of a call that was cancelled without a decision, for the log entry and for the model.
 NOBODY_ASKED: Final = "Nobody decided, and its request is withdrawn. Asking again makes a new request."
 _DECLINED: Final = "It was declined in the client, and its request is withdrawn. Do not ask for it again."
 _KEY: Final = "toolgate"
 _PLACE: Final = "{approval_id}"
 _EMPTY_FORM: Final[dict[str, Any]] = {"type": "object", "properties": {}}
-#: `url` opens the page of the approval request, `form` shows a message without input fields
+#: Form of a question: `url` opens the page of the approval request, `form` shows a message without input fields.
 Way = Literal["url", "form"]
 
 
 class Page:
-    """Address of the page of an approval request.
+    """Address of the web page on which approvers decide about an approval request.
 
     Args:
         template: The URL, with the placeholder `{approval_id}`; None if there is no page.
 
     Raises:
-        ConfigurationError: The template is not an HTTP URL with the placeholder.
+        ConfigurationError: `template` is not an HTTP URL with the placeholder.
     """
 
     def __init__(self, template: str | None) -> None:
@@ -55,16 +58,18 @@ class Page:
 
     @property
     def exists(self) -> bool:
-        """Return whether there is a page."""
+        """True if a page is configured."""
         return self._template is not None
 
     def question(
         self, way: Way, pending: ApprovalPending
     ) -> ElicitRequestURLParams | ElicitRequestFormParams:
-        """Return the question that the client shows to its user; it contains the place where approvers decide.
+        """Return the question about a pending call that the client shows to its user.
+
+        The question contains the page or the command with which approvers decide.
 
         Args:
-            way: The form in which the client can show the question.
+            way: Form in which the client can show the question.
             pending: The pending call.
         """
         waits = f"{pending.action!r} waits for a person (approval {pending.approval_id})."
@@ -83,29 +88,29 @@ class Page:
 
 
 def way_to_ask(capabilities: ClientCapabilities | None, page: Page) -> Way | None:
-    """Return how a client can show an approval request to its user, or None.
+    """Return the form in which a client can show an approval request to its user, or None if it cannot.
 
     Args:
         capabilities: The client's declared capabilities.
-        page: The page where approvers decide.
+        page: The page on which approvers decide.
     """
     elicits = None if capabilities is None else capabilities.elicitation
     if elicits is None:
         return None
     if elicits.url is not None and page.exists:
         return "url"
-    # Older clients support forms only, and declare neither of the two kinds.
+    # Older clients support only forms, and declare neither form nor URL.
     return "form" if elicits.form is not None or elicits.url is None else None
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One of the requests by which a client executes a tool call.
+    """One of the requests in which a client executes a tool call; each answer to a question begins a new round.
 
     Attributes:
         guarded: Name of the guarded server; a question with another name is the tool's own.
-        call_id: Id of the call, the same in every round.
-        number: Number of questions that the user was asked before.
+        call_id: Id of the call, which is the same in all rounds.
+        number: Number of questions that the user was asked in earlier rounds.
         answer: The user's answer to the last question, or None.
         state: Request state of the tool's own questions.
         responses: Answers to the tool's own questions.
@@ -120,7 +125,7 @@ class Round:
 
     @classmethod
     def of(cls, params: CallToolRequestParams, guarded: str) -> Round:
-        """Read the client's answers; answers to questions that the guard did not ask are for the tool.
+        """Read the answers in a client's request; answers to questions that the guard did not ask are for the tool.
 
         Args:
             params: Parameters of the request.
@@ -143,22 +148,22 @@ class Round:
 
     @property
     def asked(self) -> bool:
-        """Return whether the user was asked before."""
+        """True if the user was asked in an earlier round."""
         return self.number > 0
 
     @property
     def given_up(self) -> str | None:
-        """Reason why the call must be cancelled, or None."""
+        """Reason for which the user's answer cancels the call; None if there is no answer or the user accepted."""
         if self.answer is None or self.answer.action == "accept":
             return None
         return _DECLINED if self.answer.action == "decline" else NOBODY_ASKED
 
     def answered(self, answer: ElicitResult) -> Round:
-        """Return the next round on the same connection."""
+        """Return the next round, for an answer that the client sent within the same request."""
         return replace(self, number=self.number + 1, answer=answer)
 
     def required(self, question: ElicitRequestURLParams | ElicitRequestFormParams) -> InputRequiredResult:
-        """Return the result that makes a client show the question to its user, and then send a new request."""
+        """Return a result that makes the client show the question to its user, and then send a new request."""
         kept: dict[str, Any] = {_KEY: self.guarded, "call": self.call_id, "round": self.number + 1}
         if self.state is not None:
             kept["state"] = self.state
@@ -169,7 +174,7 @@ class Round:
         )
 
     def restored(self, params: CallToolRequestParams, arguments: dict[str, Any]) -> CallToolRequestParams:
-        """Return the request for the tool: its own state and answers, and the approved arguments.
+        """Return the request that the tool receives: with its own state and answers, and with the approved arguments.
 
         Args:
             params: Parameters of the client's request.

@@ -1,4 +1,4 @@
-"""`toolgate mcp-proxy`: guards an unmodified MCP server, reached over stdio or HTTP."""
+"""The command `toolgate mcp-proxy`, which guards an unmodified MCP server that is reached over stdio or HTTP."""
 
 from toolgate_integrations.base import require
 

@@ -1,4 +1,4 @@
-"""Connection to the server behind the proxy."""
+"""Connection from the proxy to the MCP server behind it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from toolgate_integrations.mcp_proxy.forwarding import Upward
 __all__ = ["Address", "Backend", "Command", "first_of"]
 
 logger = logging.getLogger("toolgate")
-# A server keeps the stream of a response open while its tool runs, so reading has no timeout.
+# Reading has no timeout, because a server keeps the stream of a response open while its tool runs.
 _TIMEOUT: Final = httpx2.Timeout(30.0, read=None)
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A server that the proxy starts, and reaches over its standard input and output.
+    """A server that the proxy starts as a process, and reaches over its standard input and output.
 
     Attributes:
         words: The command and its arguments.
-        environment: Environment variables besides the few that every server receives.
+        environment: Environment variables for the server, in addition to the few that every server receives.
     """
 
     words: Sequence[str]
@@ -44,11 +44,11 @@ class Command:
 
     @property
     def told(self) -> str:
-        """Name of the server in messages."""
+        """Name of the server for error messages."""
         return repr(self.words[0])
 
     def connect(self, ended: anyio.Event) -> AbstractAsyncContextManager[Any]:
-        """Start the server; `ended` is set when the server itself closes the connection."""
+        """Start the server and connect to it; `ended` is set when the server closes the connection."""
         return _watched(
             stdio_client(
                 StdioServerParameters(
@@ -68,7 +68,7 @@ class Address:
         headers: Headers of every request to the server.
 
     Raises:
-        ConfigurationError: The URL is not an HTTP URL with a host and without user information.
+        ConfigurationError: The URL is not an HTTP URL, has no host, or contains user information.
     """
 
     url: str
@@ -83,16 +83,16 @@ class Address:
 
     @property
     def told(self) -> str:
-        """Name of the server in messages, without possible secrets before the host or in the query."""
+        """Name of the server for error messages: its URL without user information and query, which may contain secrets."""
         return repr(self.url.rpartition("@")[2].partition("?")[0])
 
     def connect(self, ended: anyio.Event) -> AbstractAsyncContextManager[Any]:  # noqa: ARG002 - the end of a remote server cannot be detected
-        """Connect to the server."""
+        """Connect to the remote server; `ended` is never set."""
         return _reached(self)
 
 
 class Backend:
-    """Connection to one server; a lost connection to a remote server is opened again when it is needed.
+    """Connection to one server; a lost connection to a remote server is opened again at the next request.
 
     Args:
         place: Command or address of the server.
@@ -125,10 +125,10 @@ class Backend:
         return self._client.session
 
     async def wanted(self, upward: Upward) -> ClientSession:
-        """Return the session; connect first if there is no connection, or if it was lost.
+        """Return the session; if there is no connection or it was lost, connect first.
 
         Args:
-            upward: Requests that the server may send to the client.
+            upward: Forwarding of the server's requests to the client.
 
         Raises:
             MCPError: The connection failed.
@@ -139,7 +139,9 @@ class Backend:
         return self.session
 
     def lists_nothing(self, error: MCPError) -> None:
-        """Drop the connection to a remote server that may have lost the session; the next request connects again.
+        """Drop the connection to a remote server that did not list its tools, so that the next request connects again.
+
+        The server may have lost the session.
 
         Args:
             error: The server's response to the request for its tools.
@@ -149,7 +151,7 @@ class Backend:
             self._gone.set()
 
     async def run(self) -> None:
-        """Connect whenever a connection is needed, until this is cancelled or the server has ended for good."""
+        """Connect whenever a connection is needed, until the task is cancelled or the server has ended for good."""
         while True:
             await self._wanted.wait()
             self._client, self.failure, self._gone = None, None, anyio.Event()
@@ -173,7 +175,8 @@ class Backend:
         async with Client(
             self._place.connect(self._gone),
             client_info=Implementation(name="toolgate mcp-proxy", version=_version()),
-            # The same kind of handshake as the client's: a server that worked without the proxy works with it.
+            # The handshake is of the same kind as the client's, so that a server that works without the proxy works
+            # with it too.
             mode="auto" if upward.stands_alone else "legacy",
             cache=None,
             sampling_callback=upward.sampling,
@@ -234,7 +237,7 @@ async def _reached(place: Address) -> AsyncIterator[Any]:
 
 
 async def _listen(client: Client) -> None:
-    """Subscribe to the server's changes, if it supports that; the client's message handler forwards them."""
+    """Subscribe to changes of the server if it supports that; the client's message handler forwards the notifications."""
     with suppress(ListenNotSupportedError, SubscriptionLost, MCPError, TimeoutError, ValidationError):
         async with client.listen(
             tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True
@@ -244,7 +247,7 @@ async def _listen(client: Client) -> None:
 
 
 def first_of(error: BaseException) -> BaseException:
-    """Return the first error of a group of errors, or the error itself if it is not a group."""
+    """Return the first error of a possibly nested exception group, or the error itself if it is not a group."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

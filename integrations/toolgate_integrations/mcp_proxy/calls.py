@@ -1,4 +1,4 @@
-"""Tool calls through the proxy: each is checked, sent to the server, and logged."""
+"""Tool calls through the proxy: each call is checked, sent to the server behind the proxy, and logged."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from toolgate_integrations.mcp_proxy.pins import Pin, Pins
 
 __all__ = ["ToolCalls"]
 
-#: limit for servers whose list of tools never ends; beyond it the list is an error
+#: Maximum number of pages of a server's list of tools; a longer list is treated as an error.
 _MOST_PAGES: Final = 200
 
 
 class Tools:
-    """The server's tools, compared with their trusted definitions.
+    """The tools of the server behind the proxy, compared with their trusted definitions (pins).
 
     Args:
         backend: Connection to the server.
-        pins: Trusted definitions of its tools.
+        pins: Trusted definitions of the server's tools.
         name: Configured name of the server.
         action_of: Function that returns the action of a tool.
-        granted: Function that returns the actions that the agent has a permission for. If the function is None or
+        granted: Function that returns the actions for which the agent has a permission. If the function is None or
             returns None, every tool is listed.
     """
 
@@ -62,7 +62,9 @@ class Tools:
         self._known: Mapping[str, Pin] = {}
 
     async def shown(self) -> list[Tool]:
-        """Return the tools for the client; a tool whose definition changed is returned with its trusted definition.
+        """Return the tools for the client.
+
+        For a tool whose definition has changed, the trusted definition is returned.
 
         Raises:
             MCPError: The server does not list its tools, or their trusted definitions cannot be read.
@@ -79,7 +81,10 @@ class Tools:
         ]
 
     async def doubt(self, tool: str) -> str | None:
-        """Return the reason why a tool must not be called according to the server's current list, or None."""
+        """Return the reason why a tool must not be called, or None.
+
+        The server's current list is compared with the trusted definitions: the tool may be missing or changed.
+        """
         try:
             _, pins = await self._list()
         except (ConfigurationError, MCPError) as error:
@@ -99,7 +104,7 @@ class Tools:
         """Return a copy of arguments with the defaults of the tool's pinned input schema.
 
         Raises:
-            SchemaDefaultError: The defaults cannot be filled in.
+            SchemaDefaultError: The defaults cannot be added.
         """
         return complete_arguments(self._known[tool].tool.input_schema, arguments)
 
@@ -107,7 +112,7 @@ class Tools:
         try:
             return self._action_of(tool) in granted
         except ConfigurationError:
-            # Two tools have the same action; the tool stays listed, and its call returns this error.
+            # Two tools have the same action. The tool stays listed, and a call of it returns this error.
             return True
 
     async def _list(self) -> tuple[list[Tool], Mapping[str, Pin]]:
@@ -135,22 +140,22 @@ _SERVERS: Final = "server"
 
 
 class _RefusedError(Exception):
-    """The gateway allowed the call, but the proxy must not send it to the server."""
+    """The gateway allowed the call, but the proxy must not send it to the server; the message contains the reason."""
 
 
 class ToolCalls:
     """Handler of the client's tool calls.
 
     Args:
-        calls: Execution of checked calls.
+        calls: Checks and logs the calls.
         tools: The server's tools.
         backend: Connection to the server.
-        upward: Requests that the server may send to the client.
+        upward: Forwarding of the server's requests to the client.
     """
 
     def __init__(self, calls: Calls, tools: Tools, backend: Backend, upward: Upward) -> None:
         self._calls, self._tools, self._backend, self._upward = calls, tools, backend, upward
-        # Request states are valid in this process only, so the used ones are stored in memory only.
+        # The request states that were used are stored only in memory, because a state is valid only in this process.
         self._used: set[str] = set()
 
     async def __call__(
@@ -160,7 +165,7 @@ class ToolCalls:
         if (doubt := await self._tools.doubt(params.name)) is not None:
             return await self._withdrawn(params, doubt)
         try:
-            # Defaults are filled in before the check, so that the server cannot apply different ones.
+            # The defaults are added before the check, so that the server cannot apply other defaults after it.
             arguments = self._tools.completed(params.name, params.arguments or {})
         except SchemaDefaultError as error:
             return await self._withdrawn(
@@ -193,7 +198,7 @@ class ToolCalls:
         turn: Round,
         arguments: dict[str, Any],
     ) -> CallToolResult:
-        # The approver may have taken an hour to decide, and the tool may have changed since the check.
+        # The tool is compared again, because its definition may have changed while the approver decided.
         if (doubt := await self._tools.doubt(params.name)) is not None:
             raise _RefusedError(doubt)
         try:
@@ -201,7 +206,7 @@ class ToolCalls:
         except SchemaDefaultError:
             same = False
         if not same:
-            # Only an approver's edit can remove a value that was filled in before.
+            # A default is missing only if the approver's edit removed it. The server could then apply another value.
             raise _RefusedError(
                 "The approved arguments leave out a value for which the tool has a default. Ask again."
             )
@@ -226,10 +231,10 @@ class ToolCalls:
         return own(found)
 
     def _once(self, turn: Round, state: str | None) -> str | None:
-        """Return the server's own part of a request state.
+        """Return the server's own part of a request state, and mark the state as used.
 
         Raises:
-            _RefusedError: The state was used before.
+            _RefusedError: The state was used before, so the call was already carried out.
         """
         once, inner = _opened(state)
         for used in (turn.call_id if turn.asked else None, once):
@@ -244,7 +249,7 @@ class ToolCalls:
 
 
 def _sealed(state: str | None) -> str:
-    # Wrapped, so that a server's state cannot be mistaken for a state of the guard.
+    # The server's state is wrapped, so that it cannot be mistaken for a request state of the guard.
     return json.dumps({_SERVERS: state, "once": secrets.token_hex(16)})
 
 

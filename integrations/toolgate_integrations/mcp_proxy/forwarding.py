@@ -1,4 +1,4 @@
-"""Forwarding of everything except tool calls: prompts, resources, completions, and the server's requests."""
+"""Forwarding of everything except tool calls through the proxy: prompts, resources, and the server's own requests."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ __all__ = ["own", "pass_on", "passed_meta"]
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Requests that the server may send to the client.
+    """Kinds of requests that the server behind the proxy may send to the client.
 
     Attributes:
         sampling: Requests for a response of the client's model.
         elicitation: Requests for input of the client's user.
-        roots: Requests for the folders that the client works in.
+        roots: Requests for the folders in which the client works.
     """
 
     sampling: bool = False
@@ -81,12 +81,13 @@ class Upward:
     """Forwarding of the server's requests and notifications to the client.
 
     Args:
-        allowed: Requests that are forwarded.
-        bus: Bus by which clients of protocol 2026-07-28 are notified of changes.
+        allowed: Kinds of requests that are forwarded.
+        bus: Bus through which clients of protocol 2026-07-28 are notified of changes.
 
     Attributes:
         session: Session of the client's newest request.
-        declared: Capabilities that the client declares in the handshake; used until the session has them.
+        declared: Capabilities that the client declared in its `initialize` request; used until the session contains
+            them.
     """
 
     def __init__(self, allowed: Allowed, bus: InMemorySubscriptionBus) -> None:
@@ -102,31 +103,34 @@ class Upward:
 
     @property
     def stands_alone(self) -> bool:
-        """Return whether the client sends independent requests, as from protocol 2026-07-28 on."""
+        """True if each request of the client is independent of a connection, as from protocol 2026-07-28 on.
+
+        The server can then send no requests to the client while a call runs.
+        """
         return self.session is not None and is_version_at_least(self.session.protocol_version, "2026-07-28")
 
     @property
     def sampling(self) -> Any:
-        """Callback that forwards requests for a response of the client's model; None if they are not allowed."""
+        """Callback that forwards requests for a response of the client's model; None if they are not forwarded."""
         return self._sample if self._allowed.sampling and self._can.sampling is not None else None
 
     @property
     def sampling_capabilities(self) -> SamplingCapability | None:
-        """The client's sampling capabilities."""
+        """The client's sampling capabilities; None if it declares none."""
         return self._can.sampling
 
     @property
     def elicitation(self) -> Any:
-        """Callback that forwards requests for input of the client's user; None if they are not allowed."""
+        """Callback that forwards requests for input of the client's user; None if they are not forwarded."""
         return self._elicit if self._allowed.elicitation and self._can.elicitation is not None else None
 
     @property
     def roots(self) -> Any:
-        """Callback that forwards requests for the client's folders; None if they are not allowed."""
+        """Callback that forwards requests for the client's folders; None if they are not forwarded."""
         return self._list_roots if self._allowed.roots and self._can.roots is not None else None
 
     def refusal(self, asked: InputRequiredResult) -> str | None:
-        """Return the reason why a server's request for input is not forwarded, or None."""
+        """Return the reason why a server's request for input is not forwarded to the client, or None if it is forwarded."""
         for request in (asked.input_requests or {}).values():
             what = _KINDS[request.method]
             if not getattr(self._allowed, what):
@@ -139,7 +143,7 @@ class Upward:
             await self.session.send_log_message(params.level, params.data, params.logger)
 
     async def heard(self, message: Any) -> None:
-        """Forward a notification that something changed at the server."""
+        """Forward a notification about a change at the server to the client."""
         session = self.session
         if session is None or not isinstance(message, _PASSED):
             return
@@ -199,7 +203,7 @@ def _event(message: Any) -> Any:
 
 Context = ServerRequestContext[Any, Any]
 ResultT = TypeVar("ResultT", bound=Result)
-# Metadata that describes one of the two connections, and is not forwarded to the other.
+# Keys of metadata that describe one of the two connections of the proxy, so they are not forwarded to the other.
 _CONNECTIONS: Final = {
     PROTOCOL_VERSION_META_KEY,
     CLIENT_INFO_META_KEY,
@@ -210,7 +214,7 @@ _CONNECTIONS: Final = {
 
 
 def passed_meta(ctx: Context) -> dict[str, Any] | None:
-    """Return the metadata of the client's request that is forwarded to the server."""
+    """Return that part of the metadata of a client's request that is forwarded to the server."""
     return {key: value for key, value in (ctx.meta or {}).items() if key not in _CONNECTIONS} or None
 
 
@@ -223,13 +227,13 @@ def own(result: ResultT) -> ResultT:
 def pass_on(
     server: Server[Any], backend: Backend, offers: ServerCapabilities, bus: InMemorySubscriptionBus
 ) -> None:
-    """Forward the client's requests for everything that the backend server offers besides tools.
+    """Forward the client's requests for everything that the server behind the proxy offers besides tools.
 
     Args:
-        server: The proxy's server, to which the client is connected.
-        backend: Connection to the backend server.
-        offers: Capabilities of the backend server.
-        bus: Bus by which the client is notified of changes.
+        server: The proxy's own server object, to which the client is connected.
+        backend: Connection to the server behind the proxy.
+        offers: Capabilities of the server behind the proxy.
+        bus: Bus through which the client is notified of changes.
     """
     passing, add = _Passing(backend), server.add_request_handler
     if offers.prompts is not None:

@@ -1,4 +1,4 @@
-"""Trusted definitions of a server's tools; a tool whose definition has changed is blocked."""
+"""Trusted definitions (pins) of a server's tools; a tool whose definition has changed must not be called."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ __all__ = ["Pin", "Pins", "digest_of", "pins_of"]
 
 if sys.platform != "win32":
     import fcntl
-# Fields of a definition that are pinned: those that a model or a user reads, and the schemas of input and output.
+# Fields of a tool's definition that are compared: those that a model or a user reads, and the schemas of input and
+# output.
 _TOLD: Final = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
-# In bytes; enough for several thousand tools.
+# Maximum size of the file in bytes, which is enough for several thousand tools.
 _LONGEST: Final = 4 * 1024 * 1024
 _HINT: Final = Hint(
     "look at the server's tools before you trust it anew", "remove it, and look at the server's tools"
@@ -39,7 +40,7 @@ class Pin:
         trusted: Digest of the trusted definition.
         seen: Digest of the definition that the server listed last.
         was: The trusted definition, as JSON.
-        now: The definition that the server listed last, as JSON; None if it is the trusted one.
+        now: The definition that the server listed last, as JSON; None if it is equal to the trusted one.
     """
 
     trusted: str
@@ -49,21 +50,21 @@ class Pin:
 
     @property
     def changed(self) -> bool:
-        """Return whether the definition has changed since it was trusted."""
+        """True if the definition has changed since it was trusted."""
         return self.trusted != self.seen
 
     @property
     def tool(self) -> Tool:
-        """The tool as it was trusted."""
+        """The tool with its trusted definition."""
         return Tool.model_validate_json(self.was)
 
     def telling(self, told: str) -> Pin:
-        """Return the pin with `told` as the current definition, in JSON."""
+        """Return a copy of the pin in which the JSON text `told` is the current definition."""
         digest = _digest(told)
         return Pin(self.trusted, digest, self.was, None if digest == self.trusted else told)
 
     def taken(self) -> Pin:
-        """Return the pin with the current definition as the trusted one."""
+        """Return a copy of the pin in which the current definition is the trusted one."""
         return Pin(self.seen, self.seen, self.was if self.now is None else self.now)
 
 
@@ -73,14 +74,14 @@ def digest_of(tool: Tool) -> str:
 
 
 def pins_of(server: str) -> Pins:
-    """Return the pins of a server, which are stored in the user's state folder.
+    """Return the trusted definitions of a server's tools, which are stored in the user's state folder.
 
     Args:
         server: Configured name of the server.
     """
     from platformdirs import user_state_path
 
-    # A server name may contain characters that a file name must not, so the file is named by a hash.
+    # The file is named by a hash, because a server name may contain characters that are invalid in file names.
     file = hashlib.sha256(server.encode("utf-8", "surrogatepass")).hexdigest()
     return Pins(user_state_path("toolgate", appauthor=False) / "mcp" / f"{file}.json", server)
 
@@ -88,8 +89,8 @@ def pins_of(server: str) -> Pins:
 class Pins:
     """Trusted definitions of one server's tools, in a file that only its owner can read.
 
-    A tool is trusted when the server first lists it. Its pin is never deleted: if the tool disappears and comes back,
-    it is compared with the definition that was trusted before.
+    A tool's definition is trusted when the server first lists the tool. A pin is never deleted: if a tool disappears
+    and comes back, it is compared with the definition that was trusted before.
 
     Args:
         path: The file.
@@ -101,16 +102,16 @@ class Pins:
         self._server = server
 
     def see(self, tools: Iterable[Tool]) -> Mapping[str, Pin]:
-        """Compare the tools that a server lists with their trusted definitions, and store the current definitions.
+        """Compare the tools that a server lists with their trusted definitions, and store their current definitions.
 
         Args:
             tools: All tools that the server lists.
 
         Returns:
-            The pins of these tools, by name.
+            The pins of the listed tools, by tool name.
 
         Raises:
-            ConfigurationError: The file cannot be used, or two tools have one name; no tool may run.
+            ConfigurationError: The file cannot be read or written, or two tools have the same name; no tool may run.
         """
         told: dict[str, str] = {}
         for tool in tools:
@@ -129,18 +130,18 @@ class Pins:
     def trust(
         self, names: Collection[str] | None = None, *, shown: Mapping[str, Pin] | None = None
     ) -> list[str]:
-        """Trust the current definitions of tools.
+        """Make the current definitions of tools the trusted ones.
 
         Args:
-            names: Names of the tools; None for every tool whose definition changed.
-            shown: The pins that the operator reviewed; None skips the comparison with them.
+            names: Names of the tools; None for every tool whose definition has changed.
+            shown: The pins that the operator reviewed; None to skip the comparison with them.
 
         Returns:
-            The names of the tools whose definition had changed, sorted.
+            The sorted names of the tools whose definition had changed.
 
         Raises:
             ConfigurationError: A tool was never listed, a definition changed after the review, or the file cannot be
-                used; no definition is trusted.
+                read or written; no definition is trusted.
         """
         if not self.read():
             self._known(names or (), {})
@@ -157,10 +158,10 @@ class Pins:
         return changed
 
     def read(self) -> dict[str, Pin]:
-        """Return the pins of all tools that the server ever listed, by name.
+        """Return the pins of all tools that the server ever listed, by tool name.
 
         Raises:
-            ConfigurationError: The file cannot be used.
+            ConfigurationError: The file cannot be read.
         """
         try:
             content = read_private(self._path, max_bytes=_LONGEST, hint=_HINT)
@@ -189,7 +190,10 @@ class Pins:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lock the folder, so that two proxies of one server do not overwrite each other's pins; no lock on Windows."""
+        """Lock the folder inside the `with` block, so that two proxies of one server do not overwrite each other's pins.
+
+        On Windows, the folder is not locked.
+        """
         if sys.platform == "win32":
             yield
             return

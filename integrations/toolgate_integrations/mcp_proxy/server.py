@@ -1,4 +1,4 @@
-"""The proxy's process: it serves a client on standard input and output."""
+"""Process of the MCP proxy, which serves a client on standard input and output."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _CHUNK: Final = 1 << 16
 class Lines:
     """Lines that the client writes, until the client closes the input or `end` is called.
 
-    A daemon thread reads them, so that a read that still waits for the client does not keep the process alive.
+    A daemon thread reads the lines, so that a read that still waits for the client does not keep the process alive.
 
     Args:
         descriptor: File descriptor to read from.
@@ -66,11 +66,11 @@ class Lines:
         self.ended = anyio.Event()
 
     def start(self) -> None:
-        """Start the thread that reads."""
+        """Start the thread that reads the lines."""
         threading.Thread(target=self._read, args=(asyncio.get_running_loop(),), daemon=True).start()
 
     def end(self) -> None:
-        """End the lines, as if the client had closed the input."""
+        """End the iteration over the lines, as if the client had closed the input."""
         self.ended.set()
         self._send.close()
 
@@ -88,14 +88,14 @@ class Lines:
             while chunk := os.read(self._descriptor, _CHUNK):
                 *lines, rest = (rest + chunk).split(b"\n")
                 for line in lines:
-                    # Waits for each line, so that lines are not read faster than the proxy consumes them.
+                    # The thread waits for each line, so that lines are not read faster than the proxy processes them.
                     sent = self._send.send(line.decode("utf-8", "replace"))
                     asyncio.run_coroutine_threadsafe(sent, loop).result()
         except (OSError, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            # The input failed, or the proxy has stopped reading the lines.
+            # Reading ends if the input failed, or if the proxy has stopped processing the lines.
             pass
         with contextlib.suppress(RuntimeError):
-            # The call raises RuntimeError if the proxy has already ended and the loop is closed.
+            # A RuntimeError means that the proxy has already ended and the event loop is closed.
             loop.call_soon_threadsafe(self.end)
 
 
@@ -108,13 +108,13 @@ class Questions:
         self._none.set()
 
     def asked(self, request: RequestId) -> None:
-        """Note a new request."""
+        """Add a new request of the client."""
         self._open.add(request)
         if self._none.is_set():
             self._none = anyio.Event()
 
     def settled(self, request: RequestId) -> None:
-        """Note that a request has its response, or needs none."""
+        """Remove a request, because its response was sent or it needs none."""
         self._open.discard(request)
         if not self._open:
             self._none.set()
@@ -126,7 +126,7 @@ class Questions:
 
 
 class Answers:
-    """Stream to the client that notes which requests have their response.
+    """Stream to the client that removes a request from `questions` when its response is sent.
 
     Args:
         stream: The stream to write to.
@@ -137,14 +137,14 @@ class Answers:
         self._stream, self._questions = stream, questions
 
     async def send(self, item: SessionMessage) -> None:
-        """Write a message."""
+        """Write a message to the client."""
         await self._stream.send(item)
         message = item.message
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
             self._questions.settled(message.id)
 
     async def aclose(self) -> None:
-        """Close the stream."""
+        """Close the stream to the client."""
         await self._stream.aclose()
 
     async def __aenter__(self) -> Self:
@@ -161,15 +161,15 @@ _CHANGES: Final = NotificationOptions(prompts_changed=True, resources_changed=Tr
 
 
 class Front:
-    """Middleware of the proxy's server, which connects to the backend server before the first request is handled.
+    """Middleware of the proxy that connects to the server behind it before the client's first request is handled.
 
     Args:
-        server: The proxy's server; the backend's capabilities are added to it after the connection.
-        backend: Connection to the backend server.
-        upward: Requests that the backend server may send to the client.
-        tools: The backend server's tools.
+        server: The proxy's own server object; the capabilities of the server behind the proxy are added to it.
+        backend: Connection to the server behind the proxy.
+        upward: Forwarding of the server's requests to the client.
+        tools: The tools of the server behind the proxy.
         calls: Handler of tool calls.
-        bus: Bus by which the client is notified of changes.
+        bus: Bus through which the client is notified of changes.
         questions: The client's requests that have no response yet.
 
     Attributes:
@@ -194,7 +194,7 @@ class Front:
         self._shaped = False
 
     async def __call__(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        """Connect to the backend server before a request of the client is handled."""
+        """Connect to the server behind the proxy if there is no connection, and handle the client's request."""
         if ctx.request_id is None:
             return await call_next(ctx)
         if ctx.method != "subscriptions/listen":
@@ -233,14 +233,15 @@ class Front:
 
 
 def _declared(ctx: Context) -> ClientCapabilities | None:
-    """Return the capabilities that a client declares during a handshake."""
+    """Return the capabilities that a client declares in its `initialize` request, or None if they are invalid."""
     try:
         return ClientCapabilities.model_validate((ctx.params or {}).get("capabilities") or {})
     except ValidationError:
         return None
 
 
-# Request states are sealed with a key of this process, and are valid for 24 hours.
+# Seconds for which a request state is valid: 24 hours. States are protected by a key that exists only in this
+# process.
 _STATES_LAST: Final = 24 * 3600.0
 _ANSWERED_WITHIN: Final = 5.0
 _ENDS: Final = (signal.SIGTERM, signal.SIGHUP) if hasattr(signal, "SIGHUP") else (signal.SIGTERM,)
@@ -259,26 +260,27 @@ def serve(
     allowed: Collection[str] = (),
     start_timeout: float = 60.0,
 ) -> str | None:
-    """Serve the tools of a server to the client on standard input and output, until the client or the server ends.
+    """Serve the tools of an MCP server to the client on standard input and output, until one of them ends.
 
     Args:
         place: Command or address of the server.
-        guard: The guard.
-        name: Server name: the prefix of its actions, and the name under which its trusted tools are stored.
+        guard: The guard that sends the checks.
+        name: Server name, with which the actions begin, and under which the trusted definitions of its tools are
+            stored.
         tool_actions: Actions by tool name.
         on_hold: Reaction to a call that requires an approval.
         hold_timeout: Seconds to wait for the approver.
         approval_page: URL of the page where approvers decide.
-        granted: Function that returns the actions that the agent has a permission for; only their tools are listed.
-            If the function is None or returns None, all tools are listed.
-        allowed: Requests that the server may send to the client: `sampling`, `elicitation`, `roots`.
+        granted: Function that returns the actions for which the agent has a permission; only the tools with these
+            actions are listed. If the function is None or returns None, all tools are listed.
+        allowed: Kinds of requests that the server may send to the client: `sampling`, `elicitation`, `roots`.
         start_timeout: Seconds to wait for the first response of the server.
 
     Returns:
         The reason why the server or the proxy failed, or None.
 
     Raises:
-        ConfigurationError: An argument is wrong.
+        ConfigurationError: An argument is invalid.
         KeyboardInterrupt: The user pressed Ctrl-C.
     """
     calls = Calls(guard, name, tool_actions, None, on_hold, hold_timeout, approval_page)
@@ -301,9 +303,9 @@ def serve(
     _speak_in_lines()
     try:
         anyio.run(_run, front, backend, guard, questions)
-    except Exception as error:  # noqa: BLE001 - the command prints the error in one line
+    except Exception as error:  # noqa: BLE001 - the command prints every error in one line
         first = first_of(error)
-        # A broken pipe means that the client has ended, which is not an error.
+        # A broken pipe is not an error: it means that the client has ended.
         if not isinstance(first, BrokenPipeError):
             return f"the proxy ended by an error of its own: {type(first).__name__}: {first}"
     return backend.failure if backend.ended.is_set() else None
@@ -316,7 +318,8 @@ async def _run(front: Front, backend: Backend, guard: Guard, questions: Question
             tasks.start_soon(backend.run)
             tasks.start_soon(_end_on_signal, lines)
             lines.start()
-            # While this is open, accidental prints go to standard error and do not break the protocol.
+            # While this context manager is active, accidental prints go to standard error and do not break the
+            # protocol.
             async with stdio_server(stdin=lines) as (read, write):  # type: ignore[arg-type]  # only the lines of the file are read
                 tasks.start_soon(_end_with_server, backend, questions, lines)
                 await front.server.run(read, Answers(write, questions), front.options)
@@ -328,7 +331,7 @@ async def _run(front: Front, backend: Backend, guard: Guard, questions: Question
 
 async def _end_with_server(backend: Backend, questions: Questions, lines: Lines) -> None:
     await backend.ended.wait()
-    # Open requests still receive a response: the error that the server has ended.
+    # The client still receives a response to its open requests: the error that the server has ended.
     with anyio.move_on_after(_ANSWERED_WITHIN):
         await questions.none()
     lines.end()
@@ -336,7 +339,7 @@ async def _end_with_server(backend: Backend, questions: Questions, lines: Lines)
 
 async def _end_on_signal(lines: Lines) -> None:
     if os.name == "nt":
-        # Windows has no such signals; clients close the input instead.
+        # Windows has no such signals; clients close the input to end the proxy.
         return
     with anyio.open_signal_receiver(*_ENDS) as signals:
         async for _ in signals:
@@ -344,7 +347,7 @@ async def _end_on_signal(lines: Lines) -> None:
 
 
 class _Line(logging.Formatter):
-    """Log format: one line per record, without the location in a library."""
+    """Log format of the proxy: one line per record, without the location in the code."""
 
     def format(self, record: logging.LogRecord) -> str:
         text = " ".join(record.getMessage().split())
@@ -356,5 +359,5 @@ def _speak_in_lines() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Line())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    # Older servers and clients need the features that the newer protocol deprecates.
+    # The warnings are hidden, because older servers and clients need the features that the newer protocol deprecates.
     warnings.simplefilter("ignore", MCPDeprecationWarning)

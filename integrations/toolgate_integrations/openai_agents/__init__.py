@@ -1,4 +1,4 @@
-"""OpenAI Agents SDK: `agent = guard_agent(agent)`, and `resume(agent, state)` after a pause."""
+"""Plugin for the OpenAI Agents SDK: `agent = guard_agent(agent)`, and `resume(agent, state)` after a pause."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ require("openai_agents")
 import agents as sdk
 from agents import Agent, FunctionTool, Handoff, RunContextWrapper, Tool
 
-from toolgate_integrations.openai_agents.internals import agent_of, run_by
+from toolgate_integrations.openai_agents.internals import agent_of, replace_agent
 from toolgate_integrations.openai_agents.resume import (
     Settled,
     aresume,
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-# Tools that the model's provider runs: their calls never reach this process.
+# Tools that the model's provider runs. Their calls do not reach this process, so they cannot be checked here.
 _ELSEWHERE: Final = tuple(
     getattr(sdk, name)
     for name in (
@@ -58,15 +58,15 @@ _ELSEWHERE: Final = tuple(
 
 
 class _Guarding:
-    """Guarding of a group of agents that hand off to each other, or are tools of each other."""
+    """Guarded copies of a group of agents that hand off to each other or are tools of each other, with their bridge."""
 
     def __init__(self, bridge: Bridge | None = None) -> None:
         self.bridge = Bridge(None, on_hold="pause", can_pause=True) if bridge is None else bridge
-        # The agent is stored too, because Python reuses the id of an object that was deleted.
+        # The original agent is stored too, because Python may reuse the id() of a deleted object.
         self._made: dict[int, tuple[Agent[Any], GuardedAgent]] = {}
 
     def agent(self, agent: Agent[Any]) -> GuardedAgent:
-        """Return the guarded copy of an agent, the same one each time."""
+        """Return the guarded copy of an agent; the same agent always has the same copy."""
         if isinstance(agent, GuardedAgent):
             return agent
         if id(agent) in self._made:
@@ -74,17 +74,19 @@ class _Guarding:
         guarded = cast("GuardedAgent", copy.copy(agent))
         object.__setattr__(guarded, "__class__", _guarded_kind(type(agent)))
         guarded.guarding = self
-        # Stored before its handoffs are guarded, because they may lead back to this agent.
+        # The copy is stored before its handoffs are guarded, because they may lead back to this agent.
         self._made[id(agent)] = (agent, guarded)
         guarded.tools = [self.tool(tool, agent.name) for tool in agent.tools]
         guarded.handoffs = [self.handoff(each) for each in agent.handoffs]
         return guarded
 
     def verify_tools(self) -> None:
-        """Compare `tool_actions` with the tools of all agents so far; those of MCP servers are not known yet.
+        """Compare the keys of `tool_actions` with the tools of all agents in the group.
+
+        Tools of MCP servers are not compared, because they are not known before a run.
 
         Raises:
-            ConfigurationError: A key of `tool_actions` matches no tool.
+            ConfigurationError: A key of `tool_actions` matches no tool, and is probably misspelt.
         """
         made = [guarded for _, guarded in self._made.values()]
         names = [tool.name for guarded in made for tool in guarded.tools]
@@ -95,7 +97,7 @@ class _Guarding:
         """Return the guarded copy of an agent's tool.
 
         Raises:
-            ConfigurationError: Tools of this kind cannot be guarded.
+            ConfigurationError: Tools of this class cannot be guarded.
         """
         given: object = tool
         if isinstance(given, _ELSEWHERE):
@@ -112,11 +114,11 @@ class _Guarding:
             inner = tool.on_invoke_tool.tool
         nested = agent_of(inner)
         if nested is not None and not isinstance(nested, GuardedAgent):
-            inner = run_by(inner, nested, self.agent(nested))
+            inner = replace_agent(inner, nested, self.agent(nested))
         return guarded_tool(inner, agent_name, self.bridge)
 
     def handoff(self, handoff: Agent[Any] | Handoff[Any, Any]) -> Agent[Any] | Handoff[Any, Any]:
-        """Return the guarded copy of a handoff, which leads to guarded agents only."""
+        """Return the guarded copy of a handoff, which leads only to guarded agents."""
         if isinstance(handoff, Agent):
             return self.agent(handoff)
         if isinstance(handoff.on_invoke_handoff, _GuardedHandoff):
@@ -125,13 +127,14 @@ class _Guarding:
         guarded.on_invoke_handoff = _GuardedHandoff(self, handoff.on_invoke_handoff)
         target = None if handoff._agent_ref is None else handoff._agent_ref()  # noqa: SLF001 - there is no public attribute
         if isinstance(target, Agent):
-            # The SDK finds the agents of a state by this reference; `_made` keeps the guarded agents alive.
+            # The SDK finds the agents of a stored state by this weak reference; `_made` keeps the guarded agents
+            # alive.
             guarded._agent_ref = weakref.ref(self.agent(target))  # noqa: SLF001 - there is no public attribute
         return guarded
 
 
 class _GuardedHandoff:
-    """A guarded handoff: the agent to which it leads is guarded."""
+    """Function of a guarded handoff, which returns the guarded copy of the target agent."""
 
     def __init__(self, guarding: _Guarding, invoke: Callable[..., Awaitable[Agent[Any]]]) -> None:
         self._guarding = guarding
@@ -143,10 +146,10 @@ class _GuardedHandoff:
 
 @dataclass
 class GuardedAgent(Agent[Any]):
-    """An agent whose tool calls are all checked; made by `guard_agent`.
+    """An agent whose tool calls are all checked and logged; created by `guard_agent`.
 
     Attributes:
-        guarding: Guard settings; its clones and the agents that it hands off to share them.
+        guarding: Bridge and guarded copies; shared by the agent's clones and the agents to which it hands off.
     """
 
     guarding: _Guarding = field(default_factory=_Guarding, kw_only=True, repr=False, compare=False)
@@ -181,24 +184,25 @@ def guard_agent(
     on_hold: OnHold = "pause",
     hold_timeout: float | None = None,
 ) -> GuardedAgent:
-    """Guard an agent, the agents that are its tools, and those it hands off to.
+    """Return a guarded copy of an agent, of the agents that are its tools, and of those to which it hands off.
 
     Args:
-        agent: The agent, which is not changed.
-        guard: The guard; None for the guard that is configured by the environment.
-        tool_actions: Actions by tool name, a mapping or a function of the name. The default action is
-            `tools.<name>`, those of MCP servers `<server>.<tool>`.
-        agents: Agent ids by the names of agents; other agents act as the guard's own agent.
+        agent: The agent; it is not changed.
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
+            `tools.<name>`, or `<server>.<tool>` for a tool of an MCP server.
+        agents: Agent ids by the names of agents. Calls of other agents are checked under the guard's own agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses; continue it with `resume`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no limit.
+        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
+            limit.
 
     Returns:
-        A guarded copy.
+        The guarded copy.
 
     Raises:
-        ConfigurationError: An argument is wrong, or the agent has a tool of a kind that cannot be guarded.
+        ConfigurationError: An argument is invalid, or the agent has a tool of a class that cannot be guarded.
     """
     given: object = agent
     if not isinstance(given, Agent) or isinstance(given, GuardedAgent):

@@ -1,7 +1,7 @@
-"""Access to the SDK's private attributes; no other module of the plugin uses them.
+"""Access to private attributes of the OpenAI Agents SDK, which no other module of the plugin uses.
 
-Their types are verified before use. If an attribute is missing, the tool is refused or guarded like an ordinary tool;
-it never runs without a check.
+The types of the attributes are verified before use. If an attribute is missing, the tool is refused or guarded like
+an ordinary tool; it never runs without a check.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = [
     "Seen",
     "agent_of",
     "function_of",
+    "make_refusing_invoker",
+    "make_watched_invoker",
     "pauses_inside",
-    "refusing",
     "remote_of",
-    "run_by",
+    "replace_agent",
     "schema_of",
-    "watched",
 ]
 
 Invoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
@@ -40,11 +40,11 @@ Invoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
 
 @dataclass
 class Seen:
-    """Errors that a tool's own error handling hides.
+    """Errors that the tool's own error handling hides from the plugin.
 
     Attributes:
-        error: What the tool raised.
-        answer: The error message of an MCP server.
+        error: The exception that the tool raised, or None.
+        answer: The error message that an MCP server returned, or None.
     """
 
     error: Exception | None = None
@@ -52,16 +52,16 @@ class Seen:
 
     @property
     def why(self) -> str | None:
-        """The error message, or None."""
+        """The error message for the log entry, or None if there was no error."""
         return self.answer if self.error is None else f"{type(self.error).__name__}: {self.error}"
 
 
 def function_of(tool: FunctionTool) -> object:
-    """Return the Python function behind `function_tool`, or None."""
+    """Return the Python function from which `function_tool` created a tool, or None."""
     function = getattr(tool, "__wrapped__", None)
     if function is not None:
         return function
-    # SDK versions before 0.19 do not set `__wrapped__`.
+    # SDK versions before 0.19 do not set `__wrapped__`, so the function is read from a closure.
     return _enclosed(_inside(tool), "the_func")
 
 
@@ -81,8 +81,8 @@ def schema_of(tool: FunctionTool) -> ArgumentSchema:
     return CustomSchema(receive, lambda received: encoded(model, received))
 
 
-def refusing(tool: FunctionTool, error: BaseException | None) -> Invoker:
-    """Return an invoker that handles a validation error like the SDK, and runs nothing."""
+def make_refusing_invoker(tool: FunctionTool, error: BaseException | None) -> Invoker:
+    """Return an invoker that reports a validation error to the model like the SDK, and never runs the tool."""
 
     async def refuse(_context: ToolContext[Any], _text: str) -> Any:
         raise ModelBehaviorError(f"Invalid JSON input for tool {tool.name}: {error}") from error
@@ -91,7 +91,7 @@ def refusing(tool: FunctionTool, error: BaseException | None) -> Invoker:
 
 
 def agent_of(tool: FunctionTool) -> Agent[Any] | None:
-    """Return the agent of a tool that runs an agent, or None."""
+    """Return the agent that a tool runs, or None if the tool does not run an agent."""
     agent = getattr(tool, "_agent_instance", None)
     return agent if isinstance(agent, Agent) else None
 
@@ -106,8 +106,11 @@ def remote_of(tool: FunctionTool) -> tuple[str, str] | None:
     return None if server is None else (str(server), tool.name)
 
 
-def watched(tool: FunctionTool, seen: Seen) -> Invoker:
-    """Return an invoker that also notes errors which only the model would read."""
+def make_watched_invoker(tool: FunctionTool, seen: Seen) -> Invoker:
+    """Return an invoker that runs the tool, and stores its errors in `seen`.
+
+    Without it, only the model would read the errors that the tool's own error handling converts to text.
+    """
     inside = _inside(tool)
     if inside is None:
         return tool.on_invoke_tool
@@ -127,18 +130,18 @@ def watched(tool: FunctionTool, seen: Seen) -> Invoker:
 
 
 def pauses_inside(context: ToolContext[Any]) -> bool:
-    """Return whether an agent that runs as a tool has paused, and continues when it is called again."""
+    """Return whether the agent that a call runs has paused; it continues when the call is executed again."""
     if context.tool_call is None:
         return False
     nested = peek_agent_tool_run_result(context.tool_call, scope_id=get_agent_tool_state_scope(context))
     return bool(getattr(nested, "interruptions", None))
 
 
-def run_by(tool: FunctionTool, agent: Agent[Any], guarded: Agent[Any]) -> FunctionTool:
-    """Return a copy of an agent's tool form that runs the guarded agent instead of the original one.
+def replace_agent(tool: FunctionTool, agent: Agent[Any], guarded: Agent[Any]) -> FunctionTool:
+    """Return a copy of a tool that was created by `Agent.as_tool`; the copy runs the guarded agent.
 
     Raises:
-        ConfigurationError: The agent is not found in the tool's function.
+        ConfigurationError: The agent is not found in the closure of the tool's function.
     """
     inside = _inside(tool)
     cells = getattr(inside, "__closure__", None) or ()
@@ -158,12 +161,12 @@ def run_by(tool: FunctionTool, agent: Agent[Any], guarded: Agent[Any]) -> Functi
     anew.__dict__.update(inside.__dict__)
     copied = copy.copy(tool)
     copied.on_invoke_tool = _with(copied.on_invoke_tool, anew)
-    copied._agent_instance = guarded  # noqa: SLF001 - where the SDK looks for an agent when it reads a state
+    copied._agent_instance = guarded  # noqa: SLF001 - the SDK reads the agent from here when it loads a state
     return copied
 
 
 class _Watched:
-    """Proxy of an MCP server that notes the error message of a tool's result."""
+    """Proxy of an MCP server that stores the error message of a tool's result."""
 
     def __init__(self, server: MCPServer, seen: Seen) -> None:
         self._server = server
@@ -181,13 +184,13 @@ class _Watched:
 
 
 def _inside(tool: FunctionTool) -> Any:
-    """Return the function below the SDK's error handling."""
+    """Return the function that the SDK's error handling wraps, or None."""
     return getattr(tool.on_invoke_tool, "_invoke_tool_impl", None)
 
 
 def _with(invoker: Any, inside: Any) -> Invoker:
     invoker = copy.copy(invoker)
-    invoker._invoke_tool_impl = inside  # noqa: SLF001 - the only attribute below the error handling
+    invoker._invoke_tool_impl = inside  # noqa: SLF001 - the function that the error handling wraps
     return cast("Invoker", invoker)
 
 

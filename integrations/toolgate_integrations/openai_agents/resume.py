@@ -1,4 +1,4 @@
-"""Resuming of paused runs of the OpenAI Agents SDK, with the gateway's decisions."""
+"""Resumption of paused runs of the OpenAI Agents SDK, with the gateway's decisions about their calls."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _NO_MORE: Final = "its request was declined, withdrawn, or ran out before anybod
 
 @dataclass(frozen=True)
 class Settled:
-    """A run's state with the gateway's decisions in it.
+    """State of a run that contains the gateway's decisions.
 
     Attributes:
         state: The state, for `Runner.run`.
-        waiting: Ids of the pending approval requests, by call id.
+        waiting: Ids of the approval requests that are still pending, by call id.
     """
 
     state: RunState[Any, Any]
@@ -50,16 +50,16 @@ class Settled:
 async def settle(agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[str, Any]) -> Settled:
     """Write the gateway's decisions into the state of a paused run; only the gateway can approve a call.
 
-    A pending call stays pending. The approval request of a call that was rejected in the state is cancelled.
+    A pending call stays pending. If a call was rejected in the state, its approval request is cancelled.
 
     Args:
-        agent: The guarded agent with which the run began.
-        state: `result.to_state()`, or this state as text or as JSON.
+        agent: The guarded agent that began the run.
+        state: The result of `result.to_state()`, also as text or as JSON.
 
     Raises:
-        ApprovalPending: A call was approved in the state, and its approval request is pending at the gateway.
-        GatewayUnavailable: No gateway responded; the state has not changed.
-        ConfigurationError: It is not the state of a guarded agent.
+        ApprovalPending: A call was approved in the state, but its approval request is still pending at the gateway.
+        GatewayUnavailable: The gateway did not respond; the state was not changed.
+        ConfigurationError: `state` is not the state of a guarded agent.
     """
     bridge = agent.guarding.bridge
     if isinstance(state, str):
@@ -82,25 +82,26 @@ async def settle(agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[
 async def aresume(
     agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[str, Any], **options: Any
 ) -> RunResult:
-    """Resume a paused run with the gateway's decisions; a call that is still pending pauses it again.
+    """Resume a paused run with the gateway's decisions; a call that is still pending pauses the run again.
 
     Args:
-        agent: The guarded agent with which the run began.
-        state: `result.to_state()`, or this state as text or as JSON, from any process.
+        agent: The guarded agent that began the run.
+        state: The result of `result.to_state()`, also as text or as JSON, from any process.
         **options: Options of `Runner.run`.
 
     Raises:
-        ApprovalPending: A call was approved in the state, and its approval request is pending at the gateway.
-        GatewayUnavailable: No gateway responded; the state has not changed.
-        ConfigurationError: It is not the state of a guarded agent.
+        ApprovalPending: A call was approved in the state, but its approval request is still pending at the gateway.
+        GatewayUnavailable: The gateway did not respond; the state was not changed.
+        ConfigurationError: `state` is not the state of a guarded agent.
     """
     return await Runner.run(agent, (await settle(agent, state)).state, **options)
 
 
 def resume(agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[str, Any], **options: Any) -> Any:
-    """Resume a paused run like `aresume`, where no event loop runs; returns a `RunResult`.
+    """Resume a paused run synchronously, like `aresume`, and return the `RunResult`.
 
-    On an event loop, where `resume` was asynchronous until 0.1, it returns an awaitable, and warns.
+    If an event loop is running, the result is an awaitable, and a deprecation warning is issued, because this
+    function was asynchronous until version 0.1.
     """
     try:
         asyncio.get_running_loop()
@@ -118,10 +119,10 @@ def resume_sync(*args: Any, **options: Any) -> Any:
 
 
 def _default_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop that `Runner.run_sync` uses; connections, such as MCP servers, belong to it."""
+    """Return the event loop that `Runner.run_sync` uses, because connections to MCP servers belong to this loop."""
     policy = asyncio.get_event_loop_policy()
     with warnings.catch_warnings():
-        # Since Python 3.12, `get_event_loop` warns if there is no loop.
+        # From Python 3.12 on, `get_event_loop` warns if there is no event loop.
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             loop = policy.get_event_loop()
@@ -136,7 +137,7 @@ def _default_loop() -> asyncio.AbstractEventLoop:
 async def aresume_streamed(
     agent: GuardedAgent, state: RunState[Any, Any] | str | Mapping[str, Any], **options: Any
 ) -> RunResultStreaming:
-    """Resume a paused run like `aresume`, and return the result of `Runner.run_streamed`."""
+    """Resume a paused run like `aresume`, but return the streamed result of `Runner.run_streamed`."""
     return Runner.run_streamed(agent, (await settle(agent, state)).state, **options)
 
 
@@ -148,13 +149,13 @@ async def resume_streamed(*args: Any, **options: Any) -> RunResultStreaming:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """Result for a paused call; empty if the gateway does not decide about it.
+    """Gateway's decision about a paused call; without any value if the gateway does not decide about the call.
 
     Attributes:
-        approved: Whether the gateway allows the call.
+        approved: True if the gateway allows the call.
         waits_for: Id of the pending approval request, or None.
-        refused: Reason of a refusal, or None.
-        told: Text that the model reads after a refusal.
+        refused: Reason for which the call is refused, or None.
+        told: Text that the model reads if the call is refused.
         request: Id of the approval request to cancel, or None.
     """
 
@@ -167,13 +168,13 @@ class _Verdict:
 
 @dataclass(frozen=True)
 class _Item:
-    """A call for which a run is paused.
+    """A tool call that has paused the run.
 
     Attributes:
         item: The SDK's item of the call.
         tool: Invoker of the guarded tool.
         arguments: The model's arguments; None if they are not a JSON object.
-        answer: The approval or rejection in the SDK's state; None if there is none.
+        answer: True or False if the SDK's state contains an approval or rejection; None if it contains neither.
         context: Context of the run.
     """
 
@@ -185,8 +186,8 @@ class _Item:
 
     @classmethod
     async def of(cls, state: RunState[Any, Any], item: ToolApprovalItem) -> _Item | None:
-        """Return the call of an item, or None if the gateway does not check calls of its kind."""
-        # For an agent that runs as a tool, the answers to its calls are in a nested state of that agent.
+        """Return the paused call of an SDK item, or None if the gateway does not check calls of this tool."""
+        # If an agent runs as a tool, the answers to its calls are in a nested state of that agent.
         find = getattr(state, "_find_nested_approval_state", None)
         owner, kept = (find(item) if find is not None else None) or (state, item)
         context = owner._context  # noqa: SLF001 - there is no public attribute
@@ -205,22 +206,23 @@ class _Item:
 
     @property
     def call(self) -> ToolCall:
-        """The call, as the gateway checked it."""
+        """The `ToolCall` that the gateway checked."""
         try:
             return self.tool.call(self.arguments or {}, self.call_id)
         except InvalidArgumentsError:
             return self.tool.unread_call(self.call_id)
 
     async def verdict(self, bridge: Bridge) -> _Verdict:
-        """Return the result for the call, by the gateway's decision.
+        """Return the gateway's decision about the call.
 
         Raises:
-            ApprovalPending: The call was approved in the state, but its approval request is pending.
+            ApprovalPending: The call was approved in the state, but its approval request is still pending at the
+                gateway.
         """
         if self.answer is False:
             return _Verdict(refused="it was rejected in the framework", request=await self._request(bridge))
         if not self.tool.pauses:
-            # The pause comes from the tool's own approval policy, which the gateway does not decide.
+            # The run was paused by the tool's own approval policy, about which the gateway does not decide.
             return _Verdict()
         if self.arguments is None:
             return _Verdict(refused="the arguments are not a JSON object", told=UNREADABLE)
@@ -246,13 +248,13 @@ class _Item:
         return _Verdict(waits_for=approval.approval_id)
 
     async def refuse(self, state: RunState[Any, Any], bridge: Bridge, verdict: _Verdict) -> None:
-        """Log a refusal, and write it into the state if the state does not contain it."""
+        """Log the refusal of the call, and write it into the SDK's state unless the state already contains it."""
         await bridge.areject(self.call, verdict.refused or "", verdict.request)
         if self.answer is not False:
             state.reject(self.item, rejection_message=verdict.told)
 
     async def _request(self, bridge: Bridge) -> str | None:
-        """Return the newest approval request of the call, or None."""
+        """Return the id of the newest approval request of the call, or None."""
         try:
             looked = await adrive(bridge.preview_steps(self.call))
             if looked.approval_id is None:
@@ -262,7 +264,8 @@ class _Item:
             return None
 
     async def _approved(self) -> _Verdict:
-        # If the tool's own policy requires an approval too, the gateway's decision does not replace it.
+        # If the tool's own policy requires an approval too, the call is not approved here: the gateway's decision
+        # does not replace that approval.
         own = await self.tool.own_policy(self.context, self.arguments or {}, self.call_id)
         return _Verdict(approved=not own)
 

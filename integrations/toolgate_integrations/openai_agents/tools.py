@@ -1,4 +1,4 @@
-"""Guarded tools of the OpenAI Agents SDK."""
+"""Guarded function tools of the OpenAI Agents SDK."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from toolgate_integrations.openai_agents.internals import (
     Seen,
     agent_of,
     function_of,
+    make_refusing_invoker,
+    make_watched_invoker,
     pauses_inside,
-    refusing,
     remote_of,
     schema_of,
-    watched,
 )
 from toolgate_integrations.refusals import UNREADABLE
 
@@ -43,11 +43,12 @@ async def resume_inside(
     failed: Callable[[T], str | None],
     pauses: tuple[type[BaseException], ...],
 ) -> T:
-    """Continue a call that paused inside, with the arguments of `Bridge.arun`; an approved call is not checked again.
+    """Continue the call of a tool whose agent has paused inside the call, without consuming a second approval.
 
-    Only a call whose approval the gateway reports as consumed continues. Any other call is checked as usual.
+    The arguments are those of `Bridge.arun`. The call continues without another check only if the gateway reports
+    that its approval was already consumed. Any other call is checked as usual.
     """
-    # One request, because the state could change between two of them.
+    # Only one request is sent, because the state of the approval could change between two requests.
     if not (await adrive(bridge.preview_steps(call))).already_used:
         return await bridge.arun(call, tool, failed, pauses)
     with bridge.acting(call, pauses):
@@ -66,7 +67,7 @@ async def resume_inside(
 
 
 class _PausedError(Exception):
-    """An agent that runs as a tool paused for an approval, and is called again after the decision."""
+    """The agent that runs as a tool has paused for an approval; the tool is called again after the decision."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__("the agent stopped for a person")
@@ -74,31 +75,31 @@ class _PausedError(Exception):
 
 
 class GuardedTool:
-    """Invoker of a guarded tool.
+    """Function that the SDK calls to run a guarded tool.
 
     Attributes:
         tool: The original tool.
         agent_name: Name of the agent that has the tool.
-        pauses: Whether the run pauses for a call that requires an approval.
+        pauses: True if a call that requires an approval pauses the run.
     """
 
     def __init__(self, tool: FunctionTool, agent_name: str, bridge: Bridge) -> None:
         self.tool = tool
         self.agent_name = agent_name
         self._bridge = bridge
-        # A copy, because the SDK's error handling is bound to one tool object.
+        # The tool is copied, because the SDK's error handling is bound to one tool object.
         self._inner = copy.copy(tool)
         self._is_agent = agent_of(tool) is not None
         self._function = function_of(tool)
         self._schema = schema_of(tool)
         self._remote = remote_of(tool)
-        # A guarded function checks only while it runs, so its approval requests cannot pause the run before.
+        # A guarded function checks the call only when it runs. It is then too late to pause the run for an approval.
         asks_itself = is_guarded(self._function)
         self.pauses = bridge.on_hold == "pause" and not asks_itself
         self._named = bridge.names_calls and not asks_itself
 
     async def __call__(self, context: ToolContext[Any], text: str) -> Any:
-        """Check the call, run the tool if it is allowed, and log the outcome; the model reads a refusal."""
+        """Check the call, run the tool if the call is allowed, and log the outcome; otherwise return the reason."""
         arguments = read(text)
         if arguments is None:
             await self._bridge.areject(
@@ -109,10 +110,11 @@ class GuardedTool:
         try:
             call = self.call(arguments, context.tool_call_id)
         except InvalidArgumentsError as error:
-            return await refusing(self._inner, error.__cause__)(context, text)
+            return await make_refusing_invoker(self._inner, error.__cause__)(context, text)
 
         async def run(approved: dict[str, Any]) -> Any:
-            # The checked arguments instead of the model's text, which the tool's parser could read differently.
+            # The tool receives the checked arguments instead of the model's text, which its parser could read
+            # differently.
             given = json.dumps(sent := call.to_send(approved))
             if sent != arguments:
                 context.tool_arguments = given
@@ -129,22 +131,23 @@ class GuardedTool:
             return paused.answer
         except GuardError as error:
             return self._refusal(error)
-        # The SDK turns the refusal of a function that is guarded itself into a text, so it is taken from `seen`.
+        # The SDK converts the refusal of a function that is itself guarded to text, so the error is read from `seen`.
         return self._refusal(seen.error) if isinstance(seen.error, GuardError) else answer
 
     def call(self, arguments: Mapping[str, Any], call_id: str | None) -> ToolCall:
-        """Return the call, with the arguments that the tool's function receives.
+        """Return the `ToolCall` with the arguments that the tool's function receives.
 
         Raises:
-            InvalidArgumentsError: The tool's validation refuses them.
+            InvalidArgumentsError: The tool's validation rejects the arguments.
         """
         server, name = self._remote or (None, self.tool.name)
-        # The SDK has no run id, but the model's call ids are unique within a process.
+        # The run id is empty, because the SDK has none; the model's call ids are unique within a process.
         received = self._bridge.received.of(name, arguments, self._schema, "", call_id)
         return ToolCall(
             name,
             received.values,
-            # Without a pause, the model repeats a call with another id, so the id would not match.
+            # The id is omitted if the model has to repeat the call: the repeated call has another id, which the
+            # approval would not cover.
             call_id=call_id if self._named else None,
             agent=self.agent_name,
             function=self._function,
@@ -153,7 +156,7 @@ class GuardedTool:
         )
 
     def unread_call(self, call_id: str | None) -> ToolCall:
-        """Return a call without arguments, for the log entry about arguments that cannot be read."""
+        """Return a `ToolCall` without arguments, for the log entry about arguments that cannot be parsed."""
         server, name = self._remote or (None, self.tool.name)
         named = call_id if self._named else None
         return ToolCall(
@@ -163,22 +166,22 @@ class GuardedTool:
     async def needs_approval(
         self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
     ) -> bool:
-        """Return whether the run must pause for a call; the approval request is created if there is none."""
+        """Return whether the run must pause for a call; if the call requires an approval, its request is created."""
         try:
             if await adrive(self._bridge.find_pending_steps(self.call(arguments, call_id))) is not None:
                 return True
         except InvalidArgumentsError:
-            # The SDK reports this error to the model when the tool is invoked.
+            # The SDK reports this error to the model when it invokes the tool.
             return False
         except GuardError:
-            # The call is checked again when the tool is invoked, where the model can read the refusal.
+            # The call is checked again when the SDK invokes the tool; the model reads the refusal then.
             return False
         return await self.own_policy(context, arguments, call_id)
 
     async def own_policy(
         self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
     ) -> bool:
-        """Return whether the tool itself requires an approval in the SDK."""
+        """Return whether the tool's own `needs_approval` setting requires an approval of the SDK's user."""
         policy = self.tool.needs_approval
         answer = policy(context, arguments, call_id) if callable(policy) else policy
         return bool(await answer if inspect.isawaitable(answer) else answer)
@@ -194,15 +197,16 @@ class GuardedTool:
     async def _run(
         self, context: ToolContext[Any], text: str, seen: Seen, outside: contextvars.Context
     ) -> Any:
-        running = watched(self._inner, seen)(context, text)
+        running = make_watched_invoker(self._inner, seen)(context, text)
         if not self._is_agent:
             return await running
-        # An agent's tool calls are not part of this call, before and after a pause, so they run without its context.
+        # The calls that the agent makes are separate calls, before and after a pause. They therefore run without the
+        # context variables of this call.
         return await asyncio.create_task(_awaited(running), context=outside)
 
 
 def guarded_tool(tool: FunctionTool, agent_name: str, bridge: Bridge) -> FunctionTool:
-    """Return a copy of a tool whose calls are all checked."""
+    """Return a copy of a function tool that checks and logs every call."""
     guarded = copy.copy(tool)
     invoker = GuardedTool(tool, agent_name, bridge)
     guarded.on_invoke_tool = invoker
@@ -212,12 +216,15 @@ def guarded_tool(tool: FunctionTool, agent_name: str, bridge: Bridge) -> Functio
 
 
 def read(text: str | None) -> dict[str, Any] | None:
-    """Return the arguments in a model's text; None if it is not a JSON object that every reader understands alike."""
+    """Parse the arguments of a model's call; return None if they are not an unambiguous JSON object.
+
+    Texts that parsers read differently are rejected, such as objects that contain a member twice.
+    """
     try:
         found = json.loads(
             text or "{}", object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
         )
-        # A lone surrogate cannot be sent.
+        # Encoding fails if a string contains a lone surrogate, which cannot be sent to the gateway.
         json.dumps(found, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None

@@ -1,4 +1,4 @@
-"""REST APIs: `httpx.Client(transport=GuardTransport(httpx.HTTPTransport(), "openapi.json", prefix="stripe"))`."""
+"""Guarded HTTP transports for REST APIs: `httpx.Client(transport=GuardTransport(…, "openapi.json", prefix="stripe"))`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FAILED: Final = 400
 
 
 class HTTPStatusError(Exception):
-    """HTTP error status: logged as a failure, and returned to the caller."""
+    """The API responded with an HTTP error status; the request is logged as failed, and the caller gets the response."""
 
     def __init__(self, response: Any) -> None:
         super().__init__(f"the API answered {response.status_code}")
@@ -30,31 +30,34 @@ def _judge(context: dict[str, Any], response: Any) -> None:
 
 
 class GuardTransport(TransportBase, httpx.BaseTransport):
-    """Transport that guards each request of an `httpx.Client`, as an operation of an OpenAPI document.
+    """Transport of an `httpx.Client` that checks each request as an operation of an OpenAPI document, and logs it.
 
     Redirects and retries of the client are checked as separate requests. Clients of `httpx2` are supported too, with
     one of the transports of `httpx2`.
 
     Args:
         transport: Transport that sends the requests, such as `httpx.HTTPTransport()`.
-        document: The API's OpenAPI 3 document: parsed, a path, or its text; in YAML if `yaml` is installed.
-        prefix: Prefix of the actions: the operation `PostRefunds` of `prefix="stripe"` has the action
+        document: The API's OpenAPI 3 document: parsed, as the path of a file, or as text. YAML needs the package
+            `pyyaml`.
+        prefix: Text with which the actions begin: the operation `PostRefunds` of `prefix="stripe"` has the action
             `stripe.PostRefunds`.
-        guard: The guard; None for the guard that is configured by the environment.
-        servers: Base URLs of the API, instead of the document's.
-        unknown: Handling of requests that match no operation of the document: `refuse`, or an action with which they
+        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        servers: Base URLs of the API, instead of those in the document.
+        unknown: Handling of requests that match no operation of the document: `refuse`, or an action under which they
             are checked.
-        actions: Actions by the names of operations, instead of the default: a mapping, or a function of the name.
-        amounts: By action, the value that is compared with `max_amount` if it is not the argument `amount`: an
-            argument's name or a function, like `amount` of `guarded`.
-        headers: Headers that are arguments; an approver does not see other headers, and an approval does not bind them.
-        redact: Names and patterns of hidden arguments, as for `guarded`.
+        actions: Actions by operation names, as a mapping or a function of the name. Operations without an entry have
+            their default action.
+        amounts: Value that the gateway compares with a rule's limit `max_amount`, by action: the name of an argument,
+            or a function like `amount` of `guarded`. For other actions, it is the argument `amount`.
+        headers: Names of headers that are arguments of the check. An approver does not see other headers, and an
+            approval does not cover them.
+        redact: Names and patterns of arguments that are hidden, as for `guarded`.
         on_hold: Reaction to a request that requires an approval, as for `guarded`.
         hold_timeout: Seconds to wait for the approver; None for no limit.
-        max_body: Maximum length of a body, in bytes.
+        max_body: Maximum length of a request body, in bytes.
 
     Raises:
-        ConfigurationError: An argument or the document is wrong.
+        ConfigurationError: An argument or the document is invalid.
     """
 
     _sends = "handle_request"
@@ -94,7 +97,7 @@ class GuardTransport(TransportBase, httpx.BaseTransport):
 
 
 class AsyncGuardTransport(TransportBase, httpx.AsyncBaseTransport):
-    """Transport that guards each request of an `httpx.AsyncClient`, like `GuardTransport`."""
+    """Asynchronous form of `GuardTransport`, for an `httpx.AsyncClient`."""
 
     _sends = "handle_async_request"
     _example = "httpx.AsyncHTTPTransport()"

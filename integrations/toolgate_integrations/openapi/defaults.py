@@ -1,4 +1,7 @@
-"""Defaults of an operation: the values that the API uses for arguments that a request leaves out."""
+"""Defaults in an OpenAPI operation: values that the API uses for arguments that a request leaves out.
+
+They are added before the check, so that the gateway checks them too.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,12 @@ _FORM: Final = "application/x-www-form-urlencoded"
 
 
 class SeveralPlacesError(Exception):
-    """A request contains an amount in one place, and the amount has a default in another place of the request.
+    """An amount in a request is in another place than the document's default for it, so it is unknown which one counts.
+
+    For example, the query contains `amount`, but the document defines a default for `amount` in the body.
 
     Attributes:
-        name: The amount's name.
+        name: Name of the argument that contains the amount.
     """
 
     def __init__(self, name: str) -> None:
@@ -30,13 +35,13 @@ class SeveralPlacesError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """Defaults of one operation's parameters and body.
+    """Defaults of the parameters and the body of one OpenAPI operation.
 
     Attributes:
-        document: The OpenAPI document, for references.
+        document: The OpenAPI document, in which references are resolved.
         operation: The operation's object in the document.
         method: HTTP method of the operation, in capitals.
-        shared: Parameters that all operations of the path share.
+        shared: Parameters that the path defines for all its operations.
     """
 
     document: Mapping[str, Any] = field(repr=False)
@@ -47,12 +52,12 @@ class Defaults:
     def fill(
         self, arguments: Arguments, headers: tuple[str, ...] = (), amounts: frozenset[str] = frozenset()
     ) -> Arguments:
-        """Return the arguments of a request, with defaults for those that the request leaves out.
+        """Return the arguments of a request, with the operation's defaults for arguments that the request leaves out.
 
         Args:
             arguments: Arguments of the request.
-            headers: Headers that are arguments.
-            amounts: Names that are compared with `max_amount`.
+            headers: Names of headers that are arguments.
+            amounts: Names of arguments that the gateway compares with a rule's limit `max_amount`.
 
         Raises:
             SeveralPlacesError: The request contains an amount in another place than the one with the default.
@@ -61,9 +66,10 @@ class Defaults:
         given = set(places.values())
         for place, name, value in self._missing(arguments, headers):
             if place != "body" or arguments.body.kind == "form":
-                # As text, which is how the request would contain the value outside of a JSON body.
+                # The default is converted to text, because that is how a request contains values outside of a JSON
+                # body.
                 text = value if isinstance(value, str | list) else dumps(value)
-                value = number(text) if name in amounts else text  # noqa: PLW2901 - the same value
+                value = number(text) if name in amounts else text  # noqa: PLW2901 - the same value as text or number
             if (place, name) in given:
                 context[_known(places, (place, name))] = value
                 continue
@@ -88,7 +94,8 @@ class Defaults:
                     yield "header", header, schema["default"]
         body = arguments.body
         if self.method == "PATCH":
-            # A member that a PATCH leaves out keeps its current value, so its default does not apply.
+            # Defaults of the body are not added for PATCH, because a member that the request leaves out keeps its
+            # current value.
             return
         if body.kind == "members":
             yield from self._members(body.value, _JSON)

@@ -1,4 +1,4 @@
-"""OpenAPI documents: their operations, with the addresses of the servers."""
+"""OpenAPI documents: reading a document, its operations, and the addresses of its servers."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from toolgate_integrations.openapi.defaults import Defaults
 
 __all__ = ["Document", "Operation", "credentials", "load", "operations"]
 
-#: scheme, host in ASCII and lower case, port
+#: Scheme, host in ASCII and lower case, and port of a server.
 Origin: TypeAlias = tuple[str, str, int]
 _PORTS: Final = {"http": 80, "https": 443}
 _VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
-# Far more than any API has; the limit bounds the memory for the server variables of a document.
+# Maximum number of addresses of an operation. It limits the memory for documents whose server variables have many
+# combinations of values.
 _MOST: Final = 1000
 
 
@@ -31,11 +32,11 @@ def addresses(named: Any, given: Sequence[str] | None, where: str) -> tuple[str,
 
     Args:
         named: The list `servers` of the document that applies to the operation; None if there is none.
-        given: Addresses that replace this list; None to use the list.
-        where: The operation, for error messages.
+        given: Addresses that replace those in the document; None to use the document's.
+        where: The operation's place in the document, for error messages.
 
     Raises:
-        ConfigurationError: There is no address, or one without a host.
+        ConfigurationError: There is no address, there are too many, or an address has no host.
     """
     chosen = _expanded(named, where) if given is None else given
     found = list(itertools.islice(chosen, _MOST + 1))
@@ -49,13 +50,13 @@ def addresses(named: Any, given: Sequence[str] | None, where: str) -> tuple[str,
 
 
 def split(address: object) -> tuple[Origin, str]:
-    """Split a server's address into its origin and the common path prefix of its operations.
+    """Split a server's address into its origin and the path prefix that its operations share.
 
     Args:
         address: An address such as `https://api.example.com/v1`.
 
     Raises:
-        ConfigurationError: It is not an HTTP address with a host.
+        ConfigurationError: `address` is not an HTTP address with a host.
     """
     try:
         parts = urlsplit(address) if isinstance(address, str) else None
@@ -75,10 +76,10 @@ def split(address: object) -> tuple[Origin, str]:
 
 
 def origin_of(url: Any) -> Origin | None:
-    """Return the origin of a URL, or None if it is not an HTTP address.
+    """Return the origin (scheme, host and port) of a URL, or None if it is not an HTTP address.
 
     Args:
-        url: A URL of the HTTP library.
+        url: A URL object of the HTTP library.
     """
     if url.scheme not in _PORTS:
         return None
@@ -106,14 +107,14 @@ def _values(variables: Any, name: str, url: str) -> list[str]:
     return [str(each) for each in variable.get("enum") or [variable["default"]]]
 
 
-#: the parsed document, the path of its file, or its text
+#: The parsed OpenAPI document, the path of its file, or its text.
 Document: TypeAlias = "Mapping[str, Any] | str | PathLike[str]"
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace", "query")
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation of a document.
+    """An operation of an OpenAPI document.
 
     Attributes:
         name: The `operationId`, or a name such as `GET:/v1/refunds/{id}` if there is none.
@@ -131,14 +132,14 @@ class Operation:
 
 
 def load(source: Document) -> Mapping[str, Any]:
-    """Read a document.
+    """Read an OpenAPI document.
 
     Args:
-        source: The parsed document, the path of its file, or its text; a string that begins with `{` or has several
-            lines is a text.
+        source: The parsed document, the path of its file, or its text. A string that begins with `{` or has several
+            lines is treated as text.
 
     Raises:
-        ConfigurationError: It cannot be read, or is not an OpenAPI 3 document.
+        ConfigurationError: The document cannot be read, or is not an OpenAPI 3 document.
     """
     if isinstance(source, Mapping):
         found: Any = source
@@ -160,19 +161,19 @@ def load(source: Document) -> Mapping[str, Any]:
 
 
 def operations(document: Mapping[str, Any], servers: Sequence[str] | None) -> Iterator[Operation]:
-    """Yield every operation of a document.
+    """Yield every operation of an OpenAPI document.
 
     Args:
         document: The document that `load` returned.
-        servers: Addresses that replace those of the document.
+        servers: Addresses that replace those in the document; None to use the document's.
 
     Raises:
-        ConfigurationError: The document is not valid, or has an operation without a server address.
+        ConfigurationError: The document is invalid, or an operation has no server address.
     """
     paths = document.get("paths") or {}
     for path, written in _mapping(paths, "paths").items():
         if not str(path).startswith("/"):
-            # Such keys are OpenAPI extensions.
+            # Keys of `paths` that are not paths are OpenAPI extensions.
             continue
         where = f"paths[{path!r}]"
         item = _resolved(document, _mapping(written, where), where)
@@ -191,14 +192,14 @@ def operations(document: Mapping[str, Any], servers: Sequence[str] | None) -> It
 
 
 def credentials(document: Mapping[str, Any], within: str) -> frozenset[str]:
-    """Return the names of the API keys in a part of the request.
+    """Return the names under which an API key is sent in one part of a request.
 
     Args:
         document: The document that `load` returned.
-        within: `query`, `header` or `cookie`.
+        within: Part of the request: `query`, `header` or `cookie`.
 
     Raises:
-        ConfigurationError: The document is not valid.
+        ConfigurationError: The document is invalid.
     """
     components = _mapping(document.get("components") or {}, "components")
     where = "components.securitySchemes"
@@ -249,7 +250,7 @@ def _mapping(found: Any, where: str) -> Mapping[str, Any]:
 
 
 def _resolved(document: Mapping[str, Any], found: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """Return the target of a reference inside the document."""
+    """Follow `$ref` inside the document, and return the object to which it refers."""
     seen: list[str] = []
     while "$ref" in found:
         reference = str(found["$ref"])

@@ -1,6 +1,6 @@
-"""Matching of requests to operations of the document.
+"""Matching of HTTP requests to operations of an OpenAPI document.
 
-A path that a server could interpret differently from this module matches no operation.
+A path that a server could interpret in another way than this module matches no operation, so the request is not sent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Found", "Routes"]
 
 _PARAMETER: Final = re.compile(r"\{([^{}/]+)\}")
 _WHOLE: Final = 1_000_000
-#: indexes of the path segments without parameters
+#: Indexes of those path segments that contain no parameters.
 _Shape: TypeAlias = tuple[int, ...]
 
 
@@ -29,7 +29,7 @@ class _Segment:
     pattern: re.Pattern[str]
     loose: re.Pattern[str]
     names: tuple[str, ...]
-    #: number of literal characters; if two templates match, the one with more is chosen
+    #: Number of literal characters. If two templates match a path, the one with more literal characters is chosen.
     weight: int
 
 
@@ -40,7 +40,7 @@ class _Route:
     segments: tuple[_Segment, ...]
 
     def fits(self, segments: tuple[str, ...]) -> bool:
-        """Return whether the path parameters match; literal segments have been compared before."""
+        """Return whether the segments with path parameters match; the literal segments have been compared before."""
         return all(
             not ours.names or ours.loose.fullmatch(theirs)
             for ours, theirs in zip(self.segments, segments, strict=True)
@@ -55,11 +55,11 @@ class _Route:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Operation that a request matches.
+    """The operation that a request matches.
 
     Attributes:
         operation: The operation.
-        values: Its path parameters by name, decoded.
+        values: Decoded path parameters of the request, by name.
     """
 
     operation: Operation
@@ -67,7 +67,7 @@ class Found:
     _route: _Route
 
     def path_with(self, values: Mapping[str, str]) -> str:
-        """Return the encoded path of the operation with other parameters.
+        """Return the operation's encoded path with new values of its path parameters.
 
         Args:
             values: Values of all path parameters, by name.
@@ -79,18 +79,18 @@ class Found:
 
 
 class Routes:
-    """Routes of a document's operations.
+    """Index of a document's operations, in which the operation of a request is looked up.
 
     Args:
         operations: The operations.
 
     Raises:
-        ConfigurationError: A path names a parameter twice.
+        ConfigurationError: A path contains the same parameter twice.
     """
 
     def __init__(self, operations: Iterable[Operation]) -> None:
-        # Indexed by the positions of the literal segments, then by their text: a large API has hundreds of paths of
-        # one length, but only a few combinations of such positions.
+        # The routes are indexed by the positions of the literal segments, and then by their text. A large API has
+        # hundreds of paths of the same length, but only a few combinations of such positions.
         self._routes: dict[tuple[Origin, str, int], dict[_Shape, dict[tuple[str, ...], list[_Route]]]] = {}
         self._origins: set[Origin] = set()
         for operation in operations:
@@ -104,10 +104,10 @@ class Routes:
                 alike.setdefault(shape, {}).setdefault(written, []).append(route)
 
     def find(self, request: Any) -> Found | str:
-        """Return the operation of a request, or the reason why there is none.
+        """Return the operation that a request matches, or the reason why it matches none.
 
         Args:
-            request: Request of the HTTP library.
+            request: Request object of the HTTP library.
         """
         origin = origin_of(request.url)
         if origin is None or origin not in self._origins:
@@ -130,7 +130,7 @@ class Routes:
         return Found(best.operation, values, best)
 
     def _fitting(self, origin: Origin, method: str, segments: tuple[str, ...]) -> list[_Route]:
-        """Return the operations whose path matches, ignoring case."""
+        """Return the routes that match a path; letter case is ignored."""
         folded = [each.casefold() for each in segments]
         return [
             route
@@ -148,7 +148,8 @@ def _route(operation: Operation, path: str) -> _Route:
     return _Route(operation, path, segments)
 
 
-# Cached: a large API has a thousand paths with a few hundred different segments, and compiling patterns is slow.
+# The result is cached, because compiling patterns is slow, and the thousand paths of a large API contain only a few
+# hundred different segments.
 @lru_cache(maxsize=4096)
 def _segment(template: str) -> _Segment:
     parts = _PARAMETER.split(template)
@@ -162,7 +163,7 @@ def _segment(template: str) -> _Segment:
 
 
 def _segments(path: str) -> tuple[str, ...] | None:
-    """Return the decoded segments of a path, or None if servers may interpret the path differently."""
+    """Return the decoded segments of a path, or None if servers could interpret the path in different ways."""
     if not path.startswith("/"):
         return None
     found = []
@@ -171,7 +172,8 @@ def _segments(path: str) -> tuple[str, ...] | None:
             text = unquote(piece, errors="strict")
         except UnicodeDecodeError:
             return None
-        # Some servers decode the path before they look for slashes and dots, and some cut off the text after a semicolon.
+        # Some servers decode the path before they split it at slashes and resolve dots, and some remove the text
+        # after a semicolon.
         if (
             text in {".", ".."}
             or ";" in piece

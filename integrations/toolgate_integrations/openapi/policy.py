@@ -1,4 +1,4 @@
-"""Checks of requests, for synchronous and asynchronous transports."""
+"""Checks of HTTP requests, shared by the synchronous and the asynchronous transport."""
 
 from __future__ import annotations
 
@@ -32,19 +32,20 @@ def edited(
     approved: Mapping[str, Any],
     reread: Callable[[Any, bytes], Arguments | None],
 ) -> Any:
-    """Return the request with the approved arguments; the same object if the approver edited none.
+    """Return the request with the approved arguments; without an approver's edit, the same request object.
 
     Args:
-        request: Request of the HTTP library.
+        request: Request object of the HTTP library.
         arguments: Arguments of the request.
-        found: Operation of the request; None for a request that is not in the document.
+        found: Operation of the request; None for a request that matches no operation.
         approved: The approved arguments.
-        reread: Function that parses the arguments of a request; it returns None for another operation's request.
+        reread: Function that parses the arguments of the changed request, to verify them. It returns None if the
+            changed request matches another operation.
 
     Raises:
         ConfigurationError: An edit cannot be written into the request; the request is not sent.
     """
-    # An edited argument is a new object, and an unchanged one is still the object that was parsed.
+    # Objects are compared by identity: an unchanged argument is still the object that was parsed from the request.
     changed = [name for name, value in arguments.context.items() if approved.get(name) is not value]
     if not changed:
         return request
@@ -61,7 +62,7 @@ def edited(
         ):
             return rebuilt
     except (AttributeError, KeyError, TypeError, ValueError, ConfigurationError):
-        # Raised below as an error that does not contain the values.
+        # The error that is raised below does not contain the values of the arguments.
         pass
     raise ConfigurationError(
         f"{told(request)} was approved with another {changed[0]!r}, which cannot be written into it; it was not sent"
@@ -85,7 +86,7 @@ def _request(
     headers = request.headers.copy()
     for name, value in changes.get("header", {}).items():
         headers[name] = value
-    # The rebuilt body is sent as a whole, and the library sets its length.
+    # The headers about the body's length are removed, because the library sets them for the new body.
     for name in ("content-length", "transfer-encoding"):
         headers.pop(name, None)
     if body is None:
@@ -117,7 +118,7 @@ def _with(pairs: list[tuple[str, str]], changes: Mapping[str, Any]) -> list[tupl
             done.add(name)
             values = changes[name] if isinstance(changes[name], list) else [changes[name]]
             written.extend((name, str(each)) for each in values)
-    # Values that the request left to their defaults, and that an approver edited.
+    # The remaining values are defaults that the request left out, and that an approver edited.
     written.extend((name, str(value)) for name, value in changes.items() if name not in done)
     return written
 
@@ -133,13 +134,13 @@ def _is_same(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
 def _equal(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, bytes) or isinstance(theirs, bytes):
         return bool(ours == theirs)
-    # In queries and forms, a list with one value is the same as this value.
+    # In queries and forms, a list with one value cannot be distinguished from this value.
     return exact(theirs) in (exact(ours), exact([ours]))
 
 
 REFUSE: Final = "refuse"
 _MAX_BODY: Final = 1024 * 1024
-# Headers that make some servers handle a request as another method or path.
+# Headers with which some servers handle a request as one with another method or path.
 _DISGUISES: Final = (
     "x-http-method-override",
     "x-http-method",
@@ -147,7 +148,7 @@ _DISGUISES: Final = (
     "x-original-url",
     "x-rewrite-url",
 )
-# Argument by which web frameworks handle the POST of a browser form as another method.
+# Name of the argument with which web frameworks handle the POST of a browser form as another method.
 _RENAMES: Final = "_method"
 _RENAMES_PART: Final = re.compile(rb"name=\"?_method\b", re.IGNORECASE)
 _ELSEWHERE: Final = frozenset({"target", "sni_hostname"})
@@ -156,14 +157,15 @@ _SECRETS: Final = frozenset({"authorization", "proxy-authorization", "cookie"})
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A request with its action and arguments.
+    """A request with the action and the arguments that the gateway checks.
 
     Attributes:
-        request: Request of the HTTP library.
+        request: Request object of the HTTP library.
         action: Action of the request.
         arguments: Arguments of the request.
-        found: Operation of the request; None for a request that is not in the document.
-        amount: Value that is compared with `max_amount`: an argument's name or a function.
+        found: Operation of the request; None for a request that matches no operation.
+        amount: Value that the gateway compares with a rule's limit `max_amount`: the name of an argument or a
+            function.
     """
 
     request: Any
@@ -174,12 +176,12 @@ class Asked:
 
 
 class TransportBase:
-    """Base of both transports: the operations of one API, with the options of their checks.
+    """Base class of both guarded transports: the operations of one API, and the options of their checks.
 
-    For the arguments, see `GuardTransport`.
+    The arguments are described in `GuardTransport`.
     """
 
-    # Name of the method of the wrapped transport that sends a request, and an example of such a transport.
+    # Name of the method with which the wrapped transport sends a request, and an example of such a transport.
     _sends = ""
     _example = ""
 
@@ -223,7 +225,8 @@ class TransportBase:
         self._unknown = None if unknown == REFUSE else unknown
         self._amounts = dict(amounts or {})
         self._holding: dict[str, Any] = {"on_hold": on_hold, "hold_timeout": hold_timeout}
-        # A single string is not converted to a tuple of its letters; `Rules` rejects it below.
+        # A single string is not converted to a tuple, because that would contain its letters; `Rules` rejects the
+        # string below.
         self._redact = redact if isinstance(redact, (str, Pattern)) else tuple(redact)
         arguments = _headers(headers, credentials(loaded, "header"))
         self._reading = Reading(credentials(loaded, "query"), arguments)
@@ -237,18 +240,19 @@ class TransportBase:
 
     @property
     def actions(self) -> Mapping[str, str]:
-        """Actions by `operationId`, or by `GET:/path/{template}`."""
+        """Actions by `operationId`, or by `GET:/path/{template}` for operations without an id."""
         return dict(self._actions)
 
     def _asked(self, request: Any, body: bytes) -> Asked:
-        """Return the request with its action and arguments.
+        """Return the request with the action and the arguments that the gateway checks.
 
         Args:
-            request: Request of the HTTP library.
+            request: Request object of the HTTP library.
             body: Body of the request.
 
         Raises:
-            ConfigurationError: The request matches no operation of the document, or an API may handle it as another.
+            ConfigurationError: The request matches no operation of the document, or an API could handle it as another
+                request.
         """
         _refuse_disguised(request)
         found = self._routes.find(request)
@@ -267,7 +271,7 @@ class TransportBase:
         return Asked(request, self._unknown, arguments, None, self._amounts.get(self._unknown))
 
     def _block(self, asked: Asked) -> Action:
-        """Return the guarded block in which the request is sent."""
+        """Return the action block in which the request is checked, sent and logged."""
         guard = default_guard() if self._guard is None else self._guard
         return guard.action(
             asked.action,
@@ -352,7 +356,7 @@ def _is_size(size: object) -> bool:
 
 
 def _refuse_disguised(request: Any) -> None:
-    """Refuse a request that the API may handle as a request to another method, host or path."""
+    """Raise `ConfigurationError` for a request that the API could handle as one to another method, host or path."""
     for name in _DISGUISES:
         if name in request.headers:
             raise ConfigurationError(
@@ -368,7 +372,7 @@ def _refuse_disguised(request: Any) -> None:
 
 
 def _refuse_renamed(request: Any, arguments: Arguments) -> None:
-    """Refuse a POST with an argument by which an API may handle it as another method, such as DELETE."""
+    """Raise `ConfigurationError` for a POST with an argument that makes some APIs handle it as another method."""
     if request.method != "POST":
         return
     body = arguments.body

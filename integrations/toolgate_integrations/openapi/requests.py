@@ -1,4 +1,4 @@
-"""Arguments and bodies of requests, as they are checked, shown to an approver, and approved."""
+"""Arguments and bodies of HTTP requests, as the gateway checks them and an approver sees them."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from toolgate._capture.jsontext import loads
 
 __all__ = ["Arguments", "Place", "Reading", "number"]
 
-#: `members` is a JSON object, `json` other JSON, `form` the pairs of a form, `bytes` any other body
+#: Format of a body: `members` is a JSON object, `json` any other JSON value, `form` the pairs of a form, `bytes` any
+#: other body.
 Kind = Literal["none", "members", "json", "form", "bytes"]
 _JSON: Final = re.compile(r"(application/json|[^/]+/[^/]+\+json|text/json)", re.IGNORECASE)
 _FORM: Final = "application/x-www-form-urlencoded"
 _CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([^\"';\s]+)", re.IGNORECASE)
 _UTF_8: Final = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
-# More fields than any real form has; the limit bounds the time of the parser.
+# Maximum number of fields in a form or query, which limits the time of the parser.
 _MOST_FIELDS: Final = 10_000
 _SHOWN: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A parsed body.
+    """The parsed body of a request.
 
     Attributes:
         kind: Format of the body.
-        value: The JSON object, other JSON value, pairs or bytes, by `kind`.
+        value: The JSON object, other JSON value, pairs or bytes, according to `kind`.
     """
 
     kind: Kind
@@ -40,14 +41,14 @@ class Body:
 
 
 def read(request: Any, longest: int) -> bytes:
-    """Read a request's body, and store the bytes in the request, so that exactly these are sent.
+    """Read a request's body, and store the bytes in the request, so that exactly the checked bytes are sent.
 
     Args:
-        request: Request of the HTTP library.
+        request: Request object of the HTTP library.
         longest: Maximum length, in bytes.
 
     Raises:
-        ConfigurationError: The body is longer; the request was neither checked nor sent.
+        ConfigurationError: The body is too long; the request is neither checked nor sent.
     """
     pieces: list[bytes] = []
     size = 0
@@ -72,17 +73,17 @@ async def aread(request: Any, longest: int) -> bytes:
 
 
 def put(request: Any, body: bytes) -> bytes:
-    """Set the body of a request, without a change of its headers, and return the body."""
-    # The stream is made by the request's own class, because the library may be httpx or httpx2.
+    """Set the body of a request without changing its headers, and return the body."""
+    # The stream is created by the request's own class, because the library may be httpx or httpx2.
     request.stream = type(request)(request.method, request.url, content=body).stream
     return body
 
 
 def parsed(request: Any, body: bytes) -> Body:
-    """Parse the body of a request.
+    """Parse the body of a request by its content type.
 
     Raises:
-        ConfigurationError: The body does not match its content type, or is ambiguous.
+        ConfigurationError: The body does not match its content type, or parsers could read it differently.
     """
     if not body:
         return Body("none", None)
@@ -106,12 +107,12 @@ def pairs_of(request: Any, text: bytes, what: str) -> list[tuple[str, str]]:
     """Return the name-value pairs of a form or a query.
 
     Args:
-        request: Request of the HTTP library, for error messages.
+        request: Request object of the HTTP library, for error messages.
         text: The encoded pairs.
         what: `body` or `query`, for error messages.
 
     Raises:
-        ConfigurationError: The text is not UTF-8, or has too many pairs.
+        ConfigurationError: The text is not UTF-8, or contains too many pairs.
     """
     try:
         return parse_qsl(text.decode(), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
@@ -120,14 +121,14 @@ def pairs_of(request: Any, text: bytes, what: str) -> list[tuple[str, str]]:
 
 
 def address(request: Any) -> str:
-    """Return the address of a request, without the query and user information."""
+    """Return the address of a request, without the query and without user information."""
     url = request.url
     path = url.raw_path.partition(b"?")[0].decode("ascii", "replace")
     return f"{url.scheme}://{url.netloc.decode('ascii', 'replace')}{path}"
 
 
 def told(request: Any) -> str:
-    """Return the text for a request in error messages; without the query, which may contain secrets."""
+    """Return the description of a request for error messages, without the query, which may contain secrets."""
     return repr(f"{request.method} {address(request)}"[:_SHOWN])
 
 
@@ -153,17 +154,17 @@ def _too_long(request: Any, longest: int) -> ConfigurationError:
 
 Place: TypeAlias = Literal["path", "query", "header", "body"]
 _AMOUNT: Final = "amount"
-# Only unambiguous numbers: a text that another parser might read as another number stays text.
+# Texts that are converted to numbers. Only texts that every parser reads as the same number match.
 _NUMBER: Final = re.compile(r"(0|[1-9][0-9]{0,29})(\.[0-9]{1,30})?")
 
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Arguments of one request.
+    """The arguments of one request.
 
     Attributes:
-        context: The arguments, by name.
-        places: Place of each argument in the request, and its name there.
+        context: Arguments by name, as the gateway checks them.
+        places: Place of each argument in the request, and its name in this place.
         query: Name-value pairs of the query, including credentials.
         body: The parsed body.
     """
@@ -178,8 +179,8 @@ class Reading:
     """Parser of the arguments of requests.
 
     Args:
-        credentials: Names of credentials in the query; these are not arguments.
-        headers: Headers that are arguments.
+        credentials: Names of credentials in the query, which are not arguments.
+        headers: Names of headers that are arguments.
     """
 
     def __init__(self, credentials: frozenset[str], headers: Iterable[str]) -> None:
@@ -191,16 +192,17 @@ class Reading:
     ) -> Arguments:
         """Return the arguments of a request.
 
-        A name that occurs in several places is prefixed with the place: `path.id`, `query.id`, `header.id`, `body.id`.
+        If a name occurs in several places, it is prefixed with the place: `path.id`, `query.id`, `header.id`,
+        `body.id`.
 
         Args:
-            request: Request of the HTTP library.
+            request: Request object of the HTTP library.
             body: Body of the request.
             path: Path parameters of the request.
-            amounts: Names besides `amount` that are compared with `max_amount`.
+            amounts: Names of arguments besides `amount` that the gateway compares with a rule's limit `max_amount`.
 
         Raises:
-            ConfigurationError: The request cannot be parsed, or is ambiguous.
+            ConfigurationError: The request cannot be parsed, or parsers could read it differently.
         """
         query = pairs_of(request, request.url.raw_path.partition(b"?")[2], "query")
         said = parsed(request, body)
@@ -211,7 +213,7 @@ class Reading:
         amounts |= {_AMOUNT}
         for place, name, value in given:
             if name in amounts and (often[name] > 1 or (place == "query" and said.kind == "bytes")):
-                # A body that is not parsed, such as a multipart one, may contain the amount a second time.
+                # A body that is not parsed, such as a multipart body, could contain the amount a second time.
                 raise _twice(request, name)
             known = name if often[name] == 1 else f"{place}.{name}"
             if known in context:
@@ -243,7 +245,7 @@ class Reading:
 
 
 def number(value: Any) -> Any:
-    """Convert an amount that was sent as text to a number; return any other value unchanged."""
+    """Convert an amount of money or other quantity that was sent as text to a number; return any other value unchanged."""
     found = _NUMBER.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         return value

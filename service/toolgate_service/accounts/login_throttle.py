@@ -1,8 +1,8 @@
 """Login throttle: delays login attempts after failures, but never locks a user out.
 
-The gateway counts failed logins for three subjects: the client's IP address, the e-mail address, and the pair of both.
-The first failures of a subject cause no delay. Each further failure doubles the delay before the next attempt, up to a
-maximum. The gateway rejects an attempt during a delay with the status 429 and the header ``Retry-After``. It then
+The gateway counts failed logins for three subjects: the client's IP address, the e-mail address, and the pair of these
+two. The first failures of a subject cause no delay. Each further failure doubles the delay before the next attempt, up
+to a maximum. The gateway rejects an attempt during a delay with the status 429 and the header ``Retry-After``. It then
 hashes no password, writes nothing to the database, and does not extend the delay. For every ten minutes without a
 failure, one failure is forgiven.
 
@@ -41,8 +41,9 @@ from toolgate_service.db.database import now
 
 #: time without a failed login after which one earlier failure is forgiven
 FORGIVE_AFTER = timedelta(minutes=10)
-#: time after a login during which the client's address counts as known for the user, so that failed logins of other
-#: users do not delay this user; longer than the seven days for which a token is valid
+#: time after a login during which the client's IP address counts as known for the user; failed logins of others from a
+#: known address do not delay the user; the time is longer than the seven days for which a session token is valid, so
+#: that the address is still known at the next login
 KNOWN_ADDRESS_PERIOD = timedelta(days=30)
 #: maximum number of old rows of the table `login_failures` that one failed login deletes; a failed login adds at most
 #: three rows, so the table shrinks
@@ -85,7 +86,7 @@ KEEP_FOR = FORGIVE_AFTER * (max(backoff.max_failures for backoff in (PAIR, EMAIL
 
 @dataclass(frozen=True, slots=True)
 class LoginAttempt:
-    """Login attempt, identified by hashes of the IP address, of the e-mail address, and of the pair of both."""
+    """Login attempt, identified by hashes of the IP address, of the e-mail address, and of the pair of the two."""
 
     pair: str
     address: str
@@ -93,7 +94,7 @@ class LoginAttempt:
 
     @classmethod
     def of(cls, vault: Vault, address: str | None, email: str) -> "LoginAttempt":
-        """Return the login attempt of a client address and an e-mail address. Only hashes of the two are kept."""
+        """Return the login attempt of a client address and an e-mail address. The result contains only their hashes."""
 
         def subject(kind: str, text: str) -> str:
             return f"{kind}:{hmac.digest(vault.login_key, text.encode(), 'sha256').hex()}"
@@ -118,8 +119,8 @@ class LoginAttempt:
 async def require_allowed(session: AsyncSession, attempt: LoginAttempt, user: User | None) -> None:
     """Raise an error if the login must still be delayed because of earlier failures.
 
-    The docstring of this module describes the delays. `user` is the user with the e-mail address of the attempt, if
-    there is one.
+    The docstring of the module `login_throttle` describes the delays. `user` is the user with the e-mail address of the
+    attempt, if there is one.
 
     Raises:
         ApiError: 429, with the remaining seconds in the header ``Retry-After``.

@@ -122,7 +122,8 @@ class SlackLink(Table, table=True):
     __tablename__ = "slack_app_links"
     __table_args__ = (
         of_user("user_id"),
-        # The database deletes the links of a deleted webhook, because gateways of older versions do not.
+        # Let the database delete the links when their webhook is deleted, because gateways of older versions do not
+        # delete them.
         ForeignKeyConstraint(
             ["organization_id", "environment", "webhook_id"],
             ["webhooks.organization_id", "webhooks.environment", "webhooks.id"],

@@ -77,7 +77,8 @@ async def end_webhook_links(
         SlackLink.organization_id == organization_id, SlackLink.webhook_id == webhook_id
     )
     await _end_links(session, (await session.exec(query)).all(), reason)
-    # Links from older gateways do not refer to an app. Any of them may come from this app, so all are deleted.
+    # Links from older gateways do not refer to an app. Any of them may have been created in the app of this webhook, so
+    # all are deleted.
     await end_former_links(session, organization_id)
 
 

@@ -25,7 +25,8 @@ class Registration(Body):
 class Login(Body):
     """Request body of POST /auth/login.
 
-    The password may be shorter than the minimum for new passwords: a wrong password is rejected in any case.
+    The minimum length of new passwords does not apply: a password that is too short is wrong, and is rejected for this
+    reason.
     """
 
     model_config = example(email="ada@example.com", password="correct horse battery")  # noqa: S106 - an example for the documentation, not a password

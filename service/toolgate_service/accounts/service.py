@@ -119,7 +119,7 @@ async def change_password(
 async def _verify_password(
     context: AppContext, attempt: LoginAttempt, user: User | None, password: str
 ) -> bool:
-    """Return whether this is the user's password. A wrong password is counted as a failed login."""
+    """Return whether `password` is the user's password. A wrong password is counted as a failed login."""
     if await context.passwords.verify(password, user.password_hash if user else None):
         return True
     async with context.database.writing(*attempt.lock_keys) as session:

@@ -93,8 +93,8 @@ class ActiveSession(NamedTuple):
     organization_is_active: int
 
 
-#: query that authenticates a request; it runs once when the request arrives, and again in the transaction that makes
-#: the change
+#: query that authenticates a request of a user; it runs when the request arrives and, if the request changes data,
+#: again in the transaction of the change
 ACTIVE_SESSION_SQL = """
 SELECT u.organization_id, u.role, s.scope, o.plan, o.is_active
 FROM users u
@@ -130,7 +130,10 @@ async def find_active_session(session: AsyncSession, claims: TokenClaims) -> Act
 
 @dataclass(frozen=True, slots=True)
 class LinkUser:
-    """User who opened an invitation or reset link. The token of the link identifies the user, not a session token."""
+    """User who opened an invitation or reset link.
+
+    The one-time token in the link identifies the user; there is no session token.
+    """
 
     user_id: str
     organization_id: str

@@ -203,8 +203,8 @@ async def _count_production_agent(
 
 
 async def _disable(session: AsyncSession, caller: Caller, agent: Agent) -> None:
-    # If the agent is already disabled, only an admin replaces the stored user. Otherwise a member could replace an
-    # admin as the stored user and then enable the agent.
+    # An agent that an admin disabled can be enabled only by an admin. If the agent is already disabled, a member must
+    # therefore not replace the user in `switched_off_by`, who may be an admin: the member could then enable the agent.
     if agent.status == ACTIVE or caller.is_admin:
         agent.switched_off_by = caller.user_id
     if agent.status == ACTIVE:

@@ -63,8 +63,8 @@ ROUTERS = (
     docs,
 )
 
-#: Plain ASGI endpoints by path. They do not use FastAPI, which has a third of plain ASGI's throughput, because agents
-#: wait for their responses.
+#: Plain ASGI endpoints by path. Agents wait for the responses of these endpoints, so the endpoints do not use FastAPI,
+#: which reaches only a third of the throughput of plain ASGI.
 PLAIN_ENDPOINTS = {"/sdk/check": check_endpoint, "/sdk/log": log_endpoint, "/sdk/logs": logs_endpoint}
 
 
@@ -88,7 +88,7 @@ def build(gateway: Gateway, console: "Mount | None" = None) -> ASGIApp:
 
 
 class Mount(Protocol):
-    """Part of the gateway that selects and serves some of the requests."""
+    """Interface of a part of the gateway, such as the console, that serves some of the requests."""
 
     def app_for(self, scope: Scope) -> ASGIApp | None:
         """Return the application for a request; None if the request is not for this part of the gateway."""
@@ -133,7 +133,8 @@ def _fastapi_app(gateway: Gateway) -> FastAPI:
     app.state.gateway = gateway
     install_exception_handlers(app)
     app.add_middleware(RetryMiddleware)
-    # The document is cached: building it takes tens of milliseconds, and clients can request it without authentication.
+    # Cache the OpenAPI document: building it takes tens of milliseconds, and clients can request it without
+    # authentication.
     app.state.document_json = cache(lambda: strict_json.dumps(describe(ROUTERS)).encode())
     for router in ROUTERS:
         app.include_router(router)

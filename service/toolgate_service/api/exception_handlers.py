@@ -44,7 +44,8 @@ async def _invalid(_request: Request, error: Exception) -> Response:
     fields: dict[str, list[str]] = {}
     for problem in error.errors():
         where = [str(part) for part in problem["loc"]]
-        # The first part is the location (body, query or path); the other parts are the field's path.
+        # The first part of `where` is the location of the field (body, query or path). The other parts are the field's
+        # name and, for nested fields, the names of the fields that contain it.
         name = ".".join(where[1:]) or where[0]
         message = _MESSAGES.get(problem["type"]) or str(problem["msg"]).removeprefix("Value error, ")
         fields.setdefault(name, []).append(message)

@@ -39,7 +39,7 @@ async def health() -> Reply:
 async def ready(gateway: GatewayDep) -> Reply:
     """Report whether the gateway is ready: the database is usable, the clocks agree, and no shutdown has begun."""
     readiness = gateway.readiness
-    # The shutdown is checked here and not in `problem`: background jobs call `problem` too, and continue during a
+    # Check for a shutdown here and not in `problem`: background jobs call `problem` too, and continue during a
     # shutdown.
     problem = SHUTTING_DOWN if readiness.is_shutting_down else await readiness.problem()
     if problem is None:

@@ -275,8 +275,8 @@ _OLDEST = (
     .bindparams(_MOMENT)
     .columns(next_attempt_at=Timestamp)
 )
-# The inner query also selects approved requests, because the index covers pending and approved requests together.
-# Approved requests that no call uses expire after an hour.
+# The inner query also selects approved requests, because the partial index contains pending and approved requests
+# together. There are few approved requests, because they expire after an hour if no call uses them.
 _APPROVALS = text(
     "SELECT count(*) FROM (SELECT status FROM approvals WHERE status IN ('pending', 'approved') "
     "AND expires_at > :moment LIMIT :most) AS found WHERE status = 'pending'"

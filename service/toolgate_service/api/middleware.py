@@ -161,7 +161,7 @@ class TrustedProxies:
         entries = b",".join(values).decode("latin-1").split(",")
         found = self._client(reversed(entries))
         if found is not None:
-            # The port is 0, because the header does not contain the client's port.
+            # Use 0 as the port, because the header X-Forwarded-For does not contain the client's port.
             scope["client"] = (str(found), 0)
 
     def _client(self, entries: Iterable[str]) -> Address | None:
@@ -215,11 +215,11 @@ class EdgeMiddleware:
         REQUEST.set(request_id)
         scope[HEADER_BAG] = {}
         if scope["method"] == "HEAD":
-            # The application handles HEAD as GET. The server omits the response body, because its own scope still
-            # contains HEAD.
+            # The application handles HEAD as GET. The server still omits the response body, because this code changes
+            # only a copy of the scope.
             scope = {**scope, "method": "GET"}
         elif scope["method"] == "PATCH":
-            # PUT keeps fields that are not sent, so PATCH means the same.
+            # In this API, PUT does not change the fields that a request omits, so PATCH is handled as PUT.
             scope = {**scope, "method": "PUT"}
         if self._proxies and FORWARDED_FOR in given:
             self._proxies.reveal_client(scope)

@@ -200,7 +200,8 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
     operation["responses"] = merged(operation["responses"], *refusals(route))
     operation["security"] = security(route)
     if route.response_model is None and len(answers := _contents_of_success(operation)) > 1:
-        # The route declares its media types itself. FastAPI adds JSON to them, although the route never returns it.
+        # A route that returns a file declares the media types of the file itself. FastAPI adds JSON to them, although
+        # the route never returns JSON.
         answers.pop("application/json", None)
     if paged(route):
         operation["responses"]["200"]["headers"] = references(*PAGED)
@@ -248,8 +249,8 @@ def _add_headers(operation: dict[str, Any]) -> None:
         response["headers"] = references(*EVERYWHERE, *rated) | response.get("headers", {})
 
 
-#: The page may load files from the gateway only. `img-src data:` is needed because the style sheet contains its icons
-#: as `data:` URLs.
+#: Security policy of the page `/docs`, which may load files from the gateway only. `img-src data:` is needed because
+#: the style sheet contains its icons as `data:` URLs.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"
@@ -280,7 +281,7 @@ _PAGE = """\
 """
 
 router = APIRouter(tags=["documentation"])
-#: router of the files that the page loads; these routes are not in the OpenAPI document
+#: router of the files that the page `/docs` loads; their routes are not in the OpenAPI document
 files_router = APIRouter(include_in_schema=False)
 
 

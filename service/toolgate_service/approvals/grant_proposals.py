@@ -77,7 +77,8 @@ async def propose(
 
     Raises:
         FieldErrors: 400, `except_fields` contains the field `amount`, or a field that is not in the context.
-        ApiError: 409, an earlier voter proposed different terms, or the proposed temporary approval is no longer open.
+        ApiError: 409, an earlier voter proposed different terms, or the proposed temporary approval is no longer
+            waiting for votes.
     """
     context = strict_json.loads_own(approval.context)
     assert isinstance(context, dict)  # noqa: S101 - for the type checker: contexts are always objects
@@ -221,7 +222,7 @@ def _audit(session: AsyncSession, caller: Caller, grant: Grant, kind: str) -> No
 async def _approve_covered(
     session: AsyncSession, settings: Settings, caller: Caller, grant: Grant
 ) -> Sequence[Approval]:
-    """Approve the pending requests that a temporary approval covers, oldest first. Each consumes one of its uses."""
+    """Approve the pending requests that a temporary approval covers, oldest first. Each request consumes one use."""
     query = (
         select(Approval)
         .where(
@@ -231,7 +232,8 @@ async def _approve_covered(
             Approval.permission_id == grant.permission_id,
             Approval.status == PENDING,
             Approval.id != grant.approval_id,
-            # A temporary approval does not approve a request that requires more approvers than it had.
+            # A temporary approval does not approve a request that requires more approvers than the temporary approval
+            # itself.
             col(Approval.required_approvals) <= grant.required_approvals,
             col(Approval.expires_at) > now(session),
         )

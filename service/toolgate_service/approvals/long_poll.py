@@ -29,9 +29,11 @@ logger = logging.getLogger("toolgate.gateway")
 #: time after the end of a long poll during which the console still shows the call as waiting, so that the client can
 #: start the next long poll
 POLL_GRACE = timedelta(seconds=5)
-#: interval in seconds between two reads of the state; the maximum delay until a decision in another process is noticed
+#: interval in seconds between two reads of an approval request's state; the maximum delay until a waiting client
+#: receives a decision that was made in another process
 READ_INTERVAL = 1.0
-#: interval in seconds between two reads of the state while notifications from other processes arrive
+#: interval in seconds between two reads of an approval request's state while notifications about decisions in other
+#: processes arrive
 NOTIFIED_READ_INTERVAL = 5.0
 
 
@@ -76,7 +78,7 @@ class LongPoll:
     async def wait(
         self, approval_id: str, seconds: int, is_disconnected: Callable[[], Awaitable[bool]]
     ) -> None:
-        """Wait until the request is decided or the time is over. Meanwhile, approvers see that a tool call is waiting.
+        """Wait at most `seconds` until the request is decided. Meanwhile, approvers see that a tool call is waiting.
 
         The conditions for the end of the wait are those of `wait_for_change`.
         """
@@ -113,7 +115,7 @@ class LongPoll:
                     .values(last_asked_at=moment, waiting_until=until)
                 )
         except STORAGE_FAULTS as error:
-            # Continue without the stored value, because it is only information for approvers.
+            # Continue although the end of the wait is not stored, because it is only information for approvers.
             logger.debug(
                 "cannot store that a client waits for approval %s: %s", approval_id, type(error).__name__
             )

@@ -127,7 +127,8 @@ class Approval(Table, table=True):
     status: str = Field(default=PENDING, max_length=10)
     #: id of the API key with which the check was sent
     key_id: str = Field(sa_type=Id)
-    #: approval rules of the permission at the creation of the request; if the current rules are stricter, these apply
+    #: approval rules that the permission had when the request was created; if the current rules of the permission are
+    #: stricter, the current rules apply
     required_approvals: int = 1
     separation_of_duties: bool | None = None
     #: ids of the users who created the agent or the permission, or changed the permission to allow more, as a JSON list
@@ -152,8 +153,8 @@ class Approval(Table, table=True):
     cancel_reason: str | None = Field(default=None, max_length=255)
     #: id of the request with the edited context, if an approver replaced this request by it
     replaced_by: str | None = Field(default=None, sa_type=Id)
-    #: id of the original request, if the context of this request was edited by an approver; such a request is consumed
-    #: only by a check that contains the id of this request
+    #: id of the original request, if an approver edited its context and this request contains the edited context; only
+    #: a check that contains the id of this request consumes it
     replaces: str | None = Field(default=None, sa_type=Id)
     #: id of the temporary approval that approved this request; its voters count as the approvers of the request
     grant_id: str | None = Field(default=None, sa_type=Id)

@@ -36,8 +36,8 @@ from toolgate_service.db.database import now
 from toolgate_service.grants.models import ACTIVE, Grant, GrantVote
 from toolgate_service.permissions.models import Permission, find_amount_violation, loosening_users
 
-#: The SDK replaces a redacted argument by a JSON object. The member with this name contains the keyed digest of the
-#: value.
+#: The SDK replaces a redacted argument by a JSON object. The member with this name contains a keyed digest of the
+#: argument's value.
 DIGEST_MEMBER = "$digest"
 _DENIALS = (
     select(Approval.action, Approval.decided_at)
@@ -264,7 +264,7 @@ def _member_path(path: str, name: str) -> str:
 def block_end(
     denials: Sequence[datetime], threshold: int, window: timedelta, duration: timedelta
 ) -> datetime | None:
-    """Return the end of the newest denial block; None if the denials cause no block.
+    """Return the end of the newest block of an action after repeated denials; None if there is no block.
 
     If at least `threshold` denials occur within `window`, a block begins at the last of them and lasts for `duration`.
     `denials` contains the times of the denials, newest first.
@@ -278,7 +278,7 @@ def block_end(
 async def load_denial_blocks(
     session: AsyncSession, settings: Settings, agent: tuple[str, str, str], action: str | None = None
 ) -> Mapping[str, datetime]:
-    """Return the active denial blocks of an agent, as a mapping from the blocked action to the end of the block.
+    """Return the actions that an agent may not use after repeated denials, each with the end of the block.
 
     `agent` contains the id of the organization, the name of the environment and the id of the agent. If `action` is
     given, only the block of this action is returned.
@@ -316,7 +316,9 @@ async def _load_denials(
 async def clear_denial_block(
     session: AsyncSession, settings: Settings, caller: Caller, agent: Agent, action: str
 ) -> None:
-    """End the denial block of an action. Earlier denials no longer count towards a new block.
+    """Allow an action again that is blocked after repeated denials.
+
+    The earlier denials no longer count towards a new block.
 
     A call that an approver rejected remains denied for `denial_memory_seconds`, even after the block has ended.
 

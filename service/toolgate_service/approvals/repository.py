@@ -72,7 +72,7 @@ async def find_approval(
 
 
 async def find_duplicate(session: AsyncSession, approval: Approval) -> Approval | None:
-    """Return the stored pending request that would violate the unique index together with `approval`, or None."""
+    """Return the pending request with which `approval` would violate the unique index; None if there is none."""
     values = {name: getattr(approval, name) for name in _UNIQUE}
     return (await session.exec(_PENDING_DUPLICATE, params=values)).first()
 

@@ -43,7 +43,7 @@ class SdkApprovalView(BaseModel):
     expires_at: datetime
     decided_at: datetime | None
     replaced_by: str | None
-    #: context that an approver edited, after the edited request was approved; otherwise null
+    #: edited context, if an approver edited the context and the edited request was approved; otherwise null
     approved_context: Mapping[str, Any] | None
 
 
@@ -130,7 +130,8 @@ class ApprovalDecision(DecisionNote):
     Attributes:
         context: Complete edited context that is approved instead of the original one. It must not change redacted
             values.
-        grant: Terms of a temporary approval that allows further equal calls.
+        grant: Terms of a temporary approval (a grant), which the approver gives together with this approval. It allows
+            further calls with the same action and context.
     """
 
     context: dict[str, Any] | None = None

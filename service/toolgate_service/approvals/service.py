@@ -59,7 +59,7 @@ Transaction: TypeAlias = Callable[[AppContext, Caller], AbstractAsyncContextMana
 
 
 class ApprovalChanged(ApiError):
-    """Error: the stored request no longer has the content that the approver saw."""
+    """Raised if the content of the stored request is not the content that the approver saw."""
 
     def __init__(self) -> None:
         super().__init__(409, "The request has changed since it was shown; review it again")
@@ -183,7 +183,7 @@ async def expire(session: AsyncSession, approvals: Sequence[Approval]) -> None:
 
 
 async def expire_duplicate(session: AsyncSession, successor: Approval) -> None:
-    """Mark a pending request as expired if its time is over and it would prevent the insertion of `successor`.
+    """Mark a pending request as expired if its deadline has passed and it would prevent the insertion of `successor`.
 
     The unique index allows only one pending request per agent, permission, digest, run and call.
     """
@@ -234,7 +234,7 @@ async def _approve(
         await emit_approval_event(session, "requested", approved)
     if decision.grant is not None:
         changed += await propose(session, settings, caller, approved, decision.grant, decision.note)
-    # If there are several votes, an earlier voter may have proposed a temporary approval that did not become active.
+    # An earlier voter may have proposed a temporary approval. If it has not become active, end it now.
     if len(votes) > 1 and approved.status == APPROVED:
         await end_proposal(session, approved)
     return changed
@@ -410,7 +410,8 @@ async def remind(database: Database, batch: int) -> int:
 
 async def _change_each(database: Database, batch: int, due: Due, change: Change) -> int:
     async with database.reading() as session:
-        # Remove duplicates in Python, because for DISTINCT, SQLite would scan all approval requests with another index.
+        # Remove duplicates in Python: for SELECT DISTINCT, SQLite would choose another index and read all approval
+        # requests.
         query = select(Approval.organization_id, Approval.environment).where(due(session))
         tenants = sorted(set((await session.exec(query)).all()))
     changed = 0

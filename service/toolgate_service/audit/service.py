@@ -36,7 +36,7 @@ def record(
     environment: str | None = None,
     changes: Mapping[str, object] | None = None,
 ) -> None:
-    """Add an audit event about a change by a user to the write transaction of this change.
+    """Add an audit event about a user's change, in the write transaction of the change.
 
     `kind` is the type of the event, such as ``permission.created``. `changes` contains the new values, without secrets.
     """

@@ -12,13 +12,16 @@ class AuthStore(Protocol):
     """Reader of API keys, sessions and permissions.
 
     Every read returns the committed state. For example, the first check after the deletion of a permission is denied.
+
+    An authentication context (`AuthContext`) contains the row of an API key with its organization and, if they are
+    requested, an agent and its permission for an action.
     """
 
     async def open(self) -> None:
         """Connect to the database, whose schema must exist."""
 
     async def authenticate(self, key_digest: str, surface: Surface) -> AuthResult | None:
-        """Count a request of an API key and return the key's context; None if the key is unknown or revoked.
+        """Count a request with an API key and return its authentication context; None if the key is not valid.
 
         `surface` selects the rate limit that the request counts towards.
         """
@@ -28,8 +31,8 @@ class AuthStore(Protocol):
     ) -> AuthContext | None:
         """Return the context of an API key, an agent and an action; None if the key is unknown or revoked.
 
-        `epoch` is the epoch of the context that `authenticate` returned. If it is given, a cached context of the same
-        or a later epoch is returned without a database read.
+        `epoch` is the epoch (version of the environment's data) of the context that `authenticate` returned. If it is
+        given, a cached context of the same or a later epoch is returned without a database read.
         """
 
     async def sign_in(self, claims: TokenClaims) -> ActiveSession | None:

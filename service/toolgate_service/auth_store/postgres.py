@@ -32,14 +32,14 @@ BATCH_SIZE = 64
 
 
 class AuthQuery(NamedTuple):
-    """API key to look up. The same statement counts the request that contained the key."""
+    """API key to look up. The statement that finds the key also counts the request that contained it."""
 
     key_digest: str
     surface: Surface
 
 
 class CountQuery(NamedTuple):
-    """Rate limit window in which a request is counted, if the epoch of the environment is still `epoch`."""
+    """Rate limit window in which a request is counted, unless the environment's data has changed since `epoch`."""
 
     organization_id: str
     environment: str
@@ -47,7 +47,7 @@ class CountQuery(NamedTuple):
     epoch: int
 
 
-#: server time in seconds since the epoch, minute of the rate limit window, and number of requests in the window
+#: Unix time of the server in seconds, minute of the rate limit window, and number of requests in the window
 Counted: TypeAlias = tuple[float, int, int]
 
 
@@ -75,7 +75,7 @@ class PostgresAuthStore:
         await self._pool.open()
 
     async def authenticate(self, key_digest: str, surface: Surface) -> AuthResult | None:
-        """Count a request of an API key and return the key's context; None if the key is unknown or revoked."""
+        """Count a request with an API key and return its authentication context; None if the key is not valid."""
         cached = self._cache.find(key_digest)
         if self._limiter is not None:
             return await self._count_elsewhere(key_digest, surface, cached, self._limiter)
@@ -140,7 +140,7 @@ class PostgresAuthStore:
 
     async def _authenticate_batch(self, queries: Sequence[AuthQuery]) -> list[AuthResult | None]:
         if len(queries) == 1:
-            # For a single request, the statement without arrays takes half the time.
+            # For a single request, use the statement without array parameters, because it takes half the time.
             rows = await self._pool.rows(AUTHENTICATE_ONE, *queries[0])
         else:
             rows = await self._pool.rows(AUTHENTICATE_MANY, *map(list, zip(*queries, strict=True)))
@@ -150,8 +150,9 @@ class PostgresAuthStore:
         self, queries: Sequence[AuthQuery], rows: Sequence[asyncpg.Record]
     ) -> list[AuthResult | None]:
         results: list[AuthResult | None] = [None] * len(queries)
-        # The statement counted all requests of a window together, so each row contains the count after the last
-        # request. From the last request to the first, each count is lower by one.
+        # The statement adds all requests of the batch to the count of their rate limit window at once, so each row
+        # contains the count after the last of these requests. Visit the rows from the last request to the first: the
+        # count of each request is one lower than that of the next.
         later: dict[object, int] = {}
         for position, moment, minute, requests, *columns, epoch in sorted(rows, key=lambda row: -row[0]):
             context = AuthContext(*columns)._replace(epoch=epoch)
@@ -170,8 +171,8 @@ class PostgresAuthStore:
         if len(queries) == 1:
             rows = await self._pool.rows(COUNT_ONE, *queries[0])
             return [tuple(rows[0]) if rows else None]
-        # The queries are sorted by organization, so that all gateways lock the rows in the same order and cannot
-        # deadlock.
+        # Sort the queries by organization, so that all gateways lock the rows of the counts in the same order and
+        # cannot deadlock.
         groups = sorted(Counter(queries).items())
         columns = [
             *map(list, zip(*(query for query, _ in groups), strict=True)),
@@ -184,8 +185,8 @@ class PostgresAuthStore:
         for query in queries:
             found = left.get((query.organization_id, f"{query.environment}/{query.surface}"))
             numbers[query] -= 1
-            # The row contains the count after the last request of the window. For an earlier request, the number of
-            # later requests is subtracted.
+            # The row contains the count after the last request of the batch in this rate limit window. For an earlier
+            # request, subtract the number of later requests.
             results.append(None if found is None else (found[0], found[1], found[2] - numbers[query]))
         return results
 
@@ -218,8 +219,9 @@ _SIGN_IN = re.sub(r":(\w+)", lambda match: _POSITIONS[match[1]], ACTIVE_SESSION_
 
 _PENDING = "SELECT 1 FROM approvals WHERE id = $1 AND status = 'pending' AND expires_at > clock_timestamp()"
 
-# The minute never decreases, so that a clock that was set back does not reset a window. Rows are updated in the order
-# of the organizations, so that gateways cannot deadlock.
+# The column `minute` of a rate limit window never decreases. If the server's clock is set back, requests are therefore
+# counted in the later minute, and the count does not start again. One statement updates the rows of several
+# organizations, always in the order of the organizations, so that two gateways cannot deadlock.
 _AUTHENTICATE = """
 WITH asked AS ({asked}), found AS MATERIALIZED (
     SELECT asked.place, k.environment || '/' || asked.surface AS scope,

@@ -31,7 +31,7 @@ FROM api_keys k JOIN organizations o ON o.id = k.organization_id
 WHERE k.digest = ? AND k.revoked_at IS NULL
 """
 
-# The named parameters are replaced by positional ones, because sqlite3 binds those faster.
+# Replace the named parameters of the query by positional parameters, because sqlite3 binds positional ones faster.
 _CONTEXT = (
     AUTH_CONTEXT_SQL.replace(
         "FROM api_keys k",
@@ -63,7 +63,8 @@ class SqliteAuthStore:
         self._limiter = limiter
         self._plans = plans
         self._cache = ContextCache()
-        #: epochs that were read in the current iteration of the event loop, by organization and environment
+        #: epochs (versions of the data) that were read in the current iteration of the event loop, by organization and
+        #: environment
         self._epochs: dict[tuple[str, str], int] = {}
         self._connection: sqlite3.Connection | None = None
 
@@ -74,7 +75,7 @@ class SqliteAuthStore:
         self._connection.execute(CACHE)
 
     async def authenticate(self, key_digest: str, surface: Surface) -> AuthResult | None:
-        """Count a request of an API key and return the key's context; None if the key is unknown or revoked."""
+        """Count a request with an API key and return its authentication context; None if the key is not valid."""
         context = self._cache.find(key_digest)
         if context is None or not self._is_current(context):
             context = self._read_key(key_digest)
@@ -135,8 +136,8 @@ class SqliteAuthStore:
         if epoch is None:
             rows = self._opened().execute(_EPOCH, values).fetchall()
             epoch = self._epochs[values] = rows[0][0] if rows else _NO_EPOCH
-            # Requests that arrived before this read may share it. A request that arrives later starts after this
-            # callback, and reads the epoch again.
+            # Forget the epochs in the next iteration of the event loop. Requests that arrived before this read may
+            # share its result; later requests start after this callback, and read the epoch again.
             asyncio.get_running_loop().call_soon(self._epochs.clear)
         return epoch == context.epoch
 

@@ -56,7 +56,7 @@ class ProviderSignature:
     """
 
     def __init__(self, secret: str) -> None:
-        # The library is imported only by gateways with billing. They create this object when they start, so that the
+        # Only gateways with billing import the library `stripe`. They create this object when they start, so that the
         # slow import does not delay the first event.
         from stripe import SignatureVerificationError, WebhookSignature
 
@@ -224,7 +224,7 @@ ENDED: PlanName = "free"
 
 @dataclass(frozen=True, slots=True)
 class BillingTerms:
-    """Settings for applying events: the plans, and the time that customers have to pay after a failed payment."""
+    """Settings for billing events: the plans, and the time that customers have to pay after a failed payment."""
 
     plans: Plans
     grace: timedelta
@@ -233,8 +233,8 @@ class BillingTerms:
 async def receive_event(context: AppContext, event: EventFacts) -> Receipt:
     """Apply an event of the payment provider, and return the response to the provider.
 
-    Events that the gateway does not use are acknowledged but ignored: those about anything but subscriptions and
-    invoices, and those of the wrong mode (live or test).
+    Events that the gateway does not use are acknowledged but ignored: events about anything but subscriptions and
+    invoices, and events of the wrong mode (live or test).
     """
     expected = context.settings.provider_livemode
     if event.livemode != expected:
@@ -267,7 +267,8 @@ async def apply_event(database: Database, terms: BillingTerms, event: EventFacts
             organization_id = await _find_linked_organization(session, event.customer_id)
         locks = [customer_lock(event.customer_id)] + ([organization_id] if organization_id else [])
         async with database.writing(*locks) as session:
-            # Transactions that link a customer hold this lock too, so the link cannot change during this transaction.
+            # This transaction holds the lock of the customer. Transactions that link a customer hold it too, so the
+            # link cannot change now.
             if await _find_linked_organization(session, event.customer_id) == organization_id:
                 return await _apply_once(session, terms, organization_id, event)
 

@@ -48,17 +48,17 @@ from toolgate_service.organizations.service import deactivate, reactivate
 
 TRIALING = "trialing"
 CANCELED = "canceled"
-#: Statuses of subscriptions that give an organization the plan. The status `incomplete` does not, because nothing was
-#: paid yet.
+#: Statuses in which a subscription gives the organization its plan. The status `incomplete` is missing, because nothing
+#: was paid yet.
 ENTITLED = (TRIALING, "active", "past_due", "unpaid", PAUSED)
 
 
 async def current_subscription(session: AsyncSession, organization: Organization) -> Subscription | None:
-    """Return the subscription that decides the organization's plan; None if the organization never had a subscription.
+    """Return the subscription that decides the organization's plan; None if there is none.
 
-    Subscriptions that give the organization a plan come first, then cancelled ones, then those that were never paid.
-    Among several, the newest one is returned. Subscriptions of customers to whom the organization was linked before are
-    ignored.
+    Subscriptions that give the organization a plan take precedence over cancelled ones, and these over ones that were
+    never paid. Among subscriptions of equal precedence, the newest wins. Only subscriptions of the payment provider's
+    customer to whom the organization is currently linked are considered.
     """
     query = select(Subscription).where(
         Subscription.organization_id == organization.id,
@@ -116,7 +116,10 @@ def usage_view(plan: Plan, counts: CountsView) -> UsageView:
 
 
 def share(current: int, limit: int) -> ShareView:
-    """Return which share of a limit is used. The percentage is 0 for an unlimited plan, and 100 if the limit is 0."""
+    """Return which share of a limit is used.
+
+    The percentage is 0 if there is no limit (-1), and 100 if the limit is 0.
+    """
     if limit == UNLIMITED:
         percentage = 0.0
     elif limit == 0:

@@ -1,7 +1,7 @@
-"""Decision about a tool call, without I/O and without the current time, and the results of a check.
+"""Decision about a tool call, and the results of a check.
 
-The decision depends on the agent, the permission, the amount, and whether the permission requires an approval. They are
-examined in this order.
+The decision uses neither I/O nor the current time. It examines, in this order: the agent, the permission, the amount,
+and whether the permission requires an approval.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from toolgate_service.core.ids import is_id
 from toolgate_service.permissions.models import AmountCheck, find_amount_violation
 
 UNKNOWN_AGENT = "Agent not found: no agent of this organization has the agent_id given"
-#: maximum number of characters of an invalid `agent_id` that a denial's reason quotes
+#: maximum number of characters of an invalid `agent_id` that are quoted in the reason for a denial
 MAX_SHOWN = 40
 
 
@@ -25,7 +25,8 @@ class Step(StrEnum):
     """Steps of a check, in order. Every decision names the step that produced it.
 
     A check performs all steps up to `APPROVAL`, unless one of them denies the call. After `APPROVAL`, the check
-    performs only the steps that apply to the call, and calls a `StepObserver` for each of these that is passed.
+    performs only the steps that apply to the call. It calls a `StepObserver` for each of these steps that the call
+    passes.
     """
 
     KEY = "key"
@@ -52,7 +53,7 @@ class Step(StrEnum):
     OPEN = "open"
     #: step that tests whether an approver has recently rejected the same call
     DENIED = "denied"
-    #: step that tests whether a denial block is active for the action
+    #: step that tests whether the action is blocked because approvers repeatedly rejected it (denial block)
     DENIAL_BLOCK = "denials"
     #: step that tests whether a temporary approval covers the call
     GRANT = "allowed"
@@ -64,8 +65,8 @@ class Step(StrEnum):
     NEW_REQUEST = "asked"
 
 
-#: Code of a decision by the step that produced it, for programs; the response's header `X-Reason-Code`. Allowed calls that
-#: need no approval have the code "allowed".
+#: Code of a decision, by the step that produced the decision. Programs read it from the response header
+#: `X-Reason-Code`. Allowed calls that need no approval have the code "allowed".
 _REASON_CODES = {
     Step.KEY: "api_key_revoked",
     Step.AGENT: "agent_not_found",
@@ -125,7 +126,7 @@ class ApprovalRequired:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """Result that allows the call by an approval or a grant, or because the check is a retry of one that was allowed.
+    """Result for a call that an approval or a grant allows, or whose check is a retry of an allowed check.
 
     A retry and a dry run have this result too, although they consume nothing.
 

@@ -143,7 +143,7 @@ _ACTIVE = "The organization is active."
 def _steps_before(at: Step, steps: Iterator[Passed]) -> Sequence[Passed]:
     before = []
     for passed in steps:
-        # The generator must not continue, because the sentences of later steps use rows that may not exist.
+        # Do not resume the generator after this step, because the sentences of later steps use rows that may not exist.
         if passed.step == at:
             break
         before.append(passed)
@@ -207,7 +207,7 @@ async def _explain_settled(
             return Explanation(decision, decision.at, _DECIDED_TEXTS[decision.at], passed)
 
 
-#: sentences for passed steps after `APPROVAL`
+#: sentences that explain why a check passes a step after `APPROVAL`
 _PASSED_TEXTS: Mapping[Step, str] = {
     Step.APPROVAL_ID: "Approval {0} is of this very check.",
     Step.CALL_ID: "Call {0!r} was not let through before.",

@@ -27,7 +27,8 @@ from toolgate_service.logs.counts import count_request
 from toolgate_service.logs.models import IdempotencyKey
 from toolgate_service.permissions.models import Permission
 
-#: maximum number of matching requests that are read, newest first; pending or approved requests are always among them
+#: maximum number of matching requests that are read, newest first; pending or approved requests are always among them,
+#: because a check creates a new request only if it cannot use an earlier one
 MAX_MATCHING = 20
 
 _OF_RUN = (
@@ -95,7 +96,8 @@ _DENIED = (
 )
 
 _COUNT_PENDING = select(
-    # The expiry is not compared in WHERE, because SQLite would then scan the expiry index of all organizations.
+    # Compare the expiry in the result and not in WHERE, because SQLite would otherwise scan the index of the expiry
+    # times of all organizations.
     func.count(case((col(Approval.expires_at) > bindparam("now"), 1)))
 ).where(
     col(Approval.organization_id) == bindparam("organization_id"),
@@ -105,7 +107,7 @@ _COUNT_PENDING = select(
     col(Approval.status) == literal(PENDING, literal_execute=True),
 )
 
-#: time after the check during which a retry returns the same decision
+#: time after a check during which a retry with the same idempotency key returns the stored decision
 IDEMPOTENCY_LIFETIME = timedelta(minutes=10)
 
 
@@ -150,14 +152,15 @@ async def create_request(
 ) -> str:
     """Create a pending request for a check and return its id.
 
-    The request expires after the time that the permission sets, or else the settings.
+    The permission contains the time after which the request expires. If it contains none, the time in the settings of
+    the gateway applies.
     """
     permission, agent = (await session.exec(_PERMISSION, params={"id": auth.permission_id})).one()
     seconds = permission.approval_ttl_seconds or settings.approval_ttl_seconds
     approval = new_request(session, auth, request, seconds=seconds)
     store_terms(approval, current_terms(permission, agent))
     approval.max_amount, approval.amount_required = permission.max_amount, permission.amount_required
-    # The reminder is sent in the last quarter of the request's lifetime at the earliest.
+    # Send the reminder for the approval request in the last quarter of its lifetime at the earliest.
     ahead = min(settings.approval_reminder_seconds, seconds / 4)
     approval.remind_at = approval.expires_at - timedelta(seconds=ahead)
     await expire_duplicate(session, approval)
@@ -219,7 +222,7 @@ async def find_recent_denial(
     session: AsyncSession, settings: Settings, auth: AuthContext, request: CheckRequest
 ) -> Approval | None:
     """Return the newest denial of an equal call within `denial_memory_seconds`, or None."""
-    # The search ignores `call_id`, so that an agent cannot avoid the denial by sending a new one.
+    # The search ignores `call_id`, so that an agent cannot avoid the denial by sending a new `call_id`.
     since = now(session) - timedelta(seconds=settings.denial_memory_seconds)
     return (await session.exec(_DENIED, params=match_values(auth, request) | {"since": since})).first()
 

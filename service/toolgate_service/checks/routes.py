@@ -60,7 +60,7 @@ def check_endpoint(gateway: Gateway) -> Handler:
         if isinstance(decision, Denied) or (isinstance(decision, Allowed) and request.approval_id is None):
             return _respond(received, decision)
         database = gateway.database
-        # All retries share one deadline, because the SDK stops waiting after five seconds.
+        # All retries of the transaction share one deadline, because the SDK waits only five seconds for the response.
         deadline = asyncio.get_running_loop().time() + DEADLINE
 
         async def settle_in_transaction() -> Allowed | Denied | PendingApproval | Consumed:
@@ -71,7 +71,8 @@ def check_endpoint(gateway: Gateway) -> Handler:
             async with transaction as session:
                 return await settle(session, gateway.settings, caller.key_digest, request, retry_key, raw)
 
-        # The response is built after the commit, so that it never contains a decision that was not stored.
+        # Build the response after the commit of the transaction, so that it never contains a decision that was not
+        # stored.
         return _respond(received, await with_retry(settle_in_transaction))
 
     return check

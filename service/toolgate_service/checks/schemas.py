@@ -1,4 +1,7 @@
-"""Parser for the body of a check. It ignores unknown fields, so that newer SDKs work with older gateways."""
+"""Parser for the body of a check, which is a request for a decision about a tool call.
+
+The parser ignores unknown fields, so that newer SDKs work with older gateways.
+"""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -70,7 +70,7 @@ class _Check:
         request: Body of the check.
         attempt: Idempotency key of the check, or None.
         matching: Approval requests that match the check, each with its state.
-        on_step: Callback for passed steps.
+        on_step: Callback for each step that the check passes.
     """
 
     auth: AuthContext
@@ -151,10 +151,11 @@ async def _settle_by_approval(
     pending = await _find_pending(session, check)
     if request.approval_id is not None:
         return PendingApproval(reason, pending.id, Step.PENDING) if pending else _closed(*check.matching[0])
-    # `own` is None for a request with an edited context, because only a check with its id may consume it.
+    # `own` is None if an approver has edited the context of the pending request. A check may consume an edited request
+    # only if it sends the id of the request.
     own = pending if pending and _is_for_this_check(pending, request) else None
     grant = await find_usable(session, check.auth, request.action, request.context, own)
-    # Denials of the call or the action take precedence over a grant.
+    # If an approver rejected the call, or the action is blocked, deny the call even if a grant covers it.
     denial = None
     if grant or not pending:
         denial = _denied_call(check)
@@ -209,7 +210,7 @@ def _edited_request(check: _Check) -> Approval | None:
 def _denied_call(check: _Check) -> Denied | None:
     """Return the denial of a call with this `call_id`, or None.
 
-    Such a denial has no time limit, because a paused run can resume the same call at any time.
+    The search has no time limit, because a paused run can resume the same call at any time.
     """
     if not check.request.call_id:
         return None
@@ -222,8 +223,8 @@ def _denied_call(check: _Check) -> Denied | None:
 
 
 def _is_for_this_check(approval: Approval, request: CheckRequest) -> bool:
-    # A request with an edited context matches only a check that sends its id. Another check with equal arguments is a
-    # different call.
+    # An approval request whose context an approver edited matches only a check that sends the id of the request.
+    # Another check with equal arguments is a different call.
     return approval.replaces is None or request.approval_id == approval.id
 
 

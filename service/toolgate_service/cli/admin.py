@@ -148,7 +148,7 @@ async def _reseal_one(
             return "present"
         if await _replace(session, model, row, sealed, resealed):
             return "resealed"
-        # A gateway has replaced the value in the meantime: read the new value and repeat.
+        # A running gateway has replaced the encrypted value in the meantime: read the new value and repeat.
         sealed = await _sealed(session, model, row)
     return None
 
@@ -287,8 +287,8 @@ def deactivate(name: str) -> Lines:
 def link_customer(name: str, customer_id: str | None, *, replace: bool = False) -> Lines:
     """Link an organization to a customer of the payment provider. A `customer_id` of None removes the link.
 
-    Events that arrived for this customer before it was linked are applied now. `replace` allows replacing the link to
-    another customer.
+    Events that arrived for this customer before it was linked are applied now. If the organization is already linked to
+    another customer, `replace` must be True, and the new link replaces the old one.
     """
     if customer_id is not None and not _is_customer(customer_id):
         raise StartError(

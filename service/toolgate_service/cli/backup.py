@@ -44,12 +44,12 @@ def copy_snapshot(source: sqlite3.Connection, target: Path) -> None:
         made.execute("PRAGMA journal_mode = OFF")
         made.execute("PRAGMA synchronous = OFF")
         with snapshot(source):
-            # Hold one snapshot during the whole copy, because otherwise each commit of another process would restart
-            # it.
+            # Hold one snapshot during the whole copy. Otherwise, SQLite would restart the copy after each commit of
+            # another process.
             source.backup(made, pages=PAGES, sleep=0)
     with closing(connect_file(target)) as made:
-        # In this journal mode, the copy is a single file without `-wal` and `-shm` files. A gateway that opens it
-        # switches it back to WAL mode.
+        # In the journal mode DELETE, the copy is a single file without `-wal` and `-shm` files. A gateway that opens
+        # the copy switches it back to WAL mode.
         made.execute("PRAGMA journal_mode = DELETE")
     sync(target)
 
@@ -123,8 +123,8 @@ def publish(draft: Path, target: Path, *, force: bool) -> None:
         except FileExistsError:
             raise
         except OSError:
-            # The file system does not support hard links, like many USB drives: reserve the name with an empty file,
-            # then replace that file.
+            # Some file systems, such as those of many USB drives, do not support hard links: reserve the name with an
+            # empty file, then replace that file.
             os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             draft.replace(target)
         draft.unlink(missing_ok=True)
@@ -275,9 +275,9 @@ def _copy(source: Path, target: Path, *, force: bool) -> tuple[str, dict[str, in
 
 
 def _refuse_in_use(target: Path) -> None:
-    """Check that no process uses the file that will be replaced, and remove its `-wal` and `-shm` files.
+    """Raise an error if a process uses the file that will be replaced. Otherwise remove its `-wal` and `-shm` files.
 
-    Closing the last connection to the file removes them.
+    The function opens and closes the database: SQLite removes the two files when the last connection is closed.
     """
     if target.is_file():
         try:

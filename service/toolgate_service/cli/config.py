@@ -301,7 +301,8 @@ def _findings(
         try:
             fits = opens_sealed(connection, vault)
         except SQLAlchemyError:
-            # The schema does not belong to a gateway, or is too new. The first finding already reports this.
+            # The database schema does not belong to a gateway, or is too new. The first finding in the list already
+            # reports this.
             return findings
         if not fits:
             findings.append(Finding("secret", "wrong", *other_secret(settings, missing=vault is None)))
@@ -394,7 +395,7 @@ def _names_in(folder: str | None) -> Sequence[str]:
     try:
         return [path.name for path in Path(folder).expanduser().iterdir()] if folder else []
     except OSError:
-        # Reading the settings reports this error later.
+        # Ignore the error here, because reading the settings later reports it.
         return []
 
 
@@ -402,7 +403,7 @@ async def _check_settings(settings: Settings) -> Sequence[Finding]:
     secret, vault = _check_secret(settings)
     findings = [secret, *await check_database(settings, vault)]
     if settings.plans_file is not None:
-        # The file needs no further check, because the validation of the settings has already read it.
+        # The plan file needs no further check, because the validation of the settings has already read it.
         findings.append(Finding("plans", "ok", f"{str(settings.plans_file)!r} can be read"))
     if settings.tls_cert is not None and settings.tls_key is not None:
         findings.append(_check_tls(settings.tls_cert, settings.tls_key))
@@ -425,7 +426,7 @@ def _check_secret(settings: Settings) -> tuple[Finding, Vault | None]:
     else:
         where = "TOOLGATE_SECRET"
     try:
-        # The file with the secret exists, so this reads the secret and does not create one.
+        # The file with the secret exists, so this call reads the secret and does not create a new one.
         vault = Vault.of(settings)
     except StorageError as error:
         return wrong_finding("secret", error), None
@@ -447,7 +448,7 @@ async def _check_redis(url: str) -> Finding:
     from redis.asyncio import Redis
     from redis.exceptions import RedisError
 
-    # The error may contain the password, but `check` hides all secrets in its findings.
+    # An error of Redis may contain the password, but `check` hides all secrets in its findings.
     server = Redis.from_url(url, socket_timeout=REDIS_TIMEOUT, socket_connect_timeout=REDIS_TIMEOUT)
     try:
         version = (await server.info("server")).get("redis_version", "unknown")

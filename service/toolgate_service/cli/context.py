@@ -40,7 +40,7 @@ def settings_for(url: str | None) -> Settings:
 def translate_errors() -> Iterator[None]:
     """Convert errors of the database and the file system inside the `with` block to a `StartError`.
 
-    Its message has one line.
+    The message of the `StartError` has one line.
     """
     try:
         yield
@@ -59,7 +59,7 @@ def translate_errors() -> Iterator[None]:
 def first_line(error: object) -> str:
     """Return the first line of an error's message.
 
-    Further lines are omitted, because they may contain data of a row.
+    Further lines are omitted, because they may contain data of database rows.
     """
     return (str(error).splitlines() or [type(error).__name__])[0]
 
@@ -99,7 +99,7 @@ def existing_file(url: str) -> Path:
 async def open_for_reading(url: str) -> AsyncIterator[AsyncConnection]:
     """Open a connection that only reads a database.
 
-    It does not migrate the schema, and gateways can run at the same time.
+    The schema is not migrated, and gateways can use the database at the same time.
 
     Raises:
         StartError: The database does not exist.

@@ -237,9 +237,9 @@ class PageContext:
 
     @property
     def may_decide(self) -> bool:
-        """True if the user may decide approval requests, so that pages show forms that change data.
+        """True if the user may decide approval requests. Pages show forms that change data only to these users.
 
-        This only hides forms from other users; the service functions check the role.
+        Hiding a form is not an access check: the service functions check the role.
         """
         return self.caller.role != VIEWER and self.caller.organization_is_active
 

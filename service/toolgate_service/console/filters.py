@@ -184,7 +184,7 @@ def _spaced(text: str) -> str:
 MAX_CARD_LENGTH = 4_000
 #: Maximum number of argument values that a page displays individually. Further values are displayed together as JSON.
 MAX_VALUES = 150
-#: How much remains of truncated arguments: the number of fields, and the number of characters of each value.
+#: Limits for the display of truncated arguments: number of fields, and number of characters of each value.
 _FIRST_FIELDS = 8
 _FIRST_CHARACTERS = 200
 #: Number of characters of an argument's name that are examined to find out whether it is an amount or a recipient.
@@ -205,8 +205,10 @@ class Argument:
     Attributes:
         name: Name of the argument, as escaped HTML.
         kind: ``amount``, ``recipient`` or ``other``; determines the argument's position and highlighting.
-        shape: How the template displays the value: ``text``, ``block``, ``word``, ``number``, ``hidden``, ``json``,
-            ``list`` or ``group``.
+        shape: How the template displays the value. ``text``: short text; ``block``: long text in a separate block;
+            ``number``; ``word``: true, false, null or an empty value; ``hidden``: note that the value is redacted;
+            ``json``: indented JSON, for a value with too many members; ``list``: short list on one line; ``group``: one
+            line for each member.
         value: Value as escaped HTML; empty for a group or list.
         inner: Members of a group, or items of a list.
         size: Number of characters of a text, block or JSON value.

@@ -193,7 +193,7 @@ async def load_cards(
     permissions = await _permissions(session, approvals)
     people = await load_emails(session, {user for view in shown for user in _people(view)})
     at_most = None if whole else MAX_CARD_LENGTH
-    # Formatting large arguments takes long enough to block the event loop, so it runs in a thread.
+    # Format the arguments in a thread, because formatting large ones would block the event loop.
     arguments = await asyncio.to_thread(
         lambda: [
             lay_out(view.context, len(approval.context), at_most=at_most)

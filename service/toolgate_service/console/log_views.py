@@ -273,7 +273,7 @@ async def load_entry_detail(page: PageContext, entry_id: str) -> EntryDetail:
         key = (await session.exec(select(ApiKey).where(ApiKey.id == entry.key_id))).first()
         context: Any = strict_json.loads_own(entry.context or "{}")
         linked_approval = await _load_approval(session, page, entry, context)
-    # Formatting large arguments takes long enough to block the event loop, so it runs in a thread.
+    # Format the arguments in a thread, because formatting large ones would block the event loop.
     arguments = await asyncio.to_thread(lay_out, context, len(entry.context or ""), at_most=None)
     return EntryDetail(
         entry,

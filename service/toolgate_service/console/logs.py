@@ -50,8 +50,8 @@ MAX_AGENTS = 100
 EVENT_SIZE = 50
 #: Maximum number of text searches that fill one event with log entries. Each search scans a limited number of entries.
 _MAX_SEARCHES = 10
-#: Time by which each read overlaps the previous one: if several gateways write to the database, an entry may be
-#: committed after an entry with a later timestamp was already sent.
+#: Time by which each read of new log entries overlaps the previous read: if several gateways write to the database, an
+#: entry may be committed after an entry with a later timestamp was already sent to the page.
 _OVERLAP = timedelta(seconds=10)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -84,8 +84,8 @@ class LogTail:
         fresh = [line for line in found.lines if line.id not in self._sent]
         if not fresh:
             return None
-        # True if more entries match than fit into one event and all entries in it are new, so that the page may lack
-        # some new entries.
+        # `missed` is True if the page may have missed entries. A server-sent event contains a limited number of entries.
+        # If further entries match, and all entries of this event are new, the further ones may be new too.
         missed = found.last is not None and len(fresh) == len(found.lines)
         self._remember(fresh)
         html = render(

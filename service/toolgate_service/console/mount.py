@@ -40,7 +40,8 @@ class LazyConsole:
         """Serve one request, and create the console first if necessary."""
         async with self._lock:
             if self._console is None:
-                # The imports take long, so they run in a thread and the event loop can continue to serve the API.
+                # Create the console in a thread, because its imports take long and the event loop must continue to
+                # serve the API.
                 self._console = await asyncio.to_thread(_create, self._gateway)
         await self._console(scope, receive, send)
 

@@ -125,8 +125,8 @@ async def show_masked_key(
         newest=found.id,
         masked=masked,
         made_at=found.created_at,
-        # A key whose encryption secret is lost cannot be decrypted: it stays masked even if the user asked for it in
-        # full.
+        # If the gateway's secret was lost, the API key cannot be decrypted: it stays masked even if the user asked for
+        # it in full.
         whole=None if whole == masked else whole,
         unreadable=whole == masked,
         replaced=replaced,
@@ -328,7 +328,7 @@ async def show_plan(page: PageContext) -> Response:
 
 
 async def redirect_to_plan(page: PageContext) -> Response:
-    """Redirect the upgrade link in error responses of the API to the plan page."""
+    """Redirect to the plan page. Error responses of the API contain the address of this route as their upgrade link."""
     return RedirectResponse(page.url(PLAN), 303)
 
 

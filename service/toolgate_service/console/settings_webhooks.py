@@ -1,6 +1,6 @@
 """Console pages for the settings of webhooks and Slack.
 
-A Slack channel receives events through a webhook of its own.
+Each connected Slack channel has its own webhook, through which it receives events.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def read_new_webhook(form: Form) -> NewWebhook:
 
 
 def read_new_channel(form: Form) -> NewWebhook:
-    """Parse the form that connects a Slack channel, into the webhook that sends events to the channel.
+    """Parse the form that connects a Slack channel, and return the new webhook that sends events to the channel.
 
     Raises:
         ValidationError: A field is missing or invalid.
@@ -135,7 +135,8 @@ async def show_webhooks(
 
 async def change_webhook(page: PageContext, form: Form) -> Response:
     """Change the settings of a webhook, such as its URL and the events that it receives."""
-    # An empty field keeps the current URL or secret, because the form does not contain those of a Slack channel.
+    # An empty field keeps the current URL or secret, because the form of a Slack channel never shows the current
+    # values.
     typed = {name: text for name in ("url", "signing_secret") if (text := form.text(name)) is not None}
     return await _change(page, WebhookChange.model_validate({**typed, **_terms(form)}))
 

@@ -33,8 +33,8 @@ from toolgate_service.permissions import service as permissions
 SIMULATOR = "/console/agents/{agent_id}/try"
 MAX_SUGGESTED_ACTIONS = 100
 
-#: Questions that the page shows for the steps of a check. Every check runs the steps up to `APPROVAL` in this order;
-#: which of the later steps it runs depends on the call.
+#: Question that each step of a check answers, for display on the page. Every check runs the steps up to `APPROVAL` in
+#: this order; which of the later steps it runs depends on the call.
 QUESTIONS: Mapping[Step, str] = {
     Step.KEY: "Is the API key valid?",
     Step.ORGANIZATION: "Is the organization active?",
@@ -141,7 +141,11 @@ async def _list_actions(session: AsyncSession, page: PageContext, agent: Agent) 
 
 
 def _skipped_questions(explanation: Explanation) -> Sequence[str]:
-    """Return the questions of the common steps that the check did not reach because an earlier step decided it."""
+    """Return the questions of the steps up to `APPROVAL` that the check did not reach.
+
+    Each step of a check answers a question, which the page shows, such as "Is the agent enabled?". Every check runs the
+    steps up to `APPROVAL` until one of them decides it. The result is empty if a later step decided it.
+    """
     if explanation.at not in _COMMON_STEPS:
         return ()
     return [QUESTIONS[step] for step in _COMMON_STEPS[_COMMON_STEPS.index(explanation.at) + 1 :]]

@@ -250,8 +250,8 @@ async def show_start(
         permission=found.permission,
         arrival=found.arrival,
         snippet=_snippet(page, found, api_key or masked),
-        # A key whose encryption secret is lost cannot be decrypted. It stays masked, and the page does not offer the
-        # commands.
+        # If the gateway's secret was lost, the API key cannot be decrypted. It then stays masked, and the page does not
+        # offer the shell commands.
         key_is_shown=api_key not in {None, masked},
         key_is_unreadable=api_key == masked,
         message=message,
@@ -275,7 +275,8 @@ def _snippet(page: PageContext, found: Progress, api_key: str) -> Snippet | None
 ROUTES: Sequence[Route] = (
     page_route(START, show_start),
     form_route(START, create_first_agent, authorize=require_admin, on_error=show_start, keeps_input=True),
-    # The browser's address bar contains this URL after the POST, so a GET request to it shows the page again.
+    # After the form was submitted with POST, the browser's address bar contains this URL. A reload with GET then shows
+    # the page again.
     page_route(f"{START}/key", show_start),
     form_route(f"{START}/key", show_key, authorize=require_admin),
     page_route(f"{START}/arrived", show_first_call),

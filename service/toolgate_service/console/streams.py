@@ -154,7 +154,8 @@ class EventStreams:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(announcement.wait(), interval)
                     await asyncio.sleep(DEBOUNCE)
-        # The gateway is stopping: wake up all streams, so that they end and the browsers reconnect to another gateway.
+        # The gateway is stopping: wake up all event streams, so that they end and the browsers reconnect to another
+        # gateway.
         async with subscription.changed:
             subscription.changed.notify_all()
 
@@ -182,8 +183,8 @@ class EventStreams:
         except ApiError:
             return False
         except STORAGE_FAULTS:
-            # The database is unavailable: keep the stream open, because it sends no data during the outage and the
-            # session is checked again later.
+            # The database is unavailable: keep the event stream open, because it sends no data during the outage, and
+            # the user's session is checked again later.
             return True
         return True
 

@@ -83,7 +83,7 @@ async def serve_static(request: Request) -> Response:
     if name not in _TYPES:
         raise not_found("File")
     found = _read(name)
-    # A URL without the current digest can return other content later, so browsers must revalidate it on each use.
+    # The content of a URL without the current digest can change, so browsers must revalidate the file on each use.
     immutable = request.query_params.get("v") == found.digest
     headers = {"Cache-Control": "public, max-age=31536000, immutable" if immutable else "no-cache"}
     return Response(found.content, media_type=_TYPES[name], headers=headers)

@@ -48,7 +48,7 @@ def is_allowed_host(name: str, names: Collection[str]) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host name or address refers to this machine. Such a connection needs no encryption."""
+    """Return whether a host name or address refers to this machine. A connection to it needs no encryption."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

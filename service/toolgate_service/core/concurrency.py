@@ -65,7 +65,7 @@ class BodyParser:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="parse")
 
     async def run(self, size: int, parse: Callable[[], T]) -> T:
-        """Call `parse` and return its result. The thread calls it if `size` is more than `MAX_ON_LOOP` bytes."""
+        """Call `parse` and return its result. For a body of more than `MAX_ON_LOOP` bytes, call it in the thread."""
         if size <= MAX_ON_LOOP:
             return parse()
         return await asyncio.get_running_loop().run_in_executor(self._thread, parse)
@@ -84,7 +84,7 @@ class Notifier:
     A notification sets an asyncio event.
 
     Attributes:
-        calls: Deadlines of the tool calls of this process that wait for a decision, by approval id.
+        calls: Ends of the waits of tool calls that wait at this process for a decision, by approval id.
         closed: True while the gateway shuts down. Requests must then stop waiting.
         receives_remote: True if notifications about changes in other gateway processes arrive.
     """
@@ -100,8 +100,8 @@ class Notifier:
     def watch_approval(self, approval_id: str) -> Iterator[asyncio.Event]:
         """Yield an event that is set whenever the approval request changes.
 
-        Enter this context before the first read of the request. Otherwise a change between the read and the
-        registration is missed.
+        Enter the `with` block before the approval request is read for the first time. Otherwise, a change between the
+        read and the start of the block is missed.
         """
         with _registered(self._waiting, approval_id) as changed:
             yield changed
@@ -289,7 +289,7 @@ class Batcher(Generic[Item, Result]):
     async def run(self, item: Item) -> Result:
         """Send an item and return its result. If no other item is queued or being sent, bypass the queue.
 
-        The task and the future of the queue would make the round trip of a single item a third slower.
+        With the queue, sending a single item and receiving its result would take a third longer.
 
         Raises:
             StorageFault: The item expired in the queue.

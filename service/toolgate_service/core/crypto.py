@@ -128,8 +128,8 @@ MIN_SECRET = 16
 def secret_path() -> Path:
     """Return the path of the file that contains the secret of an embedded gateway."""
     folder = user_config_path("toolgate", appauthor=False)
-    # Use another folder where the configuration folder is also the data folder (macOS and Windows), because a backup of
-    # the data must not contain the secret.
+    # On macOS and Windows, the configuration folder is also the data folder. Use another folder there, because a backup
+    # of the data must not contain the secret.
     if folder == user_data_path("toolgate", appauthor=False):
         folder = Path.home() / ".config" / "toolgate"
     return folder / "secret"
@@ -228,8 +228,8 @@ def _draft(path: Path, secret: bytes) -> Path:
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(secret)
         file.flush()
-        # Write the secret to disk before its first use, because a value encrypted with a secret that a power failure
-        # lost could not be decrypted.
+        # Write the secret to disk before its first use: if a power failure lost the secret, nothing could decrypt the
+        # values that were encrypted with it.
         os.fsync(file.fileno())
     return draft
 
@@ -240,8 +240,8 @@ def _replace(path: Path, secret: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    # A new file name survives a power failure only after its folder was synced. Windows cannot open folders, and does
-    # not need this.
+    # A new file name survives a power failure only after its folder was synced to disk. Windows cannot open folders,
+    # and needs no such sync.
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -283,8 +283,8 @@ class Passwords:
     async def verify(self, password: str, stored: str | None) -> bool:
         """Return whether a password matches a stored hash.
 
-        Without a stored hash, the result is False, and the call takes the same time. The duration therefore does not
-        reveal whether a user exists.
+        If `stored` is None, the result is False, and the call takes as long as with a stored hash. The duration
+        therefore does not reveal whether a user exists.
 
         Raises:
             ApiError: 429, too many other requests are waiting for a password to be hashed.

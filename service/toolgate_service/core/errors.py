@@ -6,7 +6,7 @@ Tree of the classes::
     ├── FieldErrors          400; `detail` maps the names of invalid fields to messages
     └── PlanLimitExceeded    403; `detail` describes the limit of the plan that is reached
     StorageError             the database cannot be opened or used at startup; the operator sees the message
-    StartError               a command of the operator cannot run
+    StartError               a command for operators cannot run, or a setting is invalid
     StorageFault             the database is temporarily unavailable; the client may repeat its request
     └── LostRace             another transaction caused a rollback; the gateway retries the transaction
 """
@@ -70,22 +70,22 @@ class PlanLimitExceeded(ApiError):
 
 
 class StorageFault(Exception):
-    """Error: the database failed or did not respond in time. The client may repeat its request.
+    """Raised if the database fails or does not respond in time. The client may repeat its request.
 
     The message contains no values of database rows.
     """
 
 
 class LostRace(StorageFault):
-    """Error: the database rolled back a transaction because of another one. The module `db.retry` repeats it."""
+    """Raised if a concurrent transaction caused a rollback. The module `db.retry` repeats the transaction."""
 
 
 class StorageError(Exception):
-    """Error: the database cannot be opened, created or migrated. The message contains the fix."""
+    """Raised if the database cannot be opened, created or migrated. The message contains the fix."""
 
 
 class StartError(Exception):
-    """Error: a command of the operator cannot run, or a setting is invalid. The message is one line of text."""
+    """Raised if a command for operators cannot run, or a setting is invalid. The message is one line of text."""
 
 
 def plan_limit_detail(limit_type: str, used: int, limit: int, plan: str) -> dict[str, object]:

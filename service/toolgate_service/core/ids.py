@@ -4,7 +4,7 @@ import os
 import re
 import time
 
-#: maps a random hexadecimal digit to a valid digit of the UUID variant, in which the upper two bits must be 10
+#: for each random hexadecimal digit, a valid digit of the UUID variant, whose upper two bits must be 10
 _VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
 #: number of random hexadecimal digits in each identifier
 _DIGITS = 20

@@ -105,5 +105,6 @@ def configure_logging(settings: Settings) -> None:
         logger.propagate = True
     logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
     logging.getLogger("toolgate.access").setLevel(logging.INFO)
-    # Python prints a warning as several lines, but in the JSON format each warning must be one object on one line.
+    # By default, Python prints a warning as several lines of text. In the JSON format, each warning must be one object
+    # on one line.
     logging.captureWarnings(settings.log_format == "json")

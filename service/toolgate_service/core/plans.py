@@ -145,7 +145,7 @@ MAX_ID = 255
 
 
 class PlanFileError(ValueError):
-    """Error: the plan file is invalid. The message contains the file, the field, the value and the fix."""
+    """Raised if the plan file is invalid. The message contains the file, the field, the value and the fix."""
 
 
 def read_plans(path: Path) -> Plans:

@@ -144,7 +144,8 @@ DESCRIPTION_RULE = f"must be at most {MAX_DESCRIPTION} printable characters"
 
 
 def _shows(char: str) -> bool:
-    # `str.isprintable` rejects all spaces except the ASCII space, and the joiners that emoji and Indic scripts need.
+    # Also accept spaces other than the ASCII space, and the joiners that emoji and Indic scripts need, because
+    # `str.isprintable` rejects both.
     return char.isprintable() or char in _JOINERS or unicodedata.category(char) == "Zs"
 
 

@@ -1,7 +1,7 @@
 """Validation of the request bodies of `/sdk/*`, which reports all invalid fields in one error.
 
-Pydantic is not used: the module `strict_json` has already parsed exact values, and another pass would delay the waiting
-agent.
+Pydantic is not used: the module `strict_json` has already parsed the body without rounding numbers, and a second pass
+over the values would delay the agent, which waits for the response.
 """
 
 from collections.abc import Mapping
@@ -133,9 +133,10 @@ class SdkFields:
         return self._complain(name, "must be an IP address")
 
     def context(self, name: str) -> dict[str, Json] | None:
-        """Return the optional context of a call.
+        """Return the optional context: a JSON object with the arguments of a tool call.
 
-        Unless the request body is small, the method also creates the canonical text of the context and checks its size.
+        The method also creates the canonical text of the context and checks its size, unless the whole request body has
+        at most `SURELY_SMALL` bytes: the context of such a body cannot be too large.
         """
         value = self._body.get(name)
         if value is None:

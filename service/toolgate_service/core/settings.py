@@ -386,7 +386,7 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _read_plans(self) -> Self:
-        # Read the file during the validation, so that an invalid file is reported before the gateway starts.
+        # Read the plan file during the validation, so that an invalid file is reported before the gateway starts.
         if self.plans_file is not None:
             try:
                 self._plans = read_plans(self.plans_file)
@@ -410,8 +410,8 @@ class Settings(BaseSettings):
         if self.secret is not None:
             return self.secret.get_secret_value().encode()
         if not is_embedded(self.database_url):
-            # Do not create a file, because all gateways with the same PostgreSQL database need the same secret, and a
-            # file exists on one machine only.
+            # Do not create a file with a secret: all gateways with the same PostgreSQL database need the same secret,
+            # but a file exists on one machine only.
             raise StorageError(
                 f"TOOLGATE_SECRET is not set; a gateway with PostgreSQL needs a secret of at least {MIN_SECRET} random characters"
             )
@@ -425,8 +425,7 @@ class Settings(BaseSettings):
         """
         if self.secret_previous is not None:
             return (self.secret_previous.get_secret_value().encode(),)
-        # Ignore the file of the former secret if the secret is set by a variable, because only embedded gateways use
-        # the file.
+        # Ignore the file of the former secret if `TOOLGATE_SECRET` is set, because only embedded gateways use the file.
         found = former_secret(secret_path()) if self.secret is None else None
         return () if found is None else (found,)
 
@@ -454,5 +453,6 @@ def load_settings(overrides: Mapping[str, str]) -> Settings:
 
 def _format_problem(problem: ErrorDetails) -> str:
     message = problem["msg"].removeprefix("Value error, ")
-    # A problem that concerns several settings has no location, and its message already contains their names.
+    # A validation error about several settings has no location, but its message already contains the names of the
+    # settings.
     return f"TOOLGATE_{'_'.join(map(str, problem['loc'])).upper()}: {message}" if problem["loc"] else message

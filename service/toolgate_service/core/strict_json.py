@@ -1,4 +1,4 @@
-"""Strict JSON parser with exact numbers, the matching serializer, and canonical JSON.
+"""Strict JSON parser that does not round numbers, the matching serializer, and canonical JSON.
 
 The gateway compares amounts and binds approvals to the arguments of a call. It must therefore reject texts that two
 JSON parsers could interpret differently. Python's parser is not strict enough: it accepts duplicate members, ``NaN``
@@ -87,7 +87,7 @@ def read_object(raw: bytes, *, max_nodes: int = MAX_NODES) -> dict[str, Json]:
 
 
 def dumps(value: object, *, sort_keys: bool = False) -> str:
-    """Serialize a value as compact JSON, with exact decimals and with timestamps in the format of the API.
+    """Serialize a value as compact JSON, without rounding numbers, and with timestamps in the format of the API.
 
     Numbers are written without exponents and superfluous zeros, so ``1``, ``1.0`` and ``1e0`` result in the same text.
     With `sort_keys`, members are sorted by UTF-16 code units, as in RFC 8785.
@@ -129,7 +129,7 @@ def _whole(text: str, reader: "tuple[Scanner, json.JSONDecoder]") -> Json:
     try:
         value, end = scan(text, 0)
     except StopIteration:
-        # The scanner rejects leading white space. The decoder accepts it, and reports the position of invalid JSON.
+        # Unlike the scanner, the decoder accepts leading white space, and reports the position of invalid JSON.
         value = decoder.decode(text)
         return value
     rest = text[end:].lstrip(" \t\r\n")

@@ -45,8 +45,8 @@ def visible(text: object, *, quote: str = "") -> str:
             shown.append(char)
             continue
         if unicodedata.category(char) in {"Mn", "Me", "Mc"}:
-            # The count starts at the maximum, so that a mark at the beginning is escaped. It would otherwise combine
-            # with the character before the text.
+            # `marks` counts consecutive combining marks. It starts at the maximum, so that a mark at the beginning of
+            # the text is escaped: it would otherwise combine with the character before the text.
             marks += 1
             safe = marks <= _MOST_MARKS and not _is_blank(char)
         else:

@@ -73,7 +73,8 @@ class Schema:
         steps: All migrations of this version, in the order in which they run.
         pending: Migrations that have not run on this database.
         known: True if `current` is None or a revision of this version.
-        floor: For an unknown revision, the oldest revision that a gateway must know; None if it is not stored.
+        floor: For an unknown revision, the oldest revision that a gateway must know to use the schema; None if it is
+            not stored.
         usable: For an unknown revision, True if this version can use the schema.
     """
 

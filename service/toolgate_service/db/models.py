@@ -47,7 +47,7 @@ ENVIRONMENTS = (PRODUCTION, TEST)
 
 
 class Table(SQLModel, registry=registry(metadata=MetaData(naming_convention=NAMES))):
-    """Base class of all tables of the gateway. Its metadata is separate from other SQLModel classes in the process.
+    """Base class of all tables of the gateway. Its metadata is separate from that of other SQLModel classes.
 
     The constructor of a class with `table=True` does not validate its arguments, so pass only validated values.
     """

@@ -145,7 +145,7 @@ def page_behind(
     limit: int | None,
     offset: int = 0,
 ) -> Page:
-    """Return the page of a list that follows a cursor. If the cursor is None, this is the first page.
+    """Return the page of a list that follows the position in a cursor; the first page if the cursor is None.
 
     If `limit` is None, the page contains all remaining items.
 

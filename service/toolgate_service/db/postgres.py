@@ -97,9 +97,9 @@ POOL_TIMEOUT = 5
 #: two statements
 PATIENT = 10_000
 
-#: Time in milliseconds for which a migration waits for the lock of each table. Meanwhile, it blocks all requests for
-#: this table and may cause a deadlock. The wait therefore ends before the server looks for deadlocks (after 1 s), and
-#: the migration is repeated.
+#: Time in milliseconds for which a migration waits for the lock of each table. While the migration waits, it blocks all
+#: other statements on the table and may cause a deadlock. The wait therefore ends before the server looks for deadlocks
+#: (after 1 s), and the migration is repeated.
 MIGRATION_LOCK_TIMEOUT = 200
 MIGRATION_ATTEMPTS = 150
 #: seconds between two checks for stalled sessions during a migration, so that several checks run while it waits for a
@@ -159,8 +159,8 @@ RECONNECT_PAUSE = 2.0
 IDLE_SESSIONS: Sequence[str] = (APPLICATION,)
 IDLE_SESSIONS_IN_MIGRATION: Sequence[str] = (APPLICATION, EXPORT)
 
-# The query evaluates the state of the sessions first, which is cheap. Usually no session is stalled, so the query does
-# not need to read the locks.
+# The query first evaluates the state of the sessions, which is cheap, and reads the locks only if a session may be
+# stalled.
 _END_STALLED = f"""
 WITH stalled AS MATERIALIZED (
     SELECT pid FROM pg_stat_activity
@@ -399,7 +399,7 @@ def _describe_error(error: Exception) -> str:
         case TimeoutError():
             return f"no response within {CONNECT_TIMEOUT} seconds"
         case asyncpg.InterfaceError() | ValueError() | OverflowError():
-            # Omit the message of these errors, because it contains the URL.
+            # Omit the messages of these exceptions, because they contain the URL of the database with its password.
             return "the URL cannot be used"
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
@@ -412,8 +412,8 @@ class StalledSessions:
     active while the client does not read a response. Third, a read transaction may be idle much longer than a write
     transaction.
 
-    Every gateway therefore checks twice per second for such sessions of its database role. A migration also checks
-    while it waits for a table. Sessions whose application name is in `idle` are ended too if they are idle in a
+    Every gateway therefore looks twice per second for stalled sessions of its database role. A migration also checks
+    while it waits for a table. A session whose application name is in `idle` is also ended if it is idle in a
     transaction.
     """
 
@@ -443,7 +443,8 @@ class StalledSessions:
 
     async def _run(self) -> None:
         while True:
-            # Do not log this error, because the code that needs the database logs that it is unavailable.
+            # Do not log errors of the connection here, because the code that needs the database logs that it is
+            # unavailable.
             with contextlib.suppress(*DRIVER_FAULTS):
                 await self._watch()
             await asyncio.sleep(RECONNECT_PAUSE)

@@ -58,13 +58,13 @@ SESSION_SETTINGS: Mapping[str, str] = {
     # meanwhile.
     "default_transaction_isolation": "read committed",
     "timezone": "UTC",
-    # The gateway parses the bounds of the partitions of the activity log, which the server formats in this style.
+    # The gateway parses the bounds of the activity log's partitions, which the server formats in this date style.
     "datestyle": "ISO",
     "jit": "off",
 }
 
-#: milliseconds without a new statement after which the server ends a write transaction; other gateways wait for its
-#: lock of the organization
+#: milliseconds without a new statement after which the server ends a write transaction; the time is short, because
+#: other gateways may wait for the lock of an organization that the transaction holds
 IDLE_IN_WRITE = 1_500
 #: milliseconds after which the server closes the connection of a write transaction whose client does not read the
 #: response
@@ -221,7 +221,8 @@ def _session(settings: Mapping[str, str]) -> str:
 
 #: timeout in seconds for the whole check for a connection pooler
 TIMEOUT = 10.0
-#: number of rounds of the check, because a pooler may by chance behave like a direct connection in one round
+#: number of times that the check for a pooler is repeated, because a pooler may by chance behave like a direct
+#: connection
 ROUNDS = 3
 
 POOLING_FIX = (
@@ -239,7 +240,10 @@ _MARK = "toolgate.probe"
 
 
 class _Session(NamedTuple):
-    """Server process in which a transaction ran, and the value of a test setting in its session."""
+    """What a transaction observed of its PostgreSQL session: the process id of the server, and the value of `_MARK`.
+
+    If two transactions of one connection observe different values, a connection pooler has switched sessions between them.
+    """
 
     pid: int
     mark: str
@@ -391,7 +395,7 @@ class PostgresPool:
             try:
                 yield connection
             except asyncpg.PostgresError:
-                # The server has responded with an error, so the connection can be used again.
+                # The server has responded to the statement with an error, so the connection stays usable.
                 raise
             except BaseException:
                 # A response may still be under way, so the connection cannot be used again.

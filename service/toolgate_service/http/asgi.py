@@ -82,7 +82,7 @@ def header_of(scope: Scope, name: bytes) -> str | None:
 async def _part(receive: Receive) -> tuple[bytes, bool]:
     message = await receive()
     if message["type"] == "http.disconnect":
-        # The part that arrived may be valid JSON by chance. Raise, so that the handler does not act on an incomplete
-        # body.
+        # Raise an error, so that the handler does not act on an incomplete body: the part of the body that arrived
+        # before the disconnect may be valid JSON by chance.
         raise ClientDisconnect
     return message.get("body", b""), message.get("more_body", False)

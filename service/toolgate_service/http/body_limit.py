@@ -17,7 +17,8 @@ BODY_LIMIT = "toolgate.body_limit"
 #: maximum number of digits of a Content-Length; a longer value counts as larger than any limit
 _DIGITS = 12
 
-#: ASGI scope key of the `ApiError` for a request whose body the connection has stopped receiving
+#: ASGI scope key that is set when the server stops reading a request body before its end; the value is the `ApiError`
+#: with which the application must respond
 CUT_SHORT = "toolgate.cut_short"
 
 #: ASGI scope key of the rest of a body that arrived completely before the client disconnected
@@ -36,7 +37,7 @@ class BodyLimit:
     def __init__(self, content_length: bytes) -> None:
         self.announced = 0
         if content_length.isdigit():
-            # A longer number exceeds every limit, so it is not parsed.
+            # Do not parse a Content-Length with more than `_DIGITS` digits, because it exceeds every limit.
             self.announced = int(content_length) if len(content_length) <= _DIGITS else 10**_DIGITS
         self.size = MAX_BODY
 
@@ -110,8 +111,8 @@ def _limited(scope: Scope, limit: BodyLimit, receive: Receive) -> Receive:
 
     async def counting() -> Message:
         nonlocal seen
-        # Check before `receive` too: if the caller ignores an earlier error and calls again, `receive` would wait for
-        # bytes that never arrive.
+        # Check the limit before `receive` too: if the caller ignores an earlier error and reads again, `receive` would
+        # wait for bytes that never arrive.
         limit.check(seen)
         if CUT_SHORT in scope:
             raise scope[CUT_SHORT]
@@ -123,7 +124,8 @@ def _limited(scope: Scope, limit: BodyLimit, receive: Receive) -> Receive:
         if message["type"] == "http.request":
             seen += len(message.get("body", b""))
             while limit.size < seen <= MAX_BODY and message.get("more_body"):
-                # Read and discard the rest: the body's total size determines which limit the error response names.
+                # Read and discard the rest of the body, because its total size determines which limit the error
+                # response contains.
                 message = await receive()
                 seen += len(message.get("body", b""))
             limit.check(seen)

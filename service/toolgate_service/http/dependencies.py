@@ -56,7 +56,8 @@ async def authenticate_token(request: Request, gateway: GatewayDep) -> Caller:
     """Authenticate the bearer token of a request, and count the request against the user's rate limit.
 
     Raises:
-        ApiError: 401 for a missing, malformed, expired or revoked token, with the same message; 429 over the limit.
+        ApiError: 401 for a missing, malformed, expired or revoked token, without the reason; 429 if the rate limit is
+            exceeded.
     """
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return await caller_of(request, gateway, token.strip(" \t") if scheme.lower() == "bearer" else "")
@@ -171,8 +172,8 @@ async def authenticate_api_key(scope: Scope, gateway: Gateway, surface: Surface)
         context, rate = require_active(result)
     except ApiError as error:
         raise await gateway.auth_failures.reject(peer, error) from None
-    # The SDK stores these values with its queued log entries, and sends the entries only to the same organization
-    # and environment.
+    # Return the organization and the environment of the key in response headers. The SDK stores both with its queued
+    # log entries, and sends the entries only to the same organization and environment.
     add_headers(
         scope,
         {
@@ -190,13 +191,14 @@ async def authenticate_api_key(scope: Scope, gateway: Gateway, surface: Surface)
 
 
 def _sent_key(scope: Scope) -> str:
-    key = header_of(scope, b"x-api-key")
-    if key is None:
-        scheme, _, key = (header_of(scope, b"authorization") or "").partition(" ")
-        if scheme.lower() != "bearer":
-            return ""
     # Strip only spaces and tabs: `strip()` would also remove a Latin-1 no-break space, which is part of the value.
-    return key.strip(" \t")
+    key = header_of(scope, b"x-api-key")
+    if key is not None:
+        return key.strip(" \t")
+    scheme, _, token = (header_of(scope, b"authorization") or "").partition(" ")
+    token = token.strip(" \t")
+    # A bearer token that is not an API key is a session token of a user. Ignore it here.
+    return token if scheme.lower() == "bearer" and may_be_key(token) else ""
 
 
 async def load_context(gateway: Gateway, caller: KeyCaller, agent_id: str, action: str = "") -> AuthContext:
@@ -215,7 +217,7 @@ async def load_context(gateway: Gateway, caller: KeyCaller, agent_id: str, actio
 
 @from_headers
 async def key_caller(request: Request, gateway: GatewayDep) -> KeyCaller:
-    """Authenticate a request by its API key, as a FastAPI dependency; the request counts as a read."""
+    """Authenticate a request by its API key, as a FastAPI dependency, and count it against the limit for reads."""
     return await authenticate_api_key(request.scope, gateway, "reads")
 
 

@@ -1,4 +1,4 @@
-"""JSON responses with exact numbers, streamed responses, and the headers that every response has."""
+"""JSON responses that preserve numbers without rounding, streamed responses, and the headers of every response."""
 
 import asyncio
 import logging
@@ -109,8 +109,9 @@ API_VERSION = "2026-11-20"
 
 #: ASGI scope key of a dictionary of headers that are added to the response, including error responses
 HEADER_BAG = "toolgate.headers"
-#: ASGI scope key of a function of the server that adds lines to the head of the response. The server copies them without
-#: the checks of each header that uvicorn makes, which take a fifth of the time of a check.
+#: ASGI scope key of a function of the server that adds lines to the head of the response. The server does not validate
+#: these lines. uvicorn validates each header of a response, which would take a fifth of the time for the response to a
+#: check of a tool call.
 APPEND_TO_HEAD = "toolgate.append_to_head"
 #: ASGI scope key of a dictionary of the request's headers; its keys are lower-case names
 HEADERS = "toolgate.request_headers"

@@ -21,13 +21,13 @@ from toolgate_service.core.errors import ApiError, FieldErrors
 from toolgate_service.http.body_limit import MAX_OPEN_BODY, limit_body
 from toolgate_service.rate_limit.auth_failures import AuthFailures
 
-#: Maximum number of top-level members of a JSON body. The largest request model has a third of it. The limit keeps
-#: error responses small, because they contain a message for each unknown member.
+#: Maximum number of top-level members of a JSON body. The largest request model has a third of this number. The limit
+#: keeps error responses small, because they contain a message for each unknown member.
 MAX_MEMBERS = 64
 #: maximum number of JSON values in a body that is sent without authentication
 MAX_OPEN_NODES = 64
 
-#: ASGI scope key of a dictionary: results of the dependencies that ran before the body was read
+#: ASGI scope key of a dictionary with the results of the dependencies that ran before the body was read
 _RESULTS = "toolgate.from_headers"
 
 Result = TypeVar("Result")

@@ -55,9 +55,9 @@ async def delete_where(
     """
     conditions += tuple(within)
     keys = [col(getattr(table, column.name)) for column in table.__table__.primary_key]  # type: ignore[attr-defined]  # mypy does not know it
-    # Skip rows that another transaction has locked, because it may be renewing them, for example an expired idempotency
-    # key. If they are still expired in the next round, they are deleted then. Two gateways that delete rows therefore
-    # never wait for each other.
+    # Skip rows that another transaction has locked, because that transaction may renew them, for example an expired
+    # idempotency key. If they are still expired at the next run of the maintenance job, that run deletes them. Two
+    # gateways that delete rows therefore never wait for each other.
     chosen = select(*keys).where(*conditions).limit(batch).with_for_update(skip_locked=True)
     key: Any = keys[0] if len(keys) == 1 else tuple_(*keys)
 
@@ -65,7 +65,7 @@ async def delete_where(
         return (await session.exec(delete(table).where(key.in_(chosen), *within))).rowcount
 
     async with database.reading() as session:
-        # A read is cheaper than a write transaction, which is started only if there are rows to delete.
+        # Start a write transaction only if there are rows to delete, because this read is cheaper.
         if (await session.exec(select(keys[0]).where(*conditions).limit(1))).first() is None:
             return 0
     return await in_batches(database, batch, work)

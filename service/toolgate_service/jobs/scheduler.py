@@ -4,6 +4,8 @@ One gateway at a time holds the lease, so that usually only one gateway runs mai
 work: every job locks the rows that it changes, so it is correct even if several gateways run it. The lease is a row in
 a table instead of an advisory lock, because a row survives a lost connection and works through every connection pooler.
 
+One run of all jobs of a scheduler is called a round.
+
 After the clock has jumped, no gateway deletes rows until the clock has run steadily for a day, because a wrong clock
 makes rows look expired.
 """
@@ -55,7 +57,7 @@ RETENTION = "retention"
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """Timing of maintenance rounds.
+    """Timing of maintenance rounds: runs of all maintenance jobs.
 
     Attributes:
         every: Time from the start of one round until the next one is due.
@@ -67,12 +69,12 @@ class Rounds:
 
 
 async def claim(database: Database, holder: str, rounds: Rounds) -> bool:
-    """Try to take the maintenance lease. Return False if no round is due, or another gateway holds the lease."""
+    """Try to take the maintenance lease. Return False if maintenance is not due, or another gateway holds the lease."""
     return await with_retry(partial(_claim, database, holder, rounds))
 
 
 async def renew(database: Database, holder: str, rounds: Rounds) -> None:
-    """Extend the maintenance lease during a round, if `holder` still holds it."""
+    """Extend the maintenance lease while the maintenance jobs run, if `holder` still holds it."""
 
     async def once() -> None:
         async with database.writing(UPKEEP) as session:
@@ -85,7 +87,7 @@ async def renew(database: Database, holder: str, rounds: Rounds) -> None:
 
 
 async def release(database: Database, holder: str, *, done: bool) -> None:
-    """Release the maintenance lease at the end of a round.
+    """Release the maintenance lease after a round, which is one run of all maintenance jobs.
 
     If the round is not `done`, any gateway may start another one immediately.
     """
@@ -94,8 +96,9 @@ async def release(database: Database, holder: str, *, done: bool) -> None:
         async with database.writing(UPKEEP) as session:
             beat = await _beat(session, UPKEEP)
             if beat.holder == holder:
-                # In a row with a holder but without `held_until`, a round is due immediately. `beaten_at` does not
-                # change, because the age of the latest maintenance is computed from it.
+                # End the lease. If the row still contains a `holder`, but no `held_until`, the next round of
+                # maintenance is due immediately. Do not use `beaten_at` for this purpose, because the age of the latest
+                # maintenance is computed from it.
                 beat.held_until = None
                 if done:
                     beat.holder = None
@@ -106,7 +109,7 @@ async def release(database: Database, holder: str, *, done: bool) -> None:
 
 async def _claim(database: Database, holder: str, rounds: Rounds) -> bool:
     async with database.reading() as session:
-        # Read without a lock first, because usually no round is due.
+        # Read the lease without a lock first, because usually no maintenance is due.
         if not _may_begin(await _beat(session, UPKEEP), holder, rounds, now(session)):
             return False
     async with database.writing(UPKEEP) as session:
@@ -120,8 +123,8 @@ async def _claim(database: Database, holder: str, rounds: Rounds) -> bool:
 
 def _may_begin(beat: Heartbeat, holder: str, rounds: Rounds, moment: datetime) -> bool:
     if beat.holder in {None, holder} or beat.held_until is None:
-        # A round is due if the latest heartbeat is older than the interval, or lies in the future because a clock was
-        # wrong.
+        # Maintenance is due if the latest heartbeat is older than the interval, or lies in the future because a clock
+        # was wrong.
         return beat.holder is not None or not moment - rounds.every < beat.beaten_at <= moment
     # Ignore a lease that ends too far in the future, because a wrong clock has set it. Leases of earlier versions last
     # three intervals, so the limit is at least six intervals.
@@ -158,8 +161,8 @@ async def _beat(session: AsyncSession, job: str) -> Heartbeat:
     found = (await session.exec(select(Heartbeat).where(Heartbeat.job == job))).first()
     if found is not None:
         return found
-    # Without an earlier heartbeat, no jump can be detected, so the clock is trusted. The first round is due
-    # immediately.
+    # Without an earlier heartbeat, no jump can be detected, so the clock is trusted. The first round of maintenance
+    # jobs is due immediately.
     moment = now(session)
     beaten = moment - JUMP if job == UPKEEP else moment
     return Heartbeat(job=job, beaten_at=beaten, steady_since=moment - STEADY)
@@ -167,23 +170,26 @@ async def _beat(session: AsyncSession, job: str) -> Heartbeat:
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: Background job: an asynchronous function that the scheduler calls once per round.
+#: Background job: an asynchronous function that the scheduler calls regularly.
 Job: TypeAlias = Callable[[], Awaitable[object]]
 
-#: Maximum seconds from the start of a gateway to its first round. The actual delay varies randomly by 20 %.
+#: Seconds from the start of a gateway to the first run of its jobs, if the interval of the jobs is not shorter. The actual
+#: delay is randomly up to 20 % shorter or longer.
 FIRST_DELAY = 60
 #: Maximum duration of a lease in seconds.
 LEASE = 60
-#: A lease lasts this many intervals if that is shorter than `LEASE`. It is renewed this many times before it would
-#: expire.
+#: Duration of a lease in intervals between two rounds, if that is shorter than `LEASE`; also the number of times that a
+#: lease is renewed before it would expire.
 ROUNDS = 3
-#: Fraction of the interval after which the next round is due. It is less than 1, because the delays vary randomly: a
-#: gateway that checks slightly too early would otherwise skip the round.
+#: Fraction of the interval after which the next maintenance is due. It is less than 1, because the delays vary
+#: randomly: a gateway that checks slightly too early would otherwise wait for another interval.
 DUE = 0.8
 
 
 class Scheduler:
-    """Scheduler that runs a list of jobs in every round. If a job fails, the other jobs still run.
+    """Scheduler that regularly runs a list of jobs.
+
+    A round is one run of all jobs. If a job fails, the other jobs still run.
 
     A round starts every `seconds`, randomly varied by 20 %, so that gateways do not start at the same time. If
     `exclusive` is True, only the gateway with the maintenance lease runs a round. `problem` returns why this gateway
@@ -202,8 +208,8 @@ class Scheduler:
         self._database = database
         lease = min(LEASE, ROUNDS * seconds)
         self._rounds = Rounds(timedelta(seconds=DUE * seconds), timedelta(seconds=lease))
-        # With exclusive rounds, every gateway checks at least once per lease duration, so that another gateway soon
-        # takes over if the one with the lease crashes.
+        # If only one gateway at a time runs the jobs (`exclusive`), every gateway checks the lease at least once per
+        # lease duration, so that another gateway soon takes over if the gateway with the lease crashes.
         self._seconds = min(seconds, lease) if exclusive else seconds
         self._jobs = jobs
         self._problem = problem
@@ -212,7 +218,7 @@ class Scheduler:
         self._task: asyncio.Task[None] | None = None
         #: Problem that was logged most recently; None if the jobs run.
         self._logged: str | None = None
-        #: Unix time at which this process last completed a round without a failed job.
+        #: Unix time at which this process last ran all jobs without a failure.
         self.finished_at: float | None = None
 
     def start(self) -> None:
@@ -220,7 +226,7 @@ class Scheduler:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Stop immediately, even during a round. A later round repeats the work that was not committed."""
+        """Stop immediately, even if a job is running. A later run repeats the work that was not committed."""
         if self._task is None:
             return
         self._task.cancel()
@@ -230,8 +236,8 @@ class Scheduler:
         if not self._exclusive:
             return
         try:
-            # This call changes something only if a round was interrupted, because between rounds no gateway holds the
-            # lease.
+            # This call changes something only if the jobs were interrupted, because no gateway holds the lease while no
+            # jobs run.
             await release(self._database, self._id, done=False)
         except StorageFault as failed:
             OUTAGE.failed("releases of the maintenance lease", failed)
@@ -267,7 +273,7 @@ class Scheduler:
             try:
                 await renew(self._database, self._id, self._rounds)
             except Exception as failed:  # noqa: BLE001 - logged; the lease only saves work
-                # If the lease expires, another gateway may start a round at the same time, which is harmless.
+                # Continue: if the lease expires, another gateway may run the jobs at the same time, which is harmless.
                 OUTAGE.failed("renewals of the maintenance lease", failed)
 
     def _log_problem(self, problem: str | None) -> None:
@@ -283,8 +289,8 @@ class Scheduler:
         succeeded = True
         for job in self._jobs:
             try:
-                # Only until the first commit of the job, `with_retry` repeats the whole job. After that, the job itself
-                # repeats failed transactions.
+                # `with_retry` repeats the whole job only until the first commit of the job. Afterwards, the job itself
+                # repeats transactions that failed.
                 await with_retry(job)
             except RetentionHalted as halted:
                 logger.warning("retention is halted: %s", halted)

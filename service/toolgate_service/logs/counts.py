@@ -209,8 +209,9 @@ async def top_n(
     if not hours_only:
         days = _sample_days(since // DAY, until // DAY)
         points += await _sum_of_tops(session, environment, subject, "day_counts", days)
-    # For a long time range, skip the query for hours if the days yielded enough candidates. It is slow, because no
-    # index contains the counts of hours, and the entries of one hour are few compared with the whole range.
+    # For a long time range, skip the query for hours if the days yielded enough candidates. The query for hours is
+    # slow, because no index contains the counts of hours, and it changes little, because one hour has few entries
+    # compared with the whole range.
     if until - since <= 2 * DAY or len(points) < CANDIDATES:
         hours = range(until - until % HOUR, max(since - 1, until - SAMPLED_HOURS * HOUR), -HOUR)
         points += await _sum_of_tops(session, environment, subject, "log_counts", hours)
@@ -299,7 +300,7 @@ async def _count_names(
     return [TopEntry(name, Counts(*map(int, counts))) for name, *counts in (await session.exec(query)).all()]
 
 
-#: subject and span (in minutes) of the rows whose counts are added up to longer periods
+#: subject and span (in minutes) of the rows that the roll-up combines into rows with a longer span
 _FINE = ((ALL, MINUTE), (AGENT, HOUR), (ACTION, HOUR))
 
 _COUNTS = tuple(COUNTED.values())

@@ -52,7 +52,7 @@ class LogEntry(Table, table=True):
     created_at: datetime = Field(sa_type=Timestamp)
     #: time of the tool call, by the clock of the client
     occurred_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: ids that the client sent; the gateway does not verify the values of these four columns
+    #: ids that the client sent, in this column and the next three; the gateway does not verify them
     decision_id: str | None = Field(default=None, max_length=255)
     approval_id: str | None = Field(default=None, max_length=255)
     call_id: str | None = Field(default=None, max_length=255)

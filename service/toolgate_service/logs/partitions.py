@@ -62,9 +62,9 @@ MAX_COUNTED = 1_000_000
 # partitions. The lock of a session is not suitable, because behind a connection pooler it could remain after the
 # gateway disconnects.
 _LOCK_PARTITIONS = "SELECT pg_try_advisory_xact_lock(hashtextextended('months of the log', 0))"
-# The lock timeout is short, because all later statements on a table must wait while one statement waits for the table's
-# lock. It is also shorter than `deadlock_timeout` (one second). If a gateway freezes while it holds a table lock, the
-# idle timeout for write transactions ends its transaction.
+# The lock timeout is short, because while one statement waits for the lock of a table, all later statements on the
+# table must wait too. It is also shorter than `deadlock_timeout` (one second). If a gateway freezes while it holds a
+# table lock, the idle timeout for write transactions ends its transaction.
 _SHORT_LOCK_WAIT = f"SELECT {WRITE_SETTINGS} || set_config('lock_timeout', '500ms', true)"
 # Lock both tables, because attaching a partition changes a foreign key to `agents`. Transactions that write log entries
 # take the locks in the same order, so deadlocks are impossible.
@@ -300,11 +300,10 @@ async def _has_default_entries(connection: "Connection", before: datetime) -> bo
 async def _attach_default(connection: "Connection") -> str:
     """Turn the partition `DEFAULT` into a partition with bounds, and return its new name.
 
-    This is necessary because the server refuses to create the partition of a month while `DEFAULT` contains entries of
-    this month, and there may be too many entries to move. The server first validates the new bounds, while other
-    transactions continue to write. Then the tables are exchanged, which locks the log table for milliseconds. The new
-    partition ends after the next month, or later if its newest entry is later, because the clock of a gateway was
-    ahead.
+    The server refuses to create the partition of a month while `DEFAULT` contains entries of this month, and there may
+    be too many entries to move them. The server first validates the new bounds, while other transactions continue to
+    write. Then the tables are exchanged, which locks the log table for milliseconds. The new partition ends after the
+    next month, or later if its newest entry is later, because the clock of a gateway was ahead.
 
     Raises:
         asyncpg.LockNotAvailableError: Another transaction held a lock on the log table for too long. Nothing has
@@ -330,8 +329,8 @@ async def _attach_default(connection: "Connection") -> str:
             await connection.execute(_VALIDATE_BOUNDS, timeout=READ_SECONDS)
         await _exchange_default(connection, name, begins, ends)
     except BaseException:
-        # Remove the constraint with the bounds, because with it, `DEFAULT` would reject all entries after the upper
-        # bound.
+        # Remove the constraint that limits the partition to the new bounds. Otherwise, `DEFAULT` would reject all
+        # entries after the upper bound.
         with suppress(*DRIVER_FAULTS):
             async with _short_lock_waits(connection):
                 await connection.execute(_DROP_BOUNDS)

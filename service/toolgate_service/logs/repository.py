@@ -118,9 +118,8 @@ def matching(organization_id: str, environment: str, filters: Filters) -> Select
     query = select(LogEntry).where(
         LogEntry.organization_id == organization_id, LogEntry.environment == environment
     )
-    # Compare only the first given column directly, because SQLite might not choose the most selective index. The
-    # columns are sorted by selectivity, and the other columns are compared as expressions, which prevents the use of
-    # their indexes.
+    # These columns are sorted by selectivity. Compare only the first one that is given directly, and the others as
+    # expressions, for which SQLite cannot use an index. Otherwise, SQLite might not choose the most selective index.
     wanted = (
         (LogEntry.agent_id, filters.agent_id),
         (LogEntry.action, filters.action),

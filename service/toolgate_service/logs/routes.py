@@ -123,8 +123,8 @@ def log_endpoint(gateway: Gateway) -> Handler:
         if auth.key_agent_id not in {None, entry.agent_id}:
             raise not_found("Agent")
         auth = await load_context(gateway, caller, entry.agent_id)
-        # An entry with an idempotency key is sent to the writer anyway: it may return a stored response from before the
-        # agent was deleted.
+        # Send an entry with an idempotency key to the writer even if the agent does not exist: the writer may return a
+        # stored response from before the agent was deleted.
         if auth.agent_id is None and entry.idempotency_key is None:
             raise not_found("Agent")
         with span_of_entry(body):
@@ -210,7 +210,7 @@ def _members(raw: bytes) -> Mapping[str, Json]:
     try:
         strict_json.limit_nodes(raw, MAX_NODES)
     except TooManyValues as error:
-        # The status is the same as for a body with too many bytes, because the client must do the same: send fewer
+        # Use the status for a body with too many bytes, because the client must react in the same way: send fewer
         # entries per request.
         raise ApiError(413, f"{error}; send fewer entries in one request") from None
     return read_object(raw, max_nodes=MAX_NODES)
@@ -261,7 +261,8 @@ async def _append_all(
         except ApiError as error:
             return error
 
-    # All entries are appended concurrently, so that the writer can commit them in one transaction, in this order.
+    # Append all entries concurrently, so that the writer can commit them in one transaction, in the order of the
+    # request.
     storable = [
         (one, raw) for one, raw in zip(entries, raw_entries, strict=True) if not isinstance(one, ApiError)
     ]

@@ -253,8 +253,8 @@ async def make_months(database: Database) -> None:
         try:
             made = await partitions.make_months(database)
         except StorageFault as fault:
-            # The table is locked, or the database role of the gateway does not own it. A warning is sufficient, because
-            # entries of a month without a partition are stored in the default partition.
+            # The table `log_entries` is locked, or the database role of the gateway does not own it. A warning is
+            # sufficient, because entries of a month without a partition are stored in the default partition.
             logger.warning(
                 "cannot create partitions of the log: %s; new entries are stored in the default partition, and the next "
                 "maintenance run tries again",
@@ -286,7 +286,8 @@ async def drop_months(database: Database, plans: Plans, moment: datetime) -> int
             TEST_DAYS,
         )
     except StorageFault as fault:
-        # A long export can lock the partition. Until it ends, `prune_entries` deletes the entries one by one.
+        # A long export can lock a partition, so that it cannot be dropped. Until the export ends, `prune_entries`
+        # deletes the entries one by one.
         logger.warning("cannot drop partitions of the log: %s; the next maintenance run tries again", fault)
         return 0
 

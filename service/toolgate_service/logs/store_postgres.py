@@ -413,7 +413,7 @@ class PostgresLogStore:
 async def _commit_batch(connection: "Connection", entries: Sequence[NewEntry]) -> _Committed:
     """Decide about log entries whose tenants are locked, write the accepted ones and commit.
 
-    This takes three round trips to the database, and two more if there are webhook events.
+    The function takes three round trips to the database, and two more if there are webhook events.
     """
     batch = Batch(await load_state(connection, entries))
     outcomes = batch.decide(entries)

@@ -48,7 +48,7 @@ def serialize_networks(networks: Sequence[str]) -> str | None:
 def load_networks(stored: str | None) -> list[str]:
     """Return the allowed networks from their JSON in the database. None becomes an empty list.
 
-    Both values mean that every address is allowed.
+    None and an empty list both mean that every address is allowed.
     """
     return [] if stored is None else [str(one) for one in _load_list(stored)]
 
@@ -133,11 +133,15 @@ class AllowlistAlerts:
         self._next_alerts: OrderedDict[str, float] = OrderedDict()
 
     async def record(self, auth: AuthContext, peer: str | None) -> None:
-        """Write an audit event, at most one per organization in `ALERT_INTERVAL` seconds and process."""
+        """Write an audit event about an API key that was used outside the allowed networks.
+
+        Each gateway process writes at most one event per organization every `ALERT_INTERVAL` seconds.
+        """
         organization, moment = auth.organization_id, asyncio.get_running_loop().time()
         if moment < self._next_alerts.get(organization, moment):
             return
-        # Set the next time before the first await, so that only one of several concurrent requests writes an event.
+        # Set the time of the next allowed event before the first await, so that only one of several concurrent requests
+        # writes an event.
         self._next_alerts[organization] = moment + ALERT_INTERVAL
         self._next_alerts.move_to_end(organization)
         if len(self._next_alerts) > _MAX_ORGANIZATIONS:

@@ -1,6 +1,7 @@
 """HTTP routes of the organization and its API keys.
 
-A request that returns a full API key uses a write transaction, which also records this in the audit log.
+A request that returns a full API key uses a write transaction, which also adds an event about the display of the key to
+the audit log.
 """
 
 from fastapi import APIRouter

@@ -92,11 +92,11 @@ async def set_allowed_networks(
 ) -> AllowedNetworks:
     """Set the networks from which clients may use the organization's API keys. An empty list allows every address.
 
-    The change applies to the next request.
+    The change applies to the next request. If the organization later changes to a plan without an IP allowlist, the
+    networks still apply until an admin sets an empty list.
 
     Raises:
-        ApiError: 403 if the list is not empty and the plan does not include an IP allowlist. If the organization
-            changed to such a plan later, the existing networks apply until an admin sets an empty list.
+        ApiError: 403 if the list is not empty and the plan does not include an IP allowlist.
     """
     async with transaction_as(context, caller) as session:
         organization = await get_organization(session, caller)
@@ -186,7 +186,7 @@ async def deactivate(session: AsyncSession, organization: Organization, cause: C
 
 
 async def reactivate(session: AsyncSession, organization: Organization, *causes: Cause) -> bool:
-    """Remove causes for which the organization is inactive. Return True if it is active again because of this."""
+    """Remove causes for which the organization is inactive. Return True if this makes it active again."""
     found = await _causes(session, organization)
     removed = [one for one in found if one.cause in causes]
     for one in removed:

@@ -78,8 +78,8 @@ def signed_headers(event_id: str, moment: datetime, body: str, secrets: Sequence
 
     After a signing secret was replaced, `secrets` also contains the former one, so that receivers have time to switch.
     """
-    # The library is imported only here, because its own imports would take a tenth of the time that the gateway needs
-    # to start.
+    # Import the library only here, because its own imports would take a tenth of the time that the gateway needs to
+    # start.
     from standardwebhooks import Webhook as Signer
 
     whole = moment.astimezone(UTC).replace(microsecond=0)
@@ -115,8 +115,8 @@ class Sender:
 
     @cached_property
     def _pool(self) -> httpcore.AsyncConnectionPool:
-        # The pool is created for the first delivery, because loading httpx and the certificates takes a tenth of the
-        # time that the gateway needs to start.
+        # Create the connection pool only for the first delivery, because loading httpx and the certificates takes a
+        # tenth of the time that the gateway needs to start.
         import httpx
 
         # Use httpcore directly, because httpx would add redirects, cookies, decompression, and proxies from the
@@ -139,7 +139,7 @@ class Sender:
             async with asyncio.timeout(self._seconds):
                 await self._post(url, headers, body, received)
         except TimeoutError:
-            # If the status has already arrived, it is the result, even if the rest of the response is late.
+            # If the status has already arrived, use it as the result, even if the rest of the response is late.
             return (
                 received[0] if received else SendResult(None, f"no response within {self._seconds:g} seconds")
             )

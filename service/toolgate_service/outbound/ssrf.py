@@ -419,7 +419,8 @@ def _host(parts: SplitResult, *, allow_private: bool) -> str:
 
 
 def _ascii(name: str) -> str:
-    # Encoding by UTS 46 also converts full-width digits and dots to ASCII, so that numeric hosts are recognized later.
+    # Encode the host by UTS 46, which also converts full-width digits and dots to ASCII, so that numeric hosts are
+    # recognized later.
     try:
         if name.isascii():
             return name.lower()

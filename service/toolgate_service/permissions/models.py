@@ -61,7 +61,7 @@ def loosening_users(permission: Permission) -> Collection[str]:
 
 
 class AmountCheck(StrEnum):
-    """Check of the amount in a call's context. The members are listed in the order in which the checks run."""
+    """Kinds of checks of the amount in a call's context, in the order in which they run."""
 
     PRESENT = "present"
     NUMBER = "number"

@@ -20,7 +20,7 @@ DELAY = 0.25
 
 
 class AuthFailures:
-    """Counts failed requests per client address and minute.
+    """Counter of failed requests per client address and minute.
 
     Failed requests are those with rejected credentials, and invalid requests to routes without authentication. If an
     address has reached its limit, invalid credentials get a delayed 429 response instead of a 401 response. Requests
@@ -56,7 +56,8 @@ class AuthFailures:
     async def reject(self, address: str | None, error: ApiError) -> ApiError:
         """Count a failed authentication and return the error to send.
 
-        This is `error`, a 401. If the address has reached its limit, wait `DELAY` seconds and return a 429 instead.
+        The result is `error`, a 401 error. If the address has reached its limit of failures, wait `DELAY` seconds and
+        return a 429 error instead.
         """
         if not self.count(address):
             return error
@@ -78,7 +79,7 @@ class AuthFailures:
     async def admit_open(self, address: str | None) -> None:
         """Wait until a request that needs no credentials may start.
 
-        The wait is `DELAY` seconds longer if the address has reached its limit.
+        The wait is `DELAY` seconds longer if the address has reached its limit of failed requests.
         """
         if self._counts.get(self._subject(address), 0) >= self._limit:
             await asyncio.sleep(DELAY)

@@ -1,4 +1,4 @@
-"""Interface of the rate limiters, which count requests exactly in windows of one minute, and the one in memory."""
+"""Interface of the rate limiters, which count requests in windows of one minute, and the rate limiter in memory."""
 
 import time
 from collections.abc import Callable
@@ -94,7 +94,9 @@ class ImmediateRateLimiter(RateLimiter, Protocol):
 
 
 class MemoryRateLimiter:
-    """Counts requests in memory. It must be used in one event loop; no method awaits, so no lock is needed.
+    """Rate limiter that counts requests in memory.
+
+    It must be used in one event loop. It needs no lock, because its methods never await.
 
     Args:
         clock: Returns Unix time in seconds.

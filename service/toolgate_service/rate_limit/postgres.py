@@ -9,7 +9,7 @@ RATE_CONNECTIONS = 4
 
 
 class PostgresRateLimiter:
-    """Counts each request with one upsert statement."""
+    """Rate limiter that counts each request with one upsert statement in PostgreSQL."""
 
     is_degraded = False
 

@@ -51,7 +51,7 @@ return {counted, minute, used, time[1], time[2]}
 
 
 class RedisRateLimiter:
-    """Counts each request atomically in Redis.
+    """Rate limiter that counts each request atomically in Redis.
 
     While Redis is unavailable, the fallback counts the requests. The two counts are not added together: in a minute in
     which Redis becomes unavailable or available again, up to twice the limit may be allowed. If a restart of Redis
@@ -119,7 +119,8 @@ class RedisRateLimiter:
         found = await self._redis.evalsha(self._script, 1, key, limit, requests)
         counted, minute, used, seconds, microseconds = map(int, found)
         moment = seconds + microseconds / 1e6
-        # The stored window differs from the window of the clock only if the clock was set back.
+        # Redis returns a later window than that of the clock only if the clock was set back. Continue to count in the
+        # later window.
         window = max(minute, int(moment // WINDOW))
         if requests:
             return Rate.at(moment, window, limit, used, exceeded=not counted)
@@ -127,7 +128,7 @@ class RedisRateLimiter:
 
     async def _try(self) -> None:
         # Count a test request. A PING is not sufficient: a server also responds to it if its memory is full, it is
-        # read-only, or this user has no permission for the commands.
+        # read-only, or the gateway's Redis user has no permission for the commands.
         await self._run("", "probe", 2**31, requests=1)
 
     def _lose(self, error: Exception) -> None:

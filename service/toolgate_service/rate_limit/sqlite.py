@@ -1,6 +1,7 @@
 """Rate limiter for several processes on one SQLite database. It stores the request counts in a separate SQLite file.
 
-In the database file, each count would wait for other write transactions and would be synced to disk.
+If the counts were in the gateway's database file, counting a request would have to wait for other write transactions
+and for a sync to disk.
 """
 
 import sqlite3

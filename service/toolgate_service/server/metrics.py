@@ -44,7 +44,7 @@ class MetricsServer:
 
     @property
     def url(self) -> str:
-        """URL of the metrics. If the configured port is 0, it contains the port that the operating system chose."""
+        """URL of the metrics. If the configured port is 0, the URL contains the port that the system chose."""
         host, port = self._socket.getsockname()[:2]
         return f"http://{f'[{host}]' if ':' in host else host}:{port}{PATH}"
 

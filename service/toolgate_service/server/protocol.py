@@ -1,4 +1,4 @@
-"""uvicorn's HTTP/1.1 protocol with the limits that uvicorn lacks.
+"""HTTP/1.1 protocol of uvicorn, extended by limits that uvicorn lacks.
 
 uvicorn limits neither the number of connections, nor the size of a request head, nor the time in which a request must
 arrive. If a limit is exceeded before the application has received the request, the protocol writes the error response
@@ -54,7 +54,9 @@ class Limits:
 
 
 class GatewayProtocol(HttpToolsProtocol):
-    """asyncio protocol for one client connection. Requests also use it as the transport for their responses.
+    """asyncio protocol for one client connection.
+
+    It is also the transport through which the requests of the connection send their responses.
 
     The server calls `enforce_timeouts` once a second, because a timer for each request would take more CPU time.
     """
@@ -113,7 +115,8 @@ class GatewayProtocol(HttpToolsProtocol):
             return
         room = MAX_HEAD - self._received
         if self._in_head and len(data) > room > 0:
-            # Check the size after the part that may be a head, since the parser does not limit it.
+            # Parse the data in two steps, because the parser does not limit the size of a head: first the bytes that a
+            # head may still have, after which the size is checked, and then the rest.
             self.data_received(data[:room])
             self.data_received(data[room:])
             return
@@ -148,7 +151,8 @@ class GatewayProtocol(HttpToolsProtocol):
         # If the response is sent before the whole body has arrived, close the connection: parsing the rest of the body
         # would take more time than a new connection.
         self._keeps_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
-        # The parser adds trailers to this list. Use a new list for them, because a proxy may not have checked trailers.
+        # The parser appends trailers (fields after the body) to `self.headers`. Assign a new list, so that trailers do
+        # not become headers of the request, because a proxy may not have checked them.
         self.headers = []
         self.cycle.transport = cast("asyncio.Transport", self)
         cast("dict[str, object]", self.cycle.scope)[APPEND_TO_HEAD] = self._append_to_head
@@ -193,7 +197,7 @@ class GatewayProtocol(HttpToolsProtocol):
         self._refuse(ApiError(400, self._parse_error))
 
     def _unsupported_upgrade_warning(self) -> None:
-        # The parser has stopped at the upgrade, so further data must not be parsed as requests.
+        # The client asked for a protocol upgrade, at which the parser stops. Do not parse further data as requests.
         self._discards = True
         self.cycle.keep_alive = False
 
@@ -241,7 +245,7 @@ class GatewayProtocol(HttpToolsProtocol):
             or self.pipeline
             or self.flow.read_paused
         ):
-            # The client is not too slow: it waits for the gateway.
+            # The client is not too slow, because it waits for the gateway. Start a new deadline.
             self._start_deadline()
         else:
             self._refuse(ApiError(408, f"The request did not arrive within {self._limits.seconds:g} seconds"))

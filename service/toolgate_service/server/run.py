@@ -1,4 +1,4 @@
-"""`toolgate serve`: open the port, prepare the database and the secret, and serve until a signal."""
+"""`toolgate serve`: open the port, prepare the database, create the gateway's secret if it is missing, and serve."""
 
 import asyncio
 import socket
@@ -48,8 +48,8 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
     try:
         metrics = _metrics_servers(settings)
         # Prepare the database once, before any worker starts, and before uvicorn, which would report an error with a
-        # traceback. Create the secret only afterwards, so that an unusable database does not leave an unused secret
-        # file behind.
+        # traceback. Create the gateway's secret only afterwards, so that no unused file with a secret remains if the
+        # database is unusable.
         asyncio.run(prepare_database(settings))
         settings.secret_bytes()
         summary = startup_summary(listening, settings, [server.url for server in metrics])

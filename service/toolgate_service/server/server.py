@@ -111,7 +111,8 @@ class GatewayServer(uvicorn.Server):
         Raises:
             StorageError: The gateway cannot start.
         """
-        # Do not use ASGI's lifespan for this: uvicorn would log an error with a traceback.
+        # Start the gateway here and not in ASGI's lifespan, because uvicorn would log an error of the lifespan with a
+        # traceback.
         await self._gateway.start()
         if self._certificates is not None:
             self.config.ssl = self._certificates.context
@@ -175,7 +176,8 @@ class GatewayServer(uvicorn.Server):
             return
         self._is_draining = True
         self._gateway.begin_shutdown()
-        # Change both lists: uvicorn rebuilds the default headers from `encoded_headers` only once a second.
+        # Add the header to `default_headers`, which uvicorn sends with each response, and to `encoded_headers`, from
+        # which uvicorn rebuilds `default_headers` once a second.
         close = (b"connection", b"close")
         self.config.encoded_headers = [*self.config.encoded_headers, close]
         self.server_state.default_headers = [*self.server_state.default_headers, close]

@@ -38,12 +38,16 @@ class Certificates:
         self.context.sni_callback = self._use_newest
 
     def reload_if_changed(self) -> None:
-        """Read the files again if they have changed. On failure, keep the old certificate and log the error."""
+        """Read the certificate and key files again if they have changed.
+
+        If they cannot be used, keep the old certificate and key, and log the error.
+        """
         versions = self._file_versions()
         if versions == self._versions:
             return
-        # The versions are stored before the files are read, so that files that cannot be used are logged only once. If
-        # the key is written after the certificate, the versions change again, and the next call reads the files again.
+        # Store the versions of the files before the files are read, so that files that cannot be used are logged only
+        # once. If the key is written after the certificate, the versions change again, and the next call reads the
+        # files again.
         self._versions = versions
         try:
             self._newest = self._load()

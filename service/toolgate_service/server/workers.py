@@ -158,7 +158,10 @@ class Supervisor(multiprocess.Multiprocess):
                 )
 
     def terminate_all(self) -> None:
-        """Stop the workers and close the sockets. Their ports are free once the workers have closed them too."""
+        """Stop the workers and close the sockets.
+
+        The ports are free after the workers have closed their copies of the sockets too.
+        """
         super().terminate_all()
         for listening in self.sockets:
             listening.close()

@@ -67,7 +67,7 @@ _MAX_NAME = 60
 _MAX_NAME_COLUMN = 22
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,59}")
 _DIGEST = re.compile(r"[a-z0-9-]{1,20}:[0-9a-f]{8,128}")
-# One escape sequence or one character. Long lines are wrapped only between two matches of this pattern.
+# Pattern for one escape sequence or one character. Long lines are wrapped only between two matches.
 _PIECE = re.compile(r"\\(?:U[0-9a-f]{8}|u[0-9a-f]{4}|x[0-9a-f]{2}|.)|.", re.DOTALL)
 
 
@@ -88,7 +88,7 @@ class Layout:
     def context(self, context: Mapping[str, Any]) -> Iterator[str]:
         """Yield the lines for the arguments of a call.
 
-        The important ones, such as amounts and recipients, come first.
+        Important arguments, such as amounts and recipients, come first.
         """
         if is_hidden(context):
             yield from _wrapped(BAR, "", _hidden(context))

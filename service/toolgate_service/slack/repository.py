@@ -152,7 +152,8 @@ async def find_link_of_slack_user(
 ) -> SlackLink | None:
     """Return the link between a Slack account and a user; None if the account is not linked.
 
-    `secrets_of_app` contains the ids of all signing secrets of the Slack app in which the account is used.
+    `secrets_of_app` identifies the Slack app that sent the request: it contains the ids of all stored signing secrets
+    of this app. The link must belong to one of them.
     """
     query = select(SlackLink).where(
         SlackLink.organization_id == organization_id,

@@ -142,7 +142,7 @@ def _form(body: bytes) -> dict[str, str]:
             body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS
         )
     except ValueError:
-        # The library's message may contain submitted values, so the error does not include it.
+        # Do not include the message of the form parser in the error, because it may contain submitted values.
         raise FieldErrors({"body": ["The body must be a form as Slack sends it"]}) from None
     if len({name for name, _ in pairs}) != len(pairs):
         raise FieldErrors({"body": ["A field of the form appears more than once"]})

@@ -159,8 +159,8 @@ async def invite(
 ) -> NewInvitationView:
     """Invite a user by e-mail. If the gateway cannot send the e-mail, the result contains the invitation link.
 
-    The link starts with the configured public URL or, if none is configured, with `base_url`. This value is safe,
-    because it is taken from the request of an authenticated admin. `first` is an additional check in the same
+    The link starts with the configured public URL or, if none is configured, with `base_url`. The value of `base_url`
+    is safe, because it is taken from the request of an authenticated admin. `first` is an additional check in the same
     transaction, before the invitation is created.
 
     Raises:

@@ -319,7 +319,8 @@ async def _record_success(
     moment = now(session)
     webhook.last_success_at = moment
     session.add(webhook)
-    # The receiver accepted the event, so the delivery is successful even if it was marked as failed in the meantime.
+    # Mark the delivery as successful, because the receiver accepted the event, even if the delivery was marked as
+    # failed in the meantime.
     await session.exec(
         update(Delivery)
         .where(col(Delivery.id) == attempt.delivery_id)
@@ -340,7 +341,8 @@ async def _record_failure(
         next_at = next_attempt(moment, attempt.attempts + 1, attempt.event_created_at, result.retry_after)
     await session.exec(
         update(Delivery)
-        # A delivery that was ended or delivered by another gateway during this attempt keeps its status.
+        # Update only a pending delivery: if another gateway ended the delivery during this attempt, the delivery keeps
+        # its status.
         .where(col(Delivery.id) == attempt.delivery_id, col(Delivery.status) == PENDING)
         .values(
             status=PENDING if next_at else FAILED,

@@ -94,15 +94,16 @@ def has_feature(plans: Plans, plan: str) -> bool:
 
 
 def configure(database: Database, plans: Plans, wake: Callable[[], None]) -> None:
-    """Store the plans and the wake-up function of the delivery worker in the database object.
+    """Store `plans` and `wake` in the database object, so that code with a session of this database can use them.
 
-    The plans define which organizations have webhooks. Transactions that add events call `wake` after their commit.
+    The plans define which organizations may use webhooks. The function `wake` wakes the delivery worker of this
+    process: it is called after the commit of a transaction that adds events.
     """
     database.info.update({_PLANS: plans, _WAKE: wake})
 
 
 def wake_worker(database: Database) -> None:
-    """Wake the delivery worker of this process. Code that commits events without a session calls this function."""
+    """Wake the delivery worker of this process. Call this function after committing events without a session."""
     wake: Callable[[], None] | None = database.info.get(_WAKE)  # type: ignore[assignment]  # set by `configure`
     if wake is not None:
         wake()
@@ -113,8 +114,8 @@ async def emit(
 ) -> None:
     """Store one event for each view, to be delivered to all subscribed webhooks.
 
-    If no webhook is subscribed, nothing is stored. The session must belong to the transaction of the change. `kind` is
-    one of `EVENT_TYPES`. The views are the changed resources in the format of the API, without secrets.
+    If no webhook is subscribed, nothing is stored. The session must belong to the transaction that makes the change.
+    `kind` is one of `EVENT_TYPES`. The views are the changed resources in the format of the API, without secrets.
     """
 
     async def dump() -> Sequence[dict[str, Any]]:
@@ -130,7 +131,7 @@ async def emit_lazy(
     kind: str,
     make: Callable[[], Awaitable[Sequence[dict[str, Any]]]],
 ) -> None:
-    """Store events like `emit`, but create the resources only if a webhook is subscribed. `make` returns them."""
+    """Store events like `emit`, but call `make` for the resources in the events only if a webhook is subscribed."""
     if kind not in EVENT_TYPES:
         raise ValueError(f"Unknown event type {kind!r}: add it to EVENT_TYPES")
     webhooks = await _find_subscribers(session, organization_id, environment, kind)

@@ -58,7 +58,7 @@ class Webhook(Table, table=True):
     events: str | None = Field(default=None, sa_type=Text)
     include_context: bool = False
     is_active: bool = True
-    #: Why the gateway disabled the webhook. Null if the webhook is enabled, or a user disabled it.
+    #: Reason why the gateway disabled the webhook. Null if the webhook is enabled, or a user disabled it.
     disabled_reason: str | None = Field(default=None, max_length=255)
     disabled_at: datetime | None = Field(default=None, sa_type=Timestamp)
     last_success_at: datetime | None = Field(default=None, sa_type=Timestamp)

@@ -177,7 +177,8 @@ async def rotate_secret(session: AsyncSession, vault: Vault, webhook: Webhook) -
         if row.expires_at is None:
             row.expires_at = ends
             session.add(row)
-    # The former secret's expiry must be written first, because a unique index allows only one secret without an expiry.
+    # Write the expiry of the former secret before the new secret, because a unique index allows only one secret without
+    # an expiry.
     await session.flush()
     return add_secret(session, vault, webhook), ends
 

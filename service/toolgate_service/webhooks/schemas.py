@@ -74,11 +74,13 @@ SigningSecret = Annotated[
 
 
 class NewWebhook(Body):
-    """Body of POST /api/webhooks. Without `events`, the webhook receives all types of events except `log.created`.
+    """Body of POST /api/webhooks.
+
+    If `events` is omitted, a webhook of kind `slack` receives the events about approvals. Any other webhook receives
+    all types of events except `log.created`.
 
     A webhook of kind `slack` requires the `url` of a Slack incoming webhook and the `signing_secret` of the Slack app.
-    Responses contain neither of them. Without `events`, it receives the events about approvals. Its `include_context`
-    is true by default.
+    Responses contain neither of these. For this kind, `include_context` is true by default.
     """
 
     model_config = example(url=_HOOK, events=["approval.requested"], description="Tells our pager")

@@ -120,7 +120,8 @@ async def create_webhook(
         await _require_feature(session, context, caller)
         url, is_slack = _checked_url(context, new.url), new.kind == SLACK
         _check_signing_secret(new.signing_secret, new.kind, required=True)
-        # The transaction holds the organization's lock, so concurrent requests cannot exceed the limit together.
+        # The transaction holds the organization's lock, so concurrent requests cannot together exceed the maximum
+        # number of webhooks.
         if await repository.count_webhooks(session, caller, environment) >= MAX_WEBHOOKS:
             raise ApiError(409, f"The environment has {MAX_WEBHOOKS} webhooks; delete one first")
         webhook = Webhook(

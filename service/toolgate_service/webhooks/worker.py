@@ -80,7 +80,7 @@ class Worker:
     def wake_later(self) -> None:
         """Make the worker poll after `NOTIFY_DELAY`.
 
-        This is for events that another gateway has committed, which that gateway sends first.
+        Call this method for events that another gateway has committed: usually, that gateway sends them itself.
         """
         asyncio.get_running_loop().call_later(NOTIFY_DELAY, self._woken.set)
 
@@ -104,7 +104,7 @@ class Worker:
 
     async def _run(self) -> None:
         while not self._stopping:
-            # Reset the flags before the poll, so that events that are committed during the poll cause another one.
+            # Reset the flags before the poll, so that events that are committed during the poll cause another poll.
             urgent, self._urgent = self._urgent, False
             self._woken.clear()
             try:
@@ -126,7 +126,8 @@ class Worker:
             self._start_attempt(attempt)
 
     async def _record_and_claim(self, results: Sequence[AttemptResult]) -> Sequence[Attempt]:
-        # Attempts that end during this transaction are not stored by it, so they still count against the limits.
+        # This transaction does not store the results of attempts that end while it runs, so these attempts still count
+        # against the limits.
         unrecorded = [*self._running.values(), *(attempt for attempt, _ in results)]
         async with self._database.writing() as session:
             await record_results(session, results)

@@ -1,4 +1,4 @@
-"""The examples and the table of docs/asgi.md."""
+"""The examples and the table of docs/guides/asgi.md."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from toolgate.testing import FakeGateway
 
 
 async def test_examples_of_the_page_run(fake_gateway: FakeGateway) -> None:
-    page: dict[str, Any] = {"__name__": "page", "AGENTS": {b"t-1": "ann"}}
-    for block in blocks("docs/asgi.md", "python"):
-        exec(compile(block, "docs/asgi.md", "exec", dont_inherit=True), page)
+    page: dict[str, Any] = {"__name__": "page"}
+    for block in blocks("docs/guides/asgi.md", "python"):
+        exec(compile(block, "docs/guides/asgi.md", "exec", dont_inherit=True), page)
     app = page["app"]
     app.get("/health")(lambda: "here")
     app.get("/search")(lambda q: q)
@@ -34,7 +34,7 @@ async def test_examples_of_the_page_run(fake_gateway: FakeGateway) -> None:
 
 
 def test_table_contains_every_outcome() -> None:
-    table = section("docs/asgi.md", "Responses")
+    table = section("docs/guides/asgi.md", "Responses")
     for outcome in (
         "blocked",
         "declined",

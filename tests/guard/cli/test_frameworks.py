@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from toolgate_cli.app import app
 from toolgate_integrations import _registry
 
-PAGE = "docs/command-line.md"
+PAGE = "docs/guides/unguarded-frameworks.md"
 
 
 def run(*options: str) -> Any:

@@ -1,4 +1,4 @@
-"""What docs/testing.md and docs/embedded.md show is run as it stands there."""
+"""What docs/guides/testing.md and docs/guides/embedded.md show is run as it stands there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def test_the_users_test_of_three_lines(pytester: pytest.Pytester, monkeypatch: p
     """The page's first test passes with the page's own setting, and fails when the tool does something else."""
     for name in ("URL", "API_KEY", "AGENT_ID"):
         monkeypatch.delenv(f"TOOLGATE_{name}", raising=False)
-    [test, by_hand], [setting] = blocks("docs/testing.md", "python"), blocks("docs/testing.md", "ini")
+    [test, by_hand], [setting] = (
+        blocks("docs/guides/testing.md", "python"),
+        blocks("docs/guides/testing.md", "ini"),
+    )
     assert len(test.splitlines()) == 1 + 3
     pytester.makeini(setting)
     pytester.makepyfile(test_right=TOOL + test, test_wrong=TOOL.replace("refunded", "kept") + test)
@@ -37,7 +40,7 @@ def test_the_users_test_of_three_lines(pytester: pytest.Pytester, monkeypatch: p
 @pytest.mark.sqlite_only("the embedded gateway is on SQLite alone")
 def test_the_embedded_page_runs(tmp_path: Path) -> None:
     """Its block prints that the mail was sent, in a folder where it leaves its file."""
-    [code] = blocks("docs/embedded.md", "python")
+    [code] = blocks("docs/guides/embedded.md", "python")
     home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", code],

@@ -111,7 +111,7 @@ async def test_arguments_that_have_no_names(scene: Scene, arguments: str) -> Non
 async def test_the_token_ends_a_call_that_waits(scene: Scene, guard_waits: Any) -> None:
     """Cancelled by the framework's token a call waits no longer, its request is withdrawn, and the run ends."""
     token = CancellationToken()
-    running = asyncio.create_task(made(scene, [PAY]).run(task="go", cancellation_token=token))
+    running = asyncio.create_task(made(scene, [PAY], on_hold="wait").run(task="go", cancellation_token=token))
     await guard_waits()
     [approval_id] = (await scene.asked(1)).values()
     token.cancel()
@@ -140,12 +140,15 @@ async def test_the_token_ends_a_tool_that_runs(scene: Scene) -> None:
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside events"])
 async def test_the_task_ends_a_call_that_waits(scene: Scene, guard_waits: Any, beside: bool) -> None:
     """AutoGen would leave it under way, and once approved its tool would run for nobody."""
-    paying = made(scene, [PAY])
+    paying = made(scene, [PAY], on_hold="wait")
     if beside:
         inner = AssistantAgent("inner", Model())
         paying = agent(
             Model([PAY, Call("inner", {"task": "go"}, "call-inner")]),
-            [GuardedWorkbench([scene.pay], scene.guard), StaticStreamWorkbench([AgentTool(inner)])],
+            [
+                GuardedWorkbench([scene.pay], scene.guard, on_hold="wait"),
+                StaticStreamWorkbench([AgentTool(inner)]),
+            ],
         )
     running = asyncio.create_task(paying.run(task="go"))
     await guard_waits()
@@ -215,7 +218,7 @@ async def test_the_agent_of_a_team_is_found(scene: Scene) -> None:
 
 async def test_ids_that_come_again_are_other_calls(scene: Scene) -> None:
     """A model client that counts its calls anew does not make one call of two."""
-    paying = made(scene, [PAY], [PAY])
+    paying = made(scene, [PAY], [PAY], on_hold="wait")
     running = asyncio.create_task(paying.run(task="go"))
     scene.approve((await scene.asked(1))["eve"])
 
@@ -239,7 +242,7 @@ async def test_a_told_call_goes_through_in_another_process(scene: Scene) -> None
     """A team that was stopped at a held call, and is loaded elsewhere, makes the call again after the approval: once."""
 
     def team(*turns: Any) -> RoundRobinGroupChat:
-        one = made(scene, *turns, on_hold="notify_model")
+        one = made(scene, *turns)
         return RoundRobinGroupChat([one], termination_condition=FunctionalTermination(held), max_turns=1)
 
     first = team([PAY])
@@ -258,10 +261,10 @@ async def test_a_told_call_goes_through_in_another_process(scene: Scene) -> None
 
 async def test_a_call_that_waited_for_its_time_goes_through_later(scene: Scene) -> None:
     """The model makes it again, by another id: approved meanwhile, it runs once, and nobody is asked anew."""
-    paying = made(scene, [PAY], hold_timeout=0.05)
+    paying = made(scene, [PAY], on_hold="wait", hold_timeout=0.05)
     assert "waits for a person" in read((await paying.run(task="go")).messages)["call-pay"]
     scene.approve((await scene.asked(1))["eve"])
-    again = made(scene, [Call("pay", PAY.arguments, "call-again")], hold_timeout=0.05)
+    again = made(scene, [Call("pay", PAY.arguments, "call-again")], on_hold="wait", hold_timeout=0.05)
     assert read((await again.run(task="go")).messages) == {"call-again": "paid 40 to eve"}
     assert scene.ran == [("pay", "eve", 40)]
     assert scene.requests() == 1
@@ -269,7 +272,7 @@ async def test_a_call_that_waited_for_its_time_goes_through_later(scene: Scene) 
 
 async def test_edits_are_held_to_the_tools_own_types(scene: Scene) -> None:
     """What the approver made of the arguments is validated by the tool."""
-    running = asyncio.create_task(made(scene, [PAY]).run(task="go"))
+    running = asyncio.create_task(made(scene, [PAY], on_hold="wait").run(task="go"))
     scene.approve((await scene.asked(1))["eve"], context={"to": "eve", "amount": 25})
     await asyncio.wait_for(running, 20)
     assert scene.ran == [("pay", "eve", 25)]

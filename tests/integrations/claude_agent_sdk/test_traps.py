@@ -17,6 +17,7 @@ from toolgate.testing import FakeGateway
 from toolgate_integrations.claude_agent_sdk import Gate
 
 LOOK = Call("look", {"what": "sky"}, "call-look")
+WAITING = {"on_hold": "wait"}
 
 
 def pay(to: str, amount: int) -> Call:
@@ -85,7 +86,8 @@ async def test_the_users_own_permission_still_counts(
 ) -> None:
     """What the gateway allows, edited or not, is no permission of the user's: without one it does not run."""
     gateway.require_approval("bank.pay")
-    async with agent(scene, tmp_path, [LOOK, pay("eve", 40)], allowed_tools=[]) as (client, api):
+    calls = [LOOK, pay("eve", 40)]
+    async with agent(scene, tmp_path, calls, guarding=WAITING, allowed_tools=[]) as (client, api):
         going = asyncio.create_task(run(client))
         await waits(gateway, 1)
         gateway.approve(context={"to": "eve", "amount": 25})
@@ -111,7 +113,8 @@ async def test_what_can_use_tool_changes_is_asked_about(
         return PermissionResultAllow(updated_input={**arguments, "amount": arguments["amount"] * 2})
 
     calls = [pay("eve", 40), pay("bob", 60), pay("ann", 1)]
-    async with agent(scene, tmp_path, calls, allowed_tools=[], can_use_tool=permit) as (client, api):
+    given: Any = {"guarding": WAITING, "allowed_tools": [], "can_use_tool": permit}
+    async with agent(scene, tmp_path, calls, **given) as (client, api):
         await run(client)
         seen, entries = list(gateway.checks), logged(scene, gateway)
         # What a person approved lets the call through once, and what is made of it is another.
@@ -262,7 +265,7 @@ async def test_a_wait_that_is_given_up_is_withdrawn(
 ) -> None:
     """Who interrupts or leaves the agent while a call waits has given the call up: nobody needs to decide about it."""
     gateway.require_approval("bank.pay")
-    async with agent(scene, tmp_path, [pay("eve", 40)]) as (client, _):
+    async with agent(scene, tmp_path, [pay("eve", 40)], guarding=WAITING) as (client, _):
         await client.query("go")
         await waits(gateway, 1)
         if way == "interrupt":
@@ -278,12 +281,11 @@ async def test_what_the_model_was_told_passes_in_another_process(
     """While a person decides nothing needs to run: the session is resumed, and the same call goes through once."""
     gateway.require_approval("bank.pay")
     again = [replace(pay("eve", 40), id=f"call-{time}") for time in ("again", "thrice")]
-    tells = {"guarding": {"on_hold": "notify_model"}}
-    async with agent(scene, tmp_path, [pay("eve", 40)], **tells) as (client, api):
+    async with agent(scene, tmp_path, [pay("eve", 40)]) as (client, api):
         session_id = (await run(client)).session_id
     assert read(api)["call-eve"].startswith("Not done yet")
     gateway.approve()
-    async with agent(scene, tmp_path, [pay("eve", 40)], again[:1], again[1:], resume=session_id, **tells) as (
+    async with agent(scene, tmp_path, [pay("eve", 40)], again[:1], again[1:], resume=session_id) as (
         client,
         api,
     ):

@@ -168,7 +168,7 @@ def test_what_the_person_changed_has_the_types_of_the_tool(scene: Scene) -> None
     llm = scripted([Call("pay", {"to": "eve", "amount": "40.10"}, "call-pay")])
 
     async def go() -> None:
-        with GuardHooks(scene.guard), quiet():
+        with GuardHooks(scene.guard, on_hold="wait"), quiet():
             run = asyncio.create_task(asyncio.to_thread(crew(llm, [tool(pay)]).kickoff))
             [request] = await asyncio.to_thread(until, lambda: scene.owner.http.get("/api/approvals").json())
             scene.approve(request["id"], context={"to": "eve", "amount": 12.5})

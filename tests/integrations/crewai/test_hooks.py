@@ -163,7 +163,7 @@ class Polling(Scripted):
 def test_asking_again_and_again_does_not_end_the_run(scene: Scene) -> None:
     """Five equal answers would, and a refusal is not cached: the call goes through once it is approved."""
     llm = Polling(model="scripted", turns=scripted(*[[PAY]] * 7).turns, scene=scene)
-    *told, paid = run(scene, llm, on_hold="notify_model", cache=True)
+    *told, paid = run(scene, llm, cache=True)
     assert all(each.startswith("Not done yet") for each in told)
     assert (len(told), paid) == (6, "paid 40 to eve")
     assert scene.ran == [("pay", "eve", 40)]
@@ -302,7 +302,7 @@ def test_one_guard_is_registered_at_a_time(scene: Scene) -> None:
 
 def test_waiting_ends_when_it_is_over(scene: Scene) -> None:
     """With a `hold_timeout` the model is told, and the request stays to be decided."""
-    [read] = run(scene, scripted([PAY]), hold_timeout=0.05)
+    [read] = run(scene, scripted([PAY]), on_hold="wait", hold_timeout=0.05)
     assert read.startswith("Not done yet")
     [request] = scene.owner.http.get("/api/approvals").json()
     assert request["status"] == "pending"

@@ -12,7 +12,7 @@ from support.frameworks.harness import Call, Scene
 from support.frameworks.semantic_kernel import arguments, asked, function, kernel, read
 
 from toolgate import ConfigurationError
-from toolgate_integrations.semantic_kernel import aresume, waiting
+from toolgate_integrations.semantic_kernel import aresume, resume, waiting
 
 PAY = Call("pay", {"to": "eve", "amount": 40}, "call-pay")
 MORE = Call("pay", {"to": "ann", "amount": 70}, "call-more")
@@ -47,6 +47,14 @@ async def test_a_no_is_taken_as_it_is(scene: Scene) -> None:
     text, _ = await asked(fresh, later, None)
     assert (text, scene.ran) == ("done", [("pay", "ann", 70)])
     assert scene.requests() == 2
+
+
+async def test_the_former_name_of_aresume_warns(scene: Scene) -> None:
+    _, history = await asked(kernel(scene, [PAY]), ChatHistory())
+    scene.approve(waiting(history)["call-pay"])
+    with pytest.warns(DeprecationWarning, match="resume is deprecated; use aresume"):
+        assert await resume(kernel(scene), history, arguments=arguments()) == {}
+    assert scene.ran == [("pay", "eve", 40)]
 
 
 async def test_what_has_run_is_kept_beside_what_fails(scene: Scene) -> None:

@@ -24,7 +24,7 @@ from toolgate_service.core.ids import new_id
 from toolgate_service.core.settings import Settings, load_settings
 from toolgate_service.server.metrics import MetricsServer
 
-PAGE = (ROOT / "docs/monitoring.md").read_text()
+PAGE = (ROOT / "docs/operate/monitoring.md").read_text()
 #: a figure's name and its labels
 Figure = tuple[str, frozenset[tuple[str, str]]]
 
@@ -228,7 +228,7 @@ def test_no_tenant_stands_in_the_figures(gateway: LiveGateway, owner: Owner) -> 
 
 
 def test_the_page_names_every_metric_and_no_other(gateway: LiveGateway) -> None:
-    """docs/monitoring.md has a row for each metric with its kind and labels."""
+    """docs/operate/monitoring.md has a row for each metric with its kind and labels."""
     rows = re.findall(r"^\| `(toolgate_\w+)` \| (\w+) \| (.*?) \|", PAGE, re.MULTILINE)
     told = {name: (kind, set(re.findall(r"`(\w+)`", labels))) for name, kind, labels in rows}
     served: dict[str, tuple[str, set[str]]] = {}
@@ -241,7 +241,7 @@ def test_the_page_names_every_metric_and_no_other(gateway: LiveGateway) -> None:
 
 
 def test_the_alert_rules_are_about_what_is_served(gateway: LiveGateway) -> None:
-    """The alert rules in docs/monitoring.md are valid YAML and use existing metrics."""
+    """The alert rules in docs/operate/monitoring.md are valid YAML and use existing metrics."""
     [text] = re.findall(r"```yaml\n(groups:.*?)```", PAGE, re.DOTALL)
     rules: list[dict[str, Any]] = yaml.safe_load(text)["groups"][0]["rules"]
     served = {name for name, _ in figures(gateway)}

@@ -57,7 +57,7 @@ def test_a_creator_may_not_approve(two: Two, creator: str) -> None:
     approval = two.ask()
     by = two.first if creator == "agent" else two.second
     answer = approve(by, approval)
-    assert (answer.status_code, list(answer.json())) == (403, ["detail"])
+    assert (answer.status_code, list(answer.json())) == (403, ["detail", "code"])
     assert "separation of duties" in answer.json()["detail"]
     assert two.ask() == approval
     assert by.http.get(f"/api/approvals/{approval}").json()["status"] == "pending"

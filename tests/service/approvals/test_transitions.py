@@ -112,6 +112,7 @@ WRITES_NOTHING = {"400", "401", "403", "404", "409", "held", "blocked", "would b
 #: what each route that changes approvals is called in the table
 ROUTES = {
     "/api/approvals/{approval_id}/approve": "approve",
+    "/api/approvals/{approval_id}/reject": "deny",
     "/api/approvals/{approval_id}/deny": "deny",
     "/api/grants/{grant_id}/revoke": "revoke",
     "/sdk/approvals/{approval_id}/cancel": "cancel",

@@ -43,7 +43,7 @@ def test_a_password_is_changed(acme: Owner, role: str) -> None:
     [
         ({"current": "not this one"}, "current_password: is not your password"),
         ({"new": "short"}, "new_password: "),
-        ({"repeated": "something else"}, "not typed the same way twice"),
+        ({"repeated": "something else"}, "The two new passwords differ"),
     ],
 )
 def test_a_refused_password_changes_nothing(newcomer: Owner, fields: dict[str, str], said: str) -> None:

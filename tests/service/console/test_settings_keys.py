@@ -61,7 +61,11 @@ def test_a_replaced_key_stops_working_at_once(newcomer: Owner) -> None:
         [made] = set(WHOLE.findall(answer.text))
         assert (works(newcomer.url, newcomer.key), works(newcomer.url, made)) == (False, True)
         again = reader.submit(f"{KEYS}/regenerate", **form)
-        assert (again.status_code, "sent before" in again.text, WHOLE.findall(again.text)) == (409, True, [])
+        assert (again.status_code, "submitted before" in again.text, WHOLE.findall(again.text)) == (
+            409,
+            True,
+            [],
+        )
         assert works(newcomer.url, made)
 
 

@@ -181,5 +181,5 @@ def test_a_link_sent_by_mail_is_not_on_the_page(tmp_path: Path) -> None:
                     for one in (owner.email, fresh_email())
                 }
             [said] = told
-            assert "If the e-mail is registered here" in said
+            assert "If this e-mail address is registered" in said
             assert "/console/password-reset#token=" in mailbox.next(1).get_content()

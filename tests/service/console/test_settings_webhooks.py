@@ -82,7 +82,7 @@ def test_a_webhook_is_created(newcomer: Owner) -> None:
     [
         ({"url": "ftp://example.com/"}, "url: must begin with"),
         ({"url": "https://u:p@example.com/"}, "must not contain a user"),
-        ({"url": ""}, "url: is not a web address"),
+        ({"url": ""}, "url: is not a URL"),
         ({"url": "https://example.com/", "which": "some"}, "events:"),
         ({"url": "https://example.com/", "which": "some", "events": "x.y"}, "unknown event type"),
         ({"url": "https://example.com/", "description": "x" * 1001}, "description:"),
@@ -225,7 +225,7 @@ def test_a_channel_is_connected(newcomer: Owner) -> None:
             "https://hooks.slack.com/…",
         )
         rotated = reader.submit(f"{way}/rotate-secret", token=reader.token(), newest="")
-        assert (rotated.status_code, "rotate it there" in rotated.text) == (409, True)
+        assert (rotated.status_code, "replace it in Slack" in rotated.text) == (409, True)
 
 
 def test_a_channels_events_stay_as_they_are(newcomer: Owner) -> None:

@@ -143,7 +143,9 @@ def test_the_secret_makes_itself_once_beside_nobodys_data(home: Path) -> None:
 def test_on_a_server_no_secret_makes_itself(home: Path) -> None:
     """Gateways that share a PostgreSQL server must share a secret: without one, none starts (decisions §9)."""
     settings = Settings(database_url="postgresql://toolgate@localhost/toolgate")
-    with pytest.raises(StorageError, match="TOOLGATE_SECRET is not set; a gateway on PostgreSQL needs one"):
+    with pytest.raises(
+        StorageError, match="TOOLGATE_SECRET is not set; a gateway with PostgreSQL needs a secret"
+    ):
         settings.secret_bytes()
     assert list(home.iterdir()) == []
 
@@ -191,12 +193,14 @@ def test_the_plans_are_those_of_the_specification() -> None:
     }
 
 
-def test_the_documentation_has_every_setting_and_no_other() -> None:
-    """Each is named on some page, and the table of the page about serving names none that there is not."""
-    known = {f"TOOLGATE_{name.upper()}" for name in Settings.model_fields} | {"TOOLGATE_SECRETS_DIR"}
-    pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
-    assert known <= set(re.findall(r"TOOLGATE_[A-Z_]+", pages))
-    rows = re.findall(r"^\| (`TOOLGATE_.*?) \|", (ROOT / "docs" / "gateway.md").read_text(), re.MULTILINE)
-    named = {name for row in rows for name in re.findall(r"TOOLGATE_[A-Z_]+", row)}
+def test_documentation_names_only_settings_that_exist() -> None:
+    """The reference page is generated; other pages about the gateway name settings that exist."""
+    known = {f"TOOLGATE_{name.upper()}" for name in Settings.model_fields}
+    named = {
+        name
+        for page in (ROOT / "docs" / "operate").glob("*.md")
+        for name in re.findall(r"\bTOOLGATE_[A-Z_]*[A-Z]\b", page.read_text())
+    }
     assert len(named) > 30
-    assert named <= known
+    # An option of `toolgate db copy`, and a misspelt name that `toolgate config check` reports.
+    assert named - known == {"TOOLGATE_COPY_TO", "TOOLGATE_REGISTRATON"}

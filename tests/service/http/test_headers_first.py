@@ -122,9 +122,9 @@ def test_client_outside_the_allowed_networks_is_answered_before_its_body(newcome
 @pytest.mark.parametrize("path", OPEN)
 def test_open_endpoint_takes_small_bodies_only(acme: Owner, path: str) -> None:
     """400 by the announced size, by what came in chunks, and by what it unpacks to; beyond the general limit 413."""
-    too_large = {
-        "detail": {"body": [f"must not be larger than {MAX_OPEN_BODY} bytes without authentication"]}
-    }
+    too_large = problem(
+        400, {"body": [f"must not be larger than {MAX_OPEN_BODY} bytes without authentication"]}
+    )
     with Raw(acme.url) as raw:
         answer = whole(raw.send(head(path, {}, MAX_OPEN_BODY + 1)).answer())
         assert (answer.status, answer.json()) == (400, too_large)

@@ -23,6 +23,10 @@ USELESS = "This link was used already, has expired or was replaced by a newer on
 PUBLIC_URL = "https://gate.example.test/toolgate"
 
 
+def accepted(answer: httpx.Response) -> None:
+    assert (answer.status_code, answer.json()) == (202, {"detail": SENT})
+
+
 def ask(url: str, email: str) -> httpx.Response:
     return httpx.post(f"{url}/auth/password-reset", json={"email": email}, timeout=30)
 
@@ -51,7 +55,7 @@ def mails_to(mailbox: Mailbox, email: str, number: int = 1) -> list[str]:
 
 
 def reset_token(mailbox: Mailbox, owner: Owner) -> str:
-    refused(ask(owner.url, owner.email), 202, SENT)
+    accepted(ask(owner.url, owner.email))
     return mails_to(mailbox, owner.email)[0]
 
 
@@ -130,10 +134,10 @@ def test_a_newer_link_replaces_the_older_and_three_an_hour_are_enough(anna: Owne
     """Only the newest link works, and at most three mails an hour are sent to a user."""
     tokens: list[str] = []
     for number in range(3):
-        refused(ask(anna.url, anna.email.upper()), 202, SENT)
+        accepted(ask(anna.url, anna.email.upper()))
         tokens = mails_to(mailbox, anna.email, number + 1)
     for _ in range(2):
-        refused(ask(anna.url, anna.email), 202, SENT)
+        accepted(ask(anna.url, anna.email))
     another = fresh_email()
     invite(anna, another)
     mails_to(mailbox, another)
@@ -216,7 +220,7 @@ def test_a_mail_server_that_is_down_changes_no_answer(tmp_path: Path) -> None:
     ):
         gateway.listening()
         with Owner(gateway.url) as owner:
-            refused(ask(gateway.url, owner.email), 202, SENT)
+            accepted(ask(gateway.url, owner.email))
             assert invite(owner).status_code == 201
             until(lambda: gateway.complaint.count("was not sent and is retried") == 2)
         log = gateway.complaint

@@ -31,7 +31,7 @@ def test_every_sentence_has_a_row(document: str) -> None:
     pairs = zip_longest(sentences(document), [row.sentence for row in table(document)])
     for sentence, named in pairs:
         assert sentence == named, (
-            f"docs/{document}.md and tests/service/sentences/{document}.md go apart here.\nThe document says:\n"
+            f"docs/internals/{document}.md and tests/service/sentences/{document}.md go apart here.\nThe document says:\n"
             f"  {sentence}\nwhere the table has:\n  {named}\nWrite the sentence into the table as the document "
             "has it, in its place, and beside it the tests that hold what it says now."
         )
@@ -44,7 +44,7 @@ def test_every_row_is_held() -> None:
     for document in DOCUMENTS:
         most = MOST_NAMED[document]
         unheld = [f"{row.sentence} {what}" for row in rows[document] if (what := _wrong(row, there, most))]
-        assert unheld == [], f"docs/{document}.md: {CURE.format(most=most)}:\n" + "\n".join(unheld)
+        assert unheld == [], f"docs/internals/{document}.md: {CURE.format(most=most)}:\n" + "\n".join(unheld)
 
 
 def test_no_test_stands_for_too_many() -> None:

@@ -62,7 +62,7 @@ def test_lost_secret_is_given_up_by_command(registered: LiveGateway) -> None:
     assert done(registered, "rotate-secret", "--discard-unreadable", env=other)[0].startswith(
         "deleted 2 encrypted values that no known secret can decrypt"
     )
-    assert done(registered, "rotate-secret", "--discard-unreadable", env=other)[0].startswith("0 ")
+    assert done(registered, "rotate-secret", "--discard-unreadable", env=other)[0].startswith("deleted 0 ")
     with LiveGateway(registered.folder, env=other) as gateway, Owner(gateway.url) as owner:
         bot = owner.agent()
         owner.permit(bot, "mail.send")

@@ -118,7 +118,7 @@ async def test_every_migration_expands(tmp_path: Path) -> None:
                         name: why for name, why in taken_away(before, after).items() if name not in harmless
                     }
                     assert not gone, (
-                        f"migration {script.revision} only may expand; see docs/upgrading.md: {gone}"
+                        f"migration {script.revision} only may expand; see docs/internals/migrations.md: {gone}"
                     )
                 before = after
     finally:

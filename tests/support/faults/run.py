@@ -25,7 +25,7 @@ from support.faults.world import REPLICAS, begun
 from support.gateway import Owner
 
 FRUGAL = 2
-PAGE = Path(__file__).parents[3] / "docs" / "faults.md"
+PAGE = Path(__file__).parents[3] / "docs" / "internals" / "faults.md"
 BEGIN, END = "<!-- the last run -->", "<!-- end of the last run -->"
 
 
@@ -130,7 +130,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10_000))
     parser.add_argument("--pause", type=float, default=2.5, help="the longest a fault lasts, in seconds")
-    parser.add_argument("--write", action="store_true", help="write the result into docs/faults.md")
+    parser.add_argument("--write", action="store_true", help="write the result into docs/internals/faults.md")
     asked = parser.parse_args()
     result = run(asked.minutes * 60, asked.seed, asked.pause)
     text = told(result, asked.seed)

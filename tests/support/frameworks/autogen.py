@@ -117,11 +117,13 @@ class AutoGen:
     name = "autogen"
     prefix = "tools"
     modes: Sequence[Mode] = ("async",)
-    holds: Sequence[OnHold] = ("wait", "notify_model", "raise")
+    holds: Sequence[OnHold] = ("notify_model", "wait", "raise")
     cannot: Mapping[str, str] = {}
     team = False
 
-    def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "wait") -> AutoGenSession:
+    def session(
+        self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "notify_model"
+    ) -> AutoGenSession:
         return AutoGenSession(scene, mode, on_hold, team=self.team)
 
 

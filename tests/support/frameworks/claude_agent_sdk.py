@@ -145,7 +145,7 @@ class ClaudeAgentSDK:
     name = "claude_agent_sdk"
     prefix = "bank"
     modes: Sequence[Mode] = ("async",)
-    holds: Sequence[OnHold] = ("wait", "notify_model", "raise")
+    holds: Sequence[OnHold] = ("notify_model", "wait", "raise")
     cannot: Mapping[str, str] = {
         "test_default_argument_is_asked_about": "the tool is given the arguments as the hook is: it has its own defaults",
         "test_pending_call_ends_the_run": "the CLI ends the run without an error: see its own test of `raise`",
@@ -153,7 +153,9 @@ class ClaudeAgentSDK:
     # Each starts the CLI; of calls that wait in parallel one is declined, and each has its own fate.
     slow = ("test_waited_for_then_declined", "test_told_in_parallel")
 
-    def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "wait") -> ClaudeSession:
+    def session(
+        self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "notify_model"
+    ) -> ClaudeSession:
         return ClaudeSession(scene, folder, on_hold)
 
 

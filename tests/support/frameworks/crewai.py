@@ -119,12 +119,14 @@ class CrewAI:
     """A crew's agent."""
 
     prefix = "tools"
-    holds: Sequence[OnHold] = ("wait", "notify_model", "raise")
+    holds: Sequence[OnHold] = ("notify_model", "wait", "raise")
 
     def __init__(self, name: str, modes: Sequence[Mode], cannot: Mapping[str, str], *, native: bool) -> None:
         self.name, self.modes, self.cannot, self._native = name, modes, cannot, native
 
-    def session(self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "pause") -> CrewAISession:
+    def session(
+        self, scene: Scene, mode: Mode, folder: Path, on_hold: OnHold = "notify_model"
+    ) -> CrewAISession:
         return CrewAISession(scene, mode, self._native, on_hold)
 
 

@@ -68,12 +68,16 @@ def _unknown(stage: Stage) -> Iterator[Caller]:
         "a removed user": bearer(people.removed.token),
         "a session that was ended": bearer(people.ended_token),
         "a key that was replaced": keyed(stage.spent_key),
-        "a key as a token": bearer(stage.key),
         "a token as a key": keyed(token),
     }.items():
         yield Caller(who, headers, lambda stop: None if stop.right == "nobody" else 401)
     yield Caller(
         "a key on management", keyed(stage.key), lambda stop: 401 if stop.right in MANAGEMENT else None
+    )
+    yield Caller(
+        "a key as a bearer token on management",
+        bearer(stage.key),
+        lambda stop: 401 if stop.right in MANAGEMENT else None,
     )
     yield Caller(
         "a token on the SDK's routes", bearer(token), lambda stop: 401 if stop.right == "key" else None

@@ -20,7 +20,8 @@ down_revision = "0014"
 branch_labels = None
 depends_on = None
 
-#: size in bytes up to which the table is read while other writers wait; this takes some hundredths of a second
+#: size in bytes of a small table; while the server reads the table to validate the bounds, writers must wait, but for a
+#: table of this size only for some hundredths of a second
 SMALL = 16_000_000
 #: number of months for which partitions are created, including the current month
 AHEAD = 3
@@ -77,9 +78,9 @@ def upgrade() -> None:
 
 
 def _lock(connection: sa.Connection) -> None:
-    # Use a short lock timeout, because all later statements wait while this statement waits for a long reader, such as
-    # an export. The timeout is shorter than the server's deadlock timeout. The tables are locked in the order in which
-    # writers lock them.
+    # Use a short lock timeout: while the migration waits for a long reader of the table, such as an export, all later
+    # statements on the table wait too. The timeout is shorter than the server's deadlock timeout. The tables are locked
+    # in the order in which writers lock them.
     connection.execute(sa.text("SELECT set_config('lock_timeout', '500ms', true)"))
     for left in reversed(range(TRIES)):
         try:

@@ -1,6 +1,6 @@
 """Add a version number (epoch) to each environment, which triggers increase when data that a check reads changes.
 
-Triggers also count the changes of older gateways, which do not know the column, and of operators who change rows
+The triggers also count changes by older gateways, which do not use the epoch, and by operators who change rows
 directly. A gateway can therefore use cached data as long as the epoch has not changed.
 
 Revision: 0019, after 0018.

@@ -1,0 +1,221 @@
+"""The pages of "Get started", followed as a reader follows them."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Self
+
+import httpx
+import pytest
+from support.command_line import CommandLine
+from support.databases import Server
+from support.gateway import PASSWORD, LiveGateway
+from support.ports import reserve_port
+from support.postgres import Cluster
+from support.postgres_versions import preferred
+from support.readme import ROOT, blocks
+from support.serving import Serving, environment
+from support.waiting import until
+
+FOLDER = "docs/get-started"
+GATEWAY = "http://127.0.0.1:8000"
+NEED_PASSWORD = {("approvals", "approve"), ("keys", "create"), ("permissions", "create")}
+REPLICAS = ("8001", "8002")
+APPROVAL_ID = re.compile(r"\b([0-9a-f]{8}-[0-9a-f]{4})\s")
+
+
+def run(script: str, folder: Path) -> str:
+    """Run a script that must succeed without warnings, and return what it printed."""
+    (folder / "script.py").write_text(script)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "script.py"],
+        cwd=folder,
+        env=environment(folder),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", ["quickstart", "langchain"])
+@pytest.mark.sqlite_only("the embedded gateway uses SQLite")
+def test_script_of_the_page_prints_what_the_page_shows(page: str, tmp_path: Path) -> None:
+    script, shown = blocks(f"{FOLDER}/{page}.md", "python")[0], blocks(f"{FOLDER}/{page}.md", "text")[0]
+    assert run(script, tmp_path) == shown
+
+
+class Agent:
+    """An agent's program that waits for an approver, in a `with` block."""
+
+    def __init__(self, script: str, folder: Path, settings: dict[str, str]) -> None:
+        (folder / "agent.py").write_text(script)
+        self.process = subprocess.Popen(
+            [sys.executable, "agent.py"],
+            cwd=folder,
+            env=environment(folder, settings),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def read_lines(self, number: int) -> str:
+        """Return the next lines that the program prints."""
+        assert self.process.stdout
+        return "".join(self.process.stdout.readline() for _ in range(number))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout
+        self.process.stdout.close()
+
+
+def type_command(user: CommandLine, command: str) -> str:
+    """Run a command of a page at a terminal, with the password where it is asked for; return the output."""
+    words = [word.strip('"') for word in re.findall(r'"[^"]*"|\S+', command)]
+    assert words.pop(0) == "toolgate"
+    with user.at_terminal(*words, columns=200) as terminal:
+        if tuple(words[:2]) in NEED_PASSWORD or words[0] == "login":
+            terminal.wait_for("Password of")
+            terminal.wait_for(": ")
+            terminal.type(PASSWORD)
+        assert terminal.end() == 0, terminal.shown
+        return terminal.shown
+
+
+def find_approval_id(shown: str) -> str:
+    """Return the first id in the table of approval requests."""
+    found = APPROVAL_ID.search(shown)
+    assert found, shown
+    return found[1]
+
+
+@pytest.fixture(scope="module")
+def default_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """A gateway with default settings, as `toolgate serve` starts it."""
+    home = tmp_path_factory.mktemp("serving") / "home"
+    home.mkdir()
+    with Serving(home) as gateway:
+        yield gateway.listening()
+
+
+def test_first_approval_shows_the_start_of_the_gateway(default_gateway: Serving) -> None:
+    port = default_gateway.url.rpartition(":")[2]
+    lines = default_gateway.summary.replace(f":{port}", ":8000").splitlines()[:3]
+    home = re.search(r"database +(\S+)/\.local/", lines[2])
+    assert home
+    [shown] = [block for block in blocks(f"{FOLDER}/first-approval.md", "console") if "serve" in block]
+    assert shown.splitlines()[1:] == [line.replace(home[1], "/home/you") for line in lines]
+
+
+def test_first_approval(live_gateway: LiveGateway, tmp_path: Path) -> None:
+    """The page's set-up script, agent and commands, in order."""
+    page = f"{FOLDER}/first-approval.md"
+    set_up, agent = blocks(page, "python")
+    before, after = blocks(page, "text")
+    _, approve = blocks(page, "console")
+    printed = run(set_up.replace(GATEWAY, live_gateway.url), tmp_path)
+    settings = dict(line.removeprefix("export ").split("=", 1) for line in printed.splitlines())
+    user = CommandLine(tmp_path / "home")
+    commands = [line.removeprefix("$ ").replace(GATEWAY, live_gateway.url) for line in approve.splitlines()]
+    with Agent(agent, tmp_path, settings) as running:
+        assert running.read_lines(3) == before
+        login, show, decide = commands
+        type_command(user, login)
+        approval_id = find_approval_id(type_command(user, show))
+        type_command(user, decide.replace("ID", approval_id))
+        assert running.read_lines(1) == after
+        assert running.process.wait(60) == 0
+    found = user.done("logs", "search")
+    assert [line.split()[4] for line in found.splitlines() if ":" in line][::-1][:2] == ["stripe.refund"] * 2
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[str]:
+    """The address of an empty database on a PostgreSQL server."""
+    with Cluster(preferred()) as cluster:
+        server = Server(cluster.url())
+        yield server.url_of(server.create_database(migrated=False))
+
+
+@pytest.mark.sqlite_only("it starts a PostgreSQL server of its own")
+def test_production(database: str, tmp_path: Path) -> None:
+    """Two gateways on PostgreSQL: the settings, commands and agent of the page, in order."""
+    page = f"{FOLDER}/production.md"
+    ports = dict(zip(REPLICAS, (reserve_port(), reserve_port()), strict=True))
+    values = {
+        "postgresql://toolgate:PASSWORD@db.example.com/toolgate": database,
+        "SECRET\n": "0f" * 24 + "\n",
+        "https://toolgate.example.com": f"http://127.0.0.1:{ports['8001']}",
+        "TOOLGATE_DRAIN_SECONDS=10": "TOOLGATE_DRAIN_SECONDS=1",
+    }
+    [_, env_file], console = blocks(page, "sh"), blocks(page, "console")
+    for shown, real in values.items():
+        assert shown in env_file
+        env_file = env_file.replace(shown, real)
+    (tmp_path / "gateway.env").write_text(env_file)
+    env = environment(tmp_path) | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+
+    def run_shell(block: str) -> str:
+        for shown, port in ports.items():
+            block = block.replace(f":{shown}", f":{port}")
+        script = "set -e\n. ./gateway.env\n" + block.replace("$ ", "")
+        done = subprocess.run(
+            ["sh", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    prepare, serve, ready, create, set_up, approve = console
+    run_shell(prepare)
+    settings = dict(line.removeprefix("export ").split("=", 1) for line in env_file.splitlines())
+    home = tmp_path / "gateway"
+    home.mkdir()
+    assert serve == "".join(f"$ toolgate serve --port {port}\n" for port in REPLICAS)
+    replicas = [Serving(home, "--port", str(port), extra=settings) for port in ports.values()]
+    with replicas[0], replicas[1]:
+        for replica in replicas:
+            replica.listening()
+        assert shutil.which("curl") is None or run_shell(ready)
+        link = run_shell(create).split("#token=")[1].split()[0]
+        chosen = {"token": link, "new_password": PASSWORD}
+        assert httpx.post(f"{replicas[0].url}/auth/password-reset/confirm", json=chosen).status_code == 204
+
+        user = CommandLine(tmp_path / "home")
+
+        def type_block(block: str, **words: str) -> list[str]:
+            shown = []
+            for line in block.splitlines():
+                command = line.removeprefix("$ ")
+                for port, real in ports.items():
+                    command = command.replace(f":{port}", f":{real}")
+                if "ID" in command.split():
+                    command = command.replace("ID", find_approval_id(shown[-1]))
+                shown.append(type_command(user, command))
+            return shown
+
+        _, agent, _, key = type_block(set_up)
+        identity = {
+            "TOOLGATE_URL": replicas[0].url,
+            "TOOLGATE_AGENT_ID": re.findall(r"agent ([0-9a-f-]{36})", agent)[0],
+            "TOOLGATE_API_KEY": re.findall(r"\bak_\w+", key)[0],
+        }
+        with Agent(blocks(page, "python")[0], tmp_path, identity) as running:
+            until(lambda: APPROVAL_ID.search(user.done("approvals", "list")))
+            type_block(approve)
+            assert running.read_lines(1) == blocks(page, "text")[0]
+
+
+def test_links_of_the_page_about_production_name_files() -> None:
+    """The folder that the page names exists."""
+    assert "`service/deploy/compose`" in (ROOT / FOLDER / "production.md").read_text()
+    assert (ROOT / "service/deploy/compose/follow-ready.sh").exists()

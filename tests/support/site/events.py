@@ -1,0 +1,48 @@
+"""The reference page of webhook events, from the types that the gateway sends."""
+
+from toolgate_service.webhooks.events import EVENT_TYPES, OPT_IN_TYPES, TEST_EVENT, resource_name
+
+HEAD = """\
+# Events
+
+Generated from the types that the gateway sends to [webhooks](../guides/webhooks.md). `data` contains the resource under the
+key of the second column, as the HTTP API returns it, beside `organization_id` and `environment`.
+
+| type | resource | sent when |
+| --- | --- | --- |
+"""
+
+TAIL = """
+A webhook that names no types receives all types except those marked *opt-in*.
+
+Deleting an agent also deletes its permissions and keys; these send no events of their own.
+"""
+
+DESCRIPTIONS = {
+    "approval.requested": "a check requires approval and a new request is created",
+    "approval.approved": "the last required approver has approved the request",
+    "approval.denied": "an approver has rejected the request",
+    "approval.expired": "the request was not decided in time, or its approval was not used in time",
+    "approval.cancelled": "the request was withdrawn, or its agent or permission was disabled or deleted",
+    "approval.consumed": "the approved call was allowed",
+    "approval.replaced": "the request was approved with edited arguments; `replaced_by` names the new request",
+    "approval.reminder": "a pending request is about to expire",
+    "agent.created": "an agent was created",
+    "agent.updated": "an agent was changed, enabled or disabled",
+    "agent.deleted": "an agent was deleted",
+    "permission.created": "a permission was created",
+    "permission.updated": "a permission was changed",
+    "permission.deleted": "a permission was deleted",
+    "log.created": "a log entry was stored (*opt-in*)",
+    "usage.warning": "80 or 100 percent of the plan's agents or of the month's log entries are used",
+    "organization.key_regenerated": "an API key of the organization was replaced; the event contains no key",
+    TEST_EVENT: "someone requested a test event for this webhook",
+}
+
+
+def render_events() -> str:
+    """Return the page."""
+    assert set(DESCRIPTIONS) == {*EVENT_TYPES, TEST_EVENT}, "DESCRIPTIONS must have every event type"
+    assert all("*opt-in*" in DESCRIPTIONS[kind] for kind in OPT_IN_TYPES)
+    rows = [f"| `{kind}` | `{resource_name(kind)}` | {text} |" for kind, text in DESCRIPTIONS.items()]
+    return HEAD + "\n".join([*rows, ""]) + TAIL

@@ -1,0 +1,59 @@
+"""The reference page of the gateway's settings, from the class that reads them."""
+
+import json
+import re
+from inspect import cleandoc
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from toolgate_service.core.settings import Settings
+
+HEAD = """\
+# Gateway settings
+
+Generated from the class that reads them. The guard's own settings are on
+[Guarding tools](../guides/guarding.md#where-the-guard-gets-its-settings), the outbox's on
+[Durable log entries](../guides/recording.md#settings).
+
+The gateway reads each setting from an option of `toolgate serve`, the environment, a file in `TOOLGATE_SECRETS_DIR`, or the
+default; the first source wins. `toolgate config show` prints the values and their sources, and `toolgate config check`
+checks them before a start. A misspelt name is reported by `config check`.
+
+| setting | default | meaning |
+| --- | --- | --- |
+"""
+
+#: defaults that are computed when the gateway starts
+COMPUTED = {"database_url": "`sqlite:///…/toolgate.db` in your data folder"}
+
+
+def render_settings() -> str:
+    """Return the page."""
+    described = read_descriptions()
+    rows = [
+        f"| `TOOLGATE_{name.upper()}` | {_default(name, field)} | {described[name]} |"
+        for name, field in Settings.model_fields.items()
+    ]
+    return HEAD + "\n".join([*rows, ""])
+
+
+def read_descriptions() -> dict[str, str]:
+    """Return the description of each setting from the docstring of the class."""
+    _, _, attributes = cleandoc(Settings.__doc__ or "").partition("Attributes:\n")
+    found = re.findall(r"^    (\w+): (.+(?:\n {5,}.+)*)", attributes, re.MULTILINE)
+    return {name: _markdown(text) for name, text in found}
+
+
+def _markdown(text: str) -> str:
+    text = re.sub(r"(?<!`)`([a-z_]+)`(?!`)", lambda found: f"`TOOLGATE_{found[1].upper()}`", text)
+    return re.sub(r"``(.+?)``", r"`\1`", " ".join(text.split())).replace("|", r"\|")
+
+
+def _default(name: str, field: FieldInfo) -> str:
+    if name in COMPUTED:
+        return COMPUTED[name]
+    value: Any = field.default
+    if value is None or value == ():
+        return "none"
+    return f"`{value}`" if isinstance(value, str) else f"`{json.dumps(value)}`"
