@@ -128,7 +128,8 @@ _CODE = {"type": "string", "pattern": "^[a-z_]+$", "description": "Code of the e
 
 
 def _error(detail: Mapping[str, Any]) -> dict[str, Any]:
-    return _closed({"detail": dict(detail), "code": _CODE})
+    # The code is not required: during a rolling update, gateways of version 0.1 respond without it.
+    return _closed({"detail": dict(detail), "code": _CODE}) | {"required": ["detail"]}
 
 
 #: JSON schemas of error response bodies, by name
@@ -208,6 +209,7 @@ HEADERS: dict[str, dict[str, Any]] = {
     "X-Reason-Code": _header(
         "Code of the decision, for instance `allowed`, `no_permission`, `amount_exceeded` or `approval_required`.",
         {"type": "string", "pattern": "^[a-z_]+$"},
+        required=False,
     ),
     "X-Call-Let-Through": _header(
         "The call of this `call_id` is blocked because an approval has let it through before.",

@@ -1,9 +1,11 @@
 """Mails through a real SMTP server: TLS, logins, refusals, time-outs."""
 
 import asyncio
+import gc
 import socket
 import ssl
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,17 @@ from toolgate_service.mail import Email, NotSent, SmtpMailer, compose, invitatio
 
 SENDER = "Toolgate <toolgate@example.test>"
 EMAIL = Email("greeting", "anna@example.test", "Grüße", "Guten Tag — https://example.test/#token=abc\n")
+
+
+# asyncio closes TLS connections in the background, and leaves the rest to the garbage collector when its loop ends first.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+
+@pytest.fixture(autouse=True)
+def collect_transports() -> Iterator[None]:
+    """Collect the transports of each test within the test, so that no later test reports them."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture
