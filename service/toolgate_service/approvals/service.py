@@ -234,8 +234,8 @@ async def _approve(
         await emit_approval_event(session, "requested", approved)
     if decision.grant is not None:
         changed += await propose(session, settings, caller, approved, decision.grant, decision.note)
-    # An earlier voter may have proposed a temporary approval. If it has not become active, end it now.
-    if len(votes) > 1 and approved.status == APPROVED:
+    # An earlier vote, also of the same user, may have proposed a temporary approval that did not become active.
+    if (voted_before or len(votes) > 1) and approved.status == APPROVED:
         await end_proposal(session, approved)
     return changed
 

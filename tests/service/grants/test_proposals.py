@@ -43,6 +43,17 @@ def test_a_request_that_another_grant_covers_takes_its_proposal_along(two: Board
     assert proposal(two, covered) == "revoked"
 
 
+def test_proposal_ends_when_its_only_voter_completes_the_approval(gateway: LiveGateway) -> None:
+    with board(gateway, required_approvals=1) as found:
+        approval = found.ask({"order": 1})
+        found.change(required_approvals=2)
+        found.approved(approval, 0, grant=TERMS)
+        assert proposal(found, approval) == "proposed"
+        found.change(required_approvals=1)
+        assert found.approved(approval, 0)["status"] == "approved"
+        assert proposal(found, approval) == "revoked"
+
+
 def test_what_ran_out_is_no_longer_shown_as_approved(gateway: LiveGateway, two: Board) -> None:
     """By the clock alone, before any job has marked it: `approved_context` is null again."""
     approval = two.ask({"order": 1})
