@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import jwt
 from sqlalchemy import bindparam, column, text
@@ -18,6 +18,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service.accounts.models import ADMIN, FULL, Session, User
 from toolgate_service.accounts.schemas import TokenView, UserView
 from toolgate_service.context import AppContext
+from toolgate_service.core import strict_json
 from toolgate_service.core.crypto import Vault
 from toolgate_service.core.errors import ApiError, bad_credentials
 from toolgate_service.core.ids import new_id
@@ -138,6 +139,21 @@ class LinkUser:
     user_id: str
     organization_id: str
     ip_address: str | None
+
+
+#: description of a stored credential in the OpenAPI document
+CREDENTIAL = (
+    "How the user was authenticated: `type` is `token`, `console` or `slack` (`kind` has the same value), the other "
+    "members are ids and not secrets. Null unless the caller is an admin, and for votes from before version 0.2."
+)
+
+
+def read_credential(stored: str | None) -> dict[str, str] | None:
+    """Return the stored credential of a decision as the API returns it; None if none was stored."""
+    if stored is None:
+        return None
+    credential: Any = strict_json.loads_own(stored)
+    return {"type": credential["kind"], **credential}
 
 
 @dataclass(frozen=True, slots=True)

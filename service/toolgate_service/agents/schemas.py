@@ -1,22 +1,44 @@
 """Request and response bodies of the routes of agents and their API keys."""
 
-from datetime import datetime
 from typing import Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from toolgate_service.core.schemas import Body, Change, Description, Name, example
+from toolgate_service.core.schemas import (
+    EXAMPLE_AGENT_ID,
+    EXAMPLE_ID,
+    EXAMPLE_TIME,
+    EXAMPLE_USER_ID,
+    NAME_RULE,
+    AgentId,
+    Body,
+    Change,
+    CreatedAt,
+    Description,
+    Name,
+    ResourceId,
+    example,
+)
 
 
 class AgentView(BaseModel):
     """Agent in responses of the API."""
 
-    id: str
-    name: str
-    description: str | None
-    status: str
-    created_at: datetime
-    created_by: str
+    model_config = example(
+        id=EXAMPLE_AGENT_ID,
+        name="refund-bot",
+        description="Refunds orders that customers return",
+        status="active",
+        created_at=EXAMPLE_TIME,
+        created_by=EXAMPLE_USER_ID,
+    )
+
+    id: ResourceId
+    name: str = Field(description="Name of the agent. Several agents may have the same name.")
+    description: str | None = Field(description="Description of the agent, for people.")
+    status: str = Field(description="`active`, or `inactive` for a disabled agent, whose checks are denied.")
+    created_at: CreatedAt
+    created_by: str = Field(description="Id of the user who created the agent, a UUID.")
 
 
 class NewAgent(Body):
@@ -24,8 +46,10 @@ class NewAgent(Body):
 
     model_config = example(name="refund-bot", description="Refunds orders that customers return")
 
-    name: Name
-    description: Description | None = None
+    name: Name = Field(description=f"Name of the agent: {NAME_RULE}. Kebab-case is recommended.")
+    description: Description | None = Field(
+        default=None, description="Description of the agent, for people: at most 1,000 characters."
+    )
 
 
 class AgentChange(Change):
@@ -38,16 +62,32 @@ class AgentChange(Change):
 
     nullable = frozenset({"description"})
 
-    name: Name | None = None
-    description: Description | None = None
-    status: Literal["active", "inactive"] | None = None
+    name: Name | None = Field(default=None, description=f"New name of the agent: {NAME_RULE}.")
+    description: Description | None = Field(
+        default=None, description="New description, at most 1,000 characters; null removes the description."
+    )
+    status: Literal["active", "inactive"] | None = Field(
+        default=None,
+        description="`inactive` disables the agent: its checks are denied, and its approval requests are cancelled. "
+        "`active` enables it.",
+    )
 
 
 class AgentKeyView(BaseModel):
     """API key of a single agent. `api_key` is shown in full to admins and masked for other users."""
 
-    id: str
-    agent_id: str
-    api_key: str
-    created_at: datetime
-    created_by: str | None
+    model_config = example(
+        id=EXAMPLE_ID,
+        agent_id=EXAMPLE_AGENT_ID,
+        api_key="ak_…x7q2",
+        created_at=EXAMPLE_TIME,
+        created_by=EXAMPLE_USER_ID,
+    )
+
+    id: ResourceId
+    agent_id: AgentId
+    api_key: str = Field(
+        description="The API key: in full for admins, masked (`ak_…` and the last four characters) for other users."
+    )
+    created_at: CreatedAt
+    created_by: str | None = Field(description="Id of the user who created the key, a UUID.")

@@ -19,9 +19,16 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.responses import HTMLResponse, Response
 
-from toolgate_service.checks.routes import CHECK
+from toolgate_service.checks.routes import CHECK, CHECK_SCHEMAS
 from toolgate_service.db.pagination import Page
-from toolgate_service.http.dependencies import authenticate_token, changing, gateway_of, key_caller
+from toolgate_service.http.dependencies import (
+    admin,
+    authenticate_token,
+    changing,
+    full_scope,
+    gateway_of,
+    key_caller,
+)
 from toolgate_service.http.openapi import (
     ALWAYS,
     API_KEY,
@@ -46,7 +53,7 @@ from toolgate_service.http.openapi import (
     merged,
     references,
 )
-from toolgate_service.logs.routes import LOG, LOGS
+from toolgate_service.logs.openapi import LOG, LOG_SCHEMAS, LOGS
 
 SECURITY_SCHEMES = {
     BEARER: {
@@ -99,6 +106,22 @@ def refusals(route: APIRoute) -> list[Problem]:
     return [*found, *ALWAYS]
 
 
+def permitted_callers(route: APIRoute) -> str:
+    """Return the sentence of an operation's description that names the callers who may use it."""
+    calls = _calls(route)
+    if admin in calls:
+        return "Permitted for admins, with a token of the scope `full`."
+    if full_scope in calls:
+        return "Permitted for admins and members, with a token of the scope `full`."
+    if changing in calls:
+        return "Permitted for admins and members."
+    if authenticate_token in calls:
+        return "Permitted for all users of the organization."
+    if key_caller in calls:
+        return "Permitted with an API key of the organization or of the agent."
+    return "Permitted without credentials."
+
+
 def paged(route: APIRoute) -> bool:
     """Return True if the route returns a list page by page."""
     return any(inspect.signature(call).return_annotation is Page for call in _calls(route) if callable(call))
@@ -149,6 +172,13 @@ TAGS = (
 )
 
 
+#: descriptions of successful responses, by status; FastAPI gives all of them the same description
+_FASTAPI_OK = "Successful Response"
+_OK = {
+    "201": "The resource was created.",
+    "202": "The request was accepted.",
+    "204": "The response has no body.",
+}
 #: names of the schemas of FastAPI's own error responses, which the gateway does not send
 _FASTAPI_SCHEMAS = ("HTTPValidationError", "ValidationError")
 _TOO_MANY = "429"
@@ -175,6 +205,7 @@ def describe(routers: Iterable[APIRouter]) -> dict[str, Any]:
     for item in document["paths"].values():
         if "put" in item:
             item["patch"] = copy.deepcopy(item["put"])
+            item["patch"]["description"] += " Equivalent to the method `PUT`."
             item["patch"]["operationId"] = re.sub("^[a-z]+", "patch", item["put"]["operationId"])
     document["paths"] |= {path: {"post": operation} for path, operation in RAW.items()}
     for item in document["paths"].values():
@@ -187,7 +218,7 @@ def describe(routers: Iterable[APIRouter]) -> dict[str, Any]:
     for schema in schemas.values():
         for member in schema.get("properties", {}).values():
             _untitled(member)
-    schemas.update(SCHEMAS)
+    schemas.update(SCHEMAS | CHECK_SCHEMAS | LOG_SCHEMAS)
     components["headers"] = HEADERS
     components["securitySchemes"] = SECURITY_SCHEMES
     return document
@@ -199,6 +230,10 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
     operation["responses"].pop("422", None)
     operation["responses"] = merged(operation["responses"], *refusals(route))
     operation["security"] = security(route)
+    operation["description"] = f"{operation['description']}\n\n{permitted_callers(route)}"
+    for status, response in operation["responses"].items():
+        if response.get("description") == _FASTAPI_OK:
+            response["description"] = _OK.get(status, "The request was successful.")
     if route.response_model is None and len(answers := _contents_of_success(operation)) > 1:
         # A route that returns a file declares the media types of the file itself. FastAPI adds JSON to them, although
         # the route never returns JSON.
@@ -285,13 +320,13 @@ router = APIRouter(tags=["documentation"])
 files_router = APIRouter(include_in_schema=False)
 
 
-@router.get("/openapi.json", response_model=dict[str, Any])
+@router.get("/openapi.json", response_model=dict[str, Any], summary="Get the OpenAPI document")
 async def get_openapi_document(request: Request) -> Response:
     """Return this OpenAPI document."""
     return Response(request.app.state.document_json(), media_type="application/json")
 
 
-@router.get("/docs", response_class=HTMLResponse)
+@router.get("/docs", response_class=HTMLResponse, summary="Show the OpenAPI document")
 async def get_documentation() -> HTMLResponse:
     """Return a web page that shows this OpenAPI document. The page loads nothing from other hosts."""
     return HTMLResponse(_PAGE, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})

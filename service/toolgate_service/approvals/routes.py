@@ -22,9 +22,13 @@ from toolgate_service.approvals.schemas import (
 from toolgate_service.core.schemas import Action
 from toolgate_service.http.asgi import peer_of
 from toolgate_service.http.dependencies import (
+    ActionFilter,
     AdminCaller,
+    AgentFilter,
+    AgentIdPath,
     AnyCaller,
     AnyKey,
+    ApprovalIdPath,
     EnvironmentName,
     FullCaller,
     GatewayDep,
@@ -40,17 +44,17 @@ router = APIRouter(tags=["approvals"], route_class=StrictRoute)
 Status = Literal["pending", "approved", "denied", "expired", "cancelled", "replaced", "consumed"]
 
 
-@router.get("/api/approvals", response_model=list[ApprovalView])
+@router.get("/api/approvals", response_model=list[ApprovalView], summary="List approval requests")
 async def list_approvals(
     caller: AnyCaller,
     gateway: GatewayDep,
     page: PageDep,
-    status: Annotated[Status | None, Query()] = None,
-    agent_id: Annotated[str | None, Query()] = None,
-    action: Annotated[str | None, Query()] = None,
+    status: Annotated[Status | None, Query(description="Return only requests with this status.")] = None,
+    agent_id: AgentFilter = None,
+    action: ActionFilter = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return approval requests, newest first."""
+    """Return approval requests, newest first, page by page."""
     async with gateway.database.reading() as session:
         found = await list_page(
             session, caller, environment, page, status=status, agent_id=agent_id, action=action
@@ -59,9 +63,17 @@ async def list_approvals(
     return Reply(shown, headers=page.headers(found))
 
 
-@router.get("/api/approvals/{approval_id}", response_model=ApprovalView, responses=problems(NOT_FOUND))
+@router.get(
+    "/api/approvals/{approval_id}",
+    response_model=ApprovalView,
+    responses=problems(NOT_FOUND),
+    summary="Get an approval request",
+)
 async def get_approval(
-    approval_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+    approval_id: ApprovalIdPath,
+    caller: AnyCaller,
+    gateway: GatewayDep,
+    environment: EnvironmentName = "production",
 ) -> Reply:
     """Return the approval request with this id."""
     async with gateway.database.reading() as session:
@@ -74,15 +86,21 @@ async def get_approval(
     "/api/approvals/{approval_id}/approve",
     response_model=ApprovalView,
     responses=problems(NOT_FOUND, CONFLICT),
+    summary="Approve a request",
 )
 async def approve(
-    approval_id: str,
+    approval_id: ApprovalIdPath,
     caller: FullCaller,
     gateway: GatewayDep,
     decision: ApprovalDecision | None = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Approve a request: unchanged, with an edited context, or together with a temporary approval of further calls."""
+    """Approve a request: unchanged, with an edited context, or together with a temporary approval of further calls.
+
+    The agent then repeats its check, which is allowed once. If the permission requires several approvals, the request
+    stays pending until enough users have approved it. The response is 409 if the request is no longer pending or the
+    caller has already approved it, and 403 if separation of duties excludes the caller.
+    """
     body = decision or ApprovalDecision()
     return Reply(await service.approve(gateway, caller, environment, approval_id, body))
 
@@ -92,31 +110,43 @@ async def approve(
     response_model=ApprovalView,
     responses=problems(NOT_FOUND, CONFLICT),
     operation_id="rejectApproval",
+    summary="Reject a request",
 )
 @router.post(
     "/api/approvals/{approval_id}/deny",
     response_model=ApprovalView,
     responses=problems(NOT_FOUND, CONFLICT),
+    summary="Deny a request",
 )
 async def deny(
-    approval_id: str,
+    approval_id: ApprovalIdPath,
     caller: FullCaller,
     gateway: GatewayDep,
     decision: DecisionNote | None = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Reject a request. The agent receives the optional note as the reason."""
+    """Reject a request. The agent receives the optional note as the reason.
+
+    The paths `/reject` and `/deny` are equivalent. The gateway denies equal checks for the next minutes. The response
+    is 409 if the request is no longer pending.
+    """
     note = decision.note if decision else None
     return Reply(await service.deny(gateway, caller, environment, approval_id, note))
 
 
-@router.get("/sdk/approvals/{approval_id}", response_model=SdkApprovalView, responses=problems(NOT_FOUND))
+@router.get(
+    "/sdk/approvals/{approval_id}",
+    response_model=SdkApprovalView,
+    responses=problems(NOT_FOUND),
+    summary="Get or wait for an approval request",
+)
 async def wait_for_approval(
-    approval_id: str, request: Request, caller: AnyKey, gateway: GatewayDep, wait: Wait = 0
+    approval_id: ApprovalIdPath, request: Request, caller: AnyKey, gateway: GatewayDep, wait: Wait = 0
 ) -> Reply:
     """Return an approval request. With `wait`, the response is sent when the request is decided or the time is over.
 
-    `wait` is the maximum time in seconds.
+    The response contains neither votes nor the names of approvers. An API key of a single agent can read only the
+    requests of this agent.
     """
     poll = LongPoll(gateway, gateway.auth_store, caller.key_digest, caller.context, peer_of(request.scope))
     before = await poll.load(approval_id)
@@ -129,14 +159,21 @@ async def wait_for_approval(
     "/sdk/approvals/{approval_id}/cancel",
     response_model=SdkApprovalView,
     responses=problems(NOT_FOUND, CONFLICT),
+    summary="Cancel an approval request",
 )
 async def cancel_approval(
-    approval_id: str, caller: AnyKey, gateway: GatewayDep, *, rejected: Annotated[bool, Query()] = False
+    approval_id: ApprovalIdPath,
+    caller: AnyKey,
+    gateway: GatewayDep,
+    *,
+    rejected: Annotated[
+        bool, Query(description="True if a user of the agent's framework rejected the call.")
+    ] = False,
 ) -> Reply:
     """Cancel a request that is pending, or that is approved and not yet consumed.
 
     Send `rejected=true` if a user of the agent's framework rejected the call. The gateway then denies later checks with
-    the same `call_id`.
+    the same `call_id`. The response is 409 if the request is in another state.
     """
     return Reply(await service.withdraw(gateway, caller, approval_id, rejected=rejected))
 
@@ -146,11 +183,19 @@ denial_blocks_router = APIRouter(
 )
 
 
-@denial_blocks_router.get("", response_model=list[DenialBlockView], responses=problems(NOT_FOUND))
+@denial_blocks_router.get(
+    "",
+    response_model=list[DenialBlockView],
+    responses=problems(NOT_FOUND),
+    summary="List the blocked actions of an agent",
+)
 async def list_denial_blocks(
-    agent_id: str, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+    agent_id: AgentIdPath, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Return the actions of an agent that are blocked because approvers repeatedly rejected them."""
+    """Return the actions of an agent that are blocked because approvers repeatedly rejected them.
+
+    By default, ten rejections of an action within 15 minutes block it for 15 minutes.
+    """
     async with gateway.database.reading() as session:
         agent = await agents.get_agent(session, caller, environment, agent_id)
         tenant = (agent.organization_id, agent.environment, agent.id)
@@ -158,14 +203,19 @@ async def list_denial_blocks(
     return Reply([DenialBlockView(action=action, blocked_until=until) for action, until in blocks.items()])
 
 
-@denial_blocks_router.delete("", status_code=204, responses=problems(NOT_FOUND))
+@denial_blocks_router.delete(
+    "", status_code=204, responses=problems(NOT_FOUND), summary="Unblock an action of an agent"
+)
 async def clear_denial_block(
-    agent_id: str,
-    action: Annotated[Action, Query()],
+    agent_id: AgentIdPath,
+    action: Annotated[Action, Query(description="Blocked action: 1-255 visible ASCII characters.")],
     caller: AdminCaller,
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> NoContent:
-    """Allow an action again that is blocked because approvers repeatedly rejected it."""
+    """Allow an action again that is blocked because approvers repeatedly rejected it.
+
+    The response is 404 if the action is not blocked.
+    """
     await agents.clear_denial_block(gateway, caller, environment, agent_id, action)
     return NoContent()

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, JsonValue
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from toolgate_service.accounts.sessions import CREDENTIAL, read_credential
 from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.models import (
     APPROVED,
@@ -24,77 +25,147 @@ from toolgate_service.approvals.models import (
     state_of,
 )
 from toolgate_service.core import strict_json
-from toolgate_service.core.schemas import WHOLE, Body, Description, example
+from toolgate_service.core.schemas import (
+    EXAMPLE_AGENT_ID,
+    EXAMPLE_APPROVAL_ID,
+    EXAMPLE_EXPIRY,
+    EXAMPLE_ID,
+    EXAMPLE_TIME,
+    WHOLE,
+    AgentId,
+    Body,
+    CreatedAt,
+    Description,
+    ResourceId,
+    example,
+)
 from toolgate_service.db.database import now
+
+_EXAMPLE: dict[str, JsonValue] = {
+    "id": EXAMPLE_APPROVAL_ID,
+    "agent_id": EXAMPLE_AGENT_ID,
+    "action": "stripe.refund",
+    "status": "pending",
+    "context": {"charge": "ch_1", "amount": 250},
+    "run_id": "run-7",
+    "call_id": None,
+    "note": None,
+    "created_at": EXAMPLE_TIME,
+    "expires_at": EXAMPLE_EXPIRY,
+    "decided_at": None,
+    "replaced_by": None,
+    "approved_context": None,
+}
 
 
 class SdkApprovalView(BaseModel):
     """Approval request in responses to its agent, without approvers and votes."""
 
-    id: str
-    agent_id: str
-    action: str
-    status: str
-    context: Mapping[str, Any]
-    run_id: str | None
-    call_id: str | None
-    note: str | None
-    created_at: datetime
-    expires_at: datetime
-    decided_at: datetime | None
-    replaced_by: str | None
-    #: edited context, if an approver edited the context and the edited request was approved; otherwise null
-    approved_context: Mapping[str, Any] | None
+    model_config = example(**_EXAMPLE)
+
+    id: ResourceId
+    agent_id: AgentId
+    action: str = Field(description="Action of the call, such as `stripe.refund`.")
+    status: str = Field(
+        description="`pending`, `approved`, `denied` (rejected), `expired`, `cancelled`, `consumed` (the approved call "
+        "was allowed) or `replaced` (approved with an edited context)."
+    )
+    context: Mapping[str, Any] = Field(
+        description="Context of the call as the agent sent it: the arguments. Redacted values appear as fingerprints."
+    )
+    run_id: str | None = Field(description="Identifier of the agent run, chosen by the client.")
+    call_id: str | None = Field(description="Identifier of the call, chosen by the client.")
+    note: str | None = Field(description="Note of the approver who decided.")
+    created_at: CreatedAt
+    expires_at: datetime = Field(
+        description="Time until which a pending request can be decided, or an approved one be used."
+    )
+    decided_at: datetime | None = Field(
+        description="Time of the deciding vote; null while the request is pending."
+    )
+    replaced_by: str | None = Field(
+        description="Id of the request with the edited context, a UUID, if `status` is `replaced`."
+    )
+    approved_context: Mapping[str, Any] | None = Field(
+        description="Edited context, if an approver edited the context and the edited request was approved. Only a "
+        "check with this context is allowed."
+    )
 
 
 class VoteView(BaseModel):
-    """Decision of one user about an approval request.
+    """Decision of one user about an approval request."""
 
-    Attributes:
-        credential: Credential with which the user was authenticated. `kind` is `token`, `console` or `slack`. The other
-            members are the id of the session, or the ids of the webhook, the Slack link and the Slack user; no member
-            is a secret. Null unless the caller is an admin, and for votes from before version 0.2.
-    """
-
-    user_id: str
-    decision: str
-    note: str | None
-    credential: Mapping[str, str] | None = None
-    created_at: datetime
+    user_id: str = Field(description="Id of the user, a UUID.")
+    decision: str = Field(description="`approved` or `denied`.")
+    note: str | None = Field(description="Note of the user.")
+    credential: Mapping[str, str] | None = Field(default=None, description=CREDENTIAL)
+    created_at: CreatedAt
 
 
 class ApprovalView(SdkApprovalView):
-    """Approval request in responses to users.
+    """Approval request in responses to users."""
 
-    Attributes:
-        reason: Reason for the call, as the agent sent it with its first check. The gateway does not verify it.
-        waiting: True while the agent waits for the decision with a long poll.
-        last_asked_at: Time at which the agent last sent a check or a long poll for this request; null for requests from
-            before version 0.2.
-    """
+    model_config = example(
+        **_EXAMPLE,
+        agent_name="refund-bot",
+        permission_id=EXAMPLE_ID,
+        digest="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        reason="The customer returned the order",
+        waiting=True,
+        last_asked_at=EXAMPLE_TIME,
+        required_approvals=1,
+        separation_of_duties=False,
+        votes=[],
+        decided_by=None,
+        consumed_at=None,
+        cancelled_at=None,
+        cancel_reason=None,
+        replaces=None,
+        grant_id=None,
+    )
 
-    agent_name: str
-    permission_id: str
-    digest: str
-    reason: str | None = None
-    waiting: bool = False
-    last_asked_at: datetime | None = None
-    required_approvals: int
-    separation_of_duties: bool = False
-    votes: Sequence[VoteView]
-    decided_by: str | None
-    consumed_at: datetime | None
-    cancelled_at: datetime | None
-    cancel_reason: str | None
-    replaces: str | None
-    grant_id: str | None
+    agent_name: str = Field(description="Current name of the agent.")
+    permission_id: str = Field(description="Id of the permission that requires the approval, a UUID.")
+    digest: str = Field(
+        description="SHA-256 digest of the context's canonical JSON, in hexadecimal. The approval is bound to it."
+    )
+    reason: str | None = Field(
+        default=None,
+        description="Reason for the call, as the agent sent it with its first check. The gateway does not verify it.",
+    )
+    waiting: bool = Field(
+        default=False, description="True while the agent waits for the decision with a long poll."
+    )
+    last_asked_at: datetime | None = Field(
+        default=None,
+        description="Time at which the agent last sent a check or a long poll for this request; null for requests from "
+        "before version 0.2.",
+    )
+    required_approvals: int = Field(description="Number of different users who must approve the request.")
+    separation_of_duties: bool = Field(
+        default=False,
+        description="True if the creators of the agent and of the permission cannot approve the request.",
+    )
+    votes: Sequence[VoteView] = Field(description="Votes, oldest first.")
+    decided_by: str | None = Field(description="Id of the user with the deciding vote, a UUID.")
+    consumed_at: datetime | None = Field(description="Time at which the approved call was allowed.")
+    cancelled_at: datetime | None = Field(description="Time at which the request was cancelled.")
+    cancel_reason: str | None = Field(description="Reason for the cancellation.")
+    replaces: str | None = Field(
+        description="Id of the original request, a UUID, if this request has an edited context."
+    )
+    grant_id: str | None = Field(
+        description="Id of the temporary approval that was given with this request, a UUID."
+    )
 
 
 class DenialBlockView(BaseModel):
     """Action of an agent that the gateway denies until `blocked_until`, because approvers repeatedly rejected it."""
 
-    action: str
-    blocked_until: datetime
+    model_config = example(action="stripe.refund", blocked_until=EXAMPLE_EXPIRY)
+
+    action: str = Field(description="Action whose checks the gateway denies.")
+    blocked_until: datetime = Field(description="Time at which the block ends by itself.")
 
 
 #: maximum number of context fields that may differ in the calls of a temporary approval
@@ -102,18 +173,19 @@ MAX_FIELDS = 100
 
 
 class GrantTerms(Body):
-    """Terms of a temporary approval, which allows further calls with the same action and context.
+    """Terms of a temporary approval, which allows further calls with the same action and context."""
 
-    Attributes:
-        uses: Number of further calls that are allowed.
-        seconds: Duration in seconds. It begins when enough approvers have voted.
-        except_fields: Names of context fields whose values may differ. All other fields must equal those of the
-            request, except that an `amount` may be smaller.
-    """
-
-    uses: Annotated[int, Field(ge=1, le=1000), WHOLE]
-    seconds: Annotated[int, Field(ge=60, le=30 * 24 * 3600), WHOLE]
-    except_fields: Annotated[list[str], Field(max_length=MAX_FIELDS)] = Field(default_factory=list)
+    uses: Annotated[int, Field(ge=1, le=1000), WHOLE] = Field(
+        description="Number of further calls that are allowed, 1-1,000."
+    )
+    seconds: Annotated[int, Field(ge=60, le=30 * 24 * 3600), WHOLE] = Field(
+        description="Duration in seconds, 60-2,592,000 (30 days). It begins when enough approvers have voted."
+    )
+    except_fields: Annotated[list[str], Field(max_length=MAX_FIELDS)] = Field(
+        default_factory=list,
+        description="Names of at most 100 context fields whose values may differ. All other fields must equal those of "
+        "the request, except that an `amount` may be smaller.",
+    )
 
 
 class DecisionNote(Body):
@@ -121,21 +193,24 @@ class DecisionNote(Body):
 
     model_config = example(note="Checked with the customer")
 
-    note: Description | None = None
+    note: Description | None = Field(
+        default=None, description="Note for the agent and the log, at most 1,000 characters."
+    )
 
 
 class ApprovalDecision(DecisionNote):
-    """Optional request body for the approval of a request.
+    """Optional request body for the approval of a request."""
 
-    Attributes:
-        context: Complete edited context that is approved instead of the original one. It must not change redacted
-            values.
-        grant: Terms of a temporary approval (a grant), which the approver gives together with this approval. It allows
-            further calls with the same action and context.
-    """
-
-    context: dict[str, Any] | None = None
-    grant: GrantTerms | None = None
+    context: dict[str, Any] | None = Field(
+        default=None,
+        description="Complete edited context that is approved instead of the original one. It must not change redacted "
+        "values.",
+    )
+    grant: GrantTerms | None = Field(
+        default=None,
+        description="Terms of a temporary approval (a grant), which the approver gives together with this approval. It "
+        "cannot be combined with `context`.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +258,7 @@ async def serialize_approval(
 
 
 def _serialize_vote(vote: ApprovalVote, *, credentials: bool) -> VoteView:
-    stored = vote.credential if credentials else None
-    credential = None if stored is None else strict_json.loads_own(stored)
+    credential = read_credential(vote.credential) if credentials else None
     return VoteView.model_validate(vote.model_dump() | {"credential": credential})
 
 

@@ -49,4 +49,5 @@ async def list_audit(
 def _view(entry: AuditEntry, emails: dict[str, str]) -> AuditEntryView:
     changes = None if entry.changes is None else strict_json.loads_own(entry.changes)
     email = None if entry.user_id is None else emails.get(entry.user_id)
-    return AuditEntryView.model_validate(entry.model_dump() | {"changes": changes, "user_email": email})
+    added = {"type": entry.kind, "changes": changes, "user_email": email}
+    return AuditEntryView.model_validate(entry.model_dump() | added)

@@ -13,21 +13,26 @@ from toolgate_service.http.strict_route import StrictRoute
 router = APIRouter(prefix="/api/audit", tags=["audit"], route_class=StrictRoute)
 
 
-@router.get("", response_model=list[AuditEntryView])
+@router.get("", response_model=list[AuditEntryView], summary="List audit events")
 async def list_audit(
     caller: AnyCaller,
     gateway: GatewayDep,
     page: PageDep,
-    kind: Annotated[str | None, Query()] = None,
-    user_id: Annotated[str | None, Query()] = None,
+    event_type: Annotated[
+        str | None,
+        Query(alias="type", description="Return only events of this type, such as `permission.created`."),
+    ] = None,
+    kind: Annotated[str | None, Query(description="Same as `type`, which takes precedence.")] = None,
+    user_id: Annotated[str | None, Query(description="Return only events of the user with this id.")] = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return the audit events of the organization, newest first.
+    """Return the audit events of the organization, newest first, page by page.
 
-    An event contains the user, the change, the time and the IP address.
+    An event contains the user, the change, the time and the IP address. Events that belong to no environment, such as
+    changes of the team, are listed with the production environment.
     """
     async with gateway.database.reading() as session:
         found = await repository.list_audit(
-            session, caller.organization_id, environment, page, kind=kind, user_id=user_id
+            session, caller.organization_id, environment, page, kind=event_type or kind, user_id=user_id
         )
     return Reply(found.rows, headers=page.headers(found))

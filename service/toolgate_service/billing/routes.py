@@ -27,28 +27,33 @@ from toolgate_service.http.strict_route import StrictRoute
 router = APIRouter(prefix="/api/billing", tags=["billing"], route_class=StrictRoute)
 
 
-@router.get("/plan", response_model=CurrentPlanView)
+@router.get("/plan", response_model=CurrentPlanView, summary="Get the current plan")
 async def get_plan(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the organization's plan and usage, and all available plans."""
     async with gateway.database.reading() as session:
         return Reply(await service.get_current_plan(session, gateway.plans, caller.organization_id))
 
 
-@router.get("/usage", response_model=UsageView)
+@router.get("/usage", response_model=UsageView, summary="Get the usage of the plan")
 async def get_usage(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the usage of the plan's limits, with a warning for each limit that is nearly reached."""
     async with gateway.database.reading() as session:
         return Reply(await service.get_usage(session, gateway.plans, caller.organization_id))
 
 
-@router.get("/subscription", response_model=SubscriptionView, responses=problems(NOT_FOUND))
+@router.get(
+    "/subscription",
+    response_model=SubscriptionView,
+    responses=problems(NOT_FOUND),
+    summary="Get the subscription",
+)
 async def get_subscription(caller: AnyCaller, gateway: GatewayDep) -> Reply:
-    """Return the organization's subscription, even if it has ended."""
+    """Return the organization's subscription, even if it has ended. The response is 404 if there is none."""
     async with gateway.database.reading() as session:
         return Reply(await service.get_subscription(session, gateway.plans, caller.organization_id))
 
 
-@router.get("/invoices", response_model=list[InvoiceView])
+@router.get("/invoices", response_model=list[InvoiceView], summary="List invoices")
 async def get_invoices(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return all invoices of the organization, newest first."""
     async with gateway.database.reading() as session:

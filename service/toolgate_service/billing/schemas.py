@@ -9,105 +9,170 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationError, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, JsonValue, ValidationError, WithJsonSchema
 
 from toolgate_service.core.errors import FieldErrors
-from toolgate_service.core.schemas import AMOUNT
+from toolgate_service.core.schemas import AMOUNT, EXAMPLE_ID, EXAMPLE_TIME, CreatedAt, ResourceId, example
 from toolgate_service.core.strict_json import Json
 
 
 class LimitsView(BaseModel):
     """Limits of a plan. A limit of -1 means unlimited."""
 
-    max_agents: int
-    max_logs_per_month: int
-    log_retention_days: int
-    max_team_members: int
-    features: Sequence[str]
+    max_agents: int = Field(
+        description="Maximum number of agents in the production environment; -1 for no limit."
+    )
+    max_logs_per_month: int = Field(
+        description="Maximum number of production log entries per calendar month (UTC); -1 for no limit."
+    )
+    log_retention_days: int = Field(
+        description="Number of days after which log entries are deleted; -1 if they are kept."
+    )
+    max_team_members: int = Field(description="Maximum number of users; -1 for no limit.")
+    features: Sequence[str] = Field(
+        description="Included features: `webhooks`, `approval_workflows`, `advanced_permissions`, `priority_support`."
+    )
+
+
+_PRO: dict[str, JsonValue] = {
+    "name": "pro",
+    "price": 29,
+    "interval": "month",
+    "limits": {
+        "max_agents": 10,
+        "max_logs_per_month": 50000,
+        "log_retention_days": 30,
+        "max_team_members": 5,
+        "features": ["webhooks", "approval_workflows"],
+    },
+    "description": "For small teams with agents in production",
+}
 
 
 class PlanView(BaseModel):
     """Plan with its price and limits."""
 
-    name: str
-    price: Annotated[int | Decimal, WithJsonSchema(AMOUNT)]
-    interval: str
-    limits: LimitsView
-    description: str
+    name: str = Field(description="`free`, `pro`, `business` or `enterprise`.")
+    price: Annotated[int | Decimal, WithJsonSchema(AMOUNT)] = Field(
+        description="Price per interval, in the currency of the operator."
+    )
+    interval: str = Field(description="Billing interval, always `month`.")
+    limits: LimitsView = Field(description="Limits and features of the plan.")
+    description: str = Field(description="One line that describes the plan.")
 
 
 class CountsView(BaseModel):
     """Current usage of the production environment, which counts against the plan's limits."""
 
-    logs_this_month: int
-    agents_count: int
+    logs_this_month: int = Field(
+        description="Number of production log entries in the current calendar month (UTC)."
+    )
+    agents_count: int = Field(description="Number of production agents, including disabled ones.")
 
 
 class CurrentPlanView(BaseModel):
     """Response of GET /api/billing/plan."""
 
-    current_plan: str
-    plan_details: PlanView
-    usage: CountsView
-    all_plans: Mapping[str, PlanView]
+    model_config = example(
+        current_plan="pro",
+        plan_details=_PRO,
+        usage={"logs_this_month": 12750, "agents_count": 4},
+        all_plans={"pro": _PRO},
+    )
+
+    current_plan: str = Field(
+        description="Plan of the organization: `free`, `pro`, `business` or `enterprise`."
+    )
+    plan_details: PlanView = Field(description="The organization's plan.")
+    usage: CountsView = Field(description="Current usage of the plan's limits.")
+    all_plans: Mapping[str, PlanView] = Field(description="All plans of this gateway, by name.")
 
 
 class ShareView(BaseModel):
-    """Used share of a limit.
+    """Used share of a limit."""
 
-    `percentage` has two decimals and is rounded down, so that 100 means that the limit is reached.
-    """
-
-    current: int
-    limit: int
-    percentage: float
+    current: int = Field(description="Number that is used.")
+    limit: int = Field(description="Limit of the plan; -1 for no limit.")
+    percentage: float = Field(
+        description="Used share in percent, rounded down to two decimals, so that 100 means that the limit is reached; "
+        "0 if there is no limit."
+    )
 
 
 class WarningView(BaseModel):
     """Warning that a limit of the plan is nearly reached, or reached."""
 
-    type: str
-    message: str
-    severity: str
+    type: str = Field(description="Limit that the warning is about: `agents` or `logs`.")
+    message: str = Field(description="Message for people.")
+    severity: str = Field(description="`warning` from 80 percent, `critical` from 100 percent.")
 
 
 class UsageWarningView(WarningView, ShareView):
     """Content of the event `usage.warning`, sent when usage reaches a warning threshold of a plan limit."""
 
-    plan: str
+    plan: str = Field(description="Plan of the organization: `free`, `pro`, `business` or `enterprise`.")
 
 
 class UsageView(BaseModel):
     """Response of GET /api/billing/usage."""
 
-    agents: ShareView
-    logs: ShareView
-    warnings: Sequence[WarningView]
-    plan: str
+    model_config = example(
+        agents={"current": 4, "limit": 10, "percentage": 40.0},
+        logs={"current": 12750, "limit": 50000, "percentage": 25.5},
+        warnings=[],
+        plan="pro",
+    )
+
+    agents: ShareView = Field(description="Production agents, including disabled ones.")
+    logs: ShareView = Field(description="Production log entries in the current calendar month (UTC).")
+    warnings: Sequence[WarningView] = Field(
+        description="A warning for each limit that is used to at least 80 percent."
+    )
+    plan: str = Field(description="Plan of the organization: `free`, `pro`, `business` or `enterprise`.")
 
 
 class SubscriptionView(BaseModel):
     """Response of GET /api/billing/subscription."""
 
-    id: str
-    provider_subscription_id: str
-    plan: str
-    status: str
-    current_period_start: datetime | None
-    current_period_end: datetime | None
-    cancel_at_period_end: bool
+    model_config = example(
+        id=EXAMPLE_ID,
+        provider_subscription_id="sub_1Q",
+        plan="pro",
+        status="active",
+        current_period_start=EXAMPLE_TIME,
+        current_period_end="2026-12-21T14:30:02Z",
+        cancel_at_period_end=False,
+    )
+
+    id: ResourceId
+    provider_subscription_id: str = Field(description="Id of the subscription at the payment provider.")
+    plan: str = Field(description="Plan that the subscription pays for.")
+    status: str = Field(description="Status at the payment provider, such as `active` or `past_due`.")
+    current_period_start: datetime | None = Field(description="Start of the current billing period, or null.")
+    current_period_end: datetime | None = Field(description="End of the current billing period, or null.")
+    cancel_at_period_end: bool = Field(description="True if the subscription ends with the current period.")
 
 
 class InvoiceView(BaseModel):
-    """Invoice of the organization. `amount` is in the currency's smallest unit, such as cents."""
+    """Invoice of the organization."""
 
-    id: str
-    provider_invoice_id: str
-    amount: int
-    currency: str
-    status: str
-    invoice_pdf: str | None
-    created_at: datetime
+    model_config = example(
+        id=EXAMPLE_ID,
+        provider_invoice_id="in_1Q",
+        amount=2900,
+        currency="usd",
+        status="paid",
+        invoice_pdf="https://pay.example.com/in_1Q.pdf",
+        created_at=EXAMPLE_TIME,
+    )
+
+    id: ResourceId
+    provider_invoice_id: str = Field(description="Id of the invoice at the payment provider.")
+    amount: int = Field(description="Amount in the currency's smallest unit, such as cents.")
+    currency: str = Field(description="Currency code in lower case, such as `usd`.")
+    status: str = Field(description="Status at the payment provider, such as `paid` or `open`.")
+    invoice_pdf: str | None = Field(description="URL of the invoice as a PDF file, or null.")
+    created_at: CreatedAt
 
 
 #: Last second of the year 9999 as Unix time. A datetime cannot represent later times.

@@ -6,6 +6,7 @@ approval.
 
 import asyncio
 from functools import partial
+from typing import Any
 
 from toolgate_service.checks.decide import (
     Allowed,
@@ -21,7 +22,15 @@ from toolgate_service.checks.schemas import CheckRequest, read_check_request
 from toolgate_service.checks.service import settle
 from toolgate_service.core.concurrency import DEADLINE, MAX_ON_LOOP
 from toolgate_service.core.ids import new_id
-from toolgate_service.core.schemas import ACTION, CONTEXT, DESCRIPTION, REFERENCE, TEXT, nullable
+from toolgate_service.core.schemas import (
+    ACTION,
+    CONTEXT,
+    DESCRIPTION,
+    EXAMPLE_APPROVAL_ID,
+    REFERENCE,
+    TEXT,
+    nullable,
+)
 from toolgate_service.core.sdk_fields import idempotency_key
 from toolgate_service.core.strict_json import read_object
 from toolgate_service.core.telemetry import span
@@ -102,46 +111,91 @@ def _outcome(decision: Allowed | Denied | PendingApproval | Consumed) -> str:
     return "blocked" if isinstance(decision, Denied) else "allowed"
 
 
-_REQUEST_BODY = {
-    "type": "object",
-    "required": ["agent_id", "action"],
-    "properties": {
-        "agent_id": TEXT | {"description": "Who wants to act."},
-        "action": ACTION | {"description": "What it wants to do."},
-        "context": nullable(CONTEXT)
-        | {
-            "description": "The call's facts: `amount` is compared with `max_amount`, approvers see all of it."
+#: JSON schemas of the request and response bodies in the OpenAPI document, by name
+CHECK_SCHEMAS: dict[str, dict[str, Any]] = {
+    "CheckRequest": {
+        "description": "Request for a decision about a tool call. Unknown fields are ignored.",
+        "type": "object",
+        "required": ["agent_id", "action"],
+        "properties": {
+            "agent_id": TEXT | {"description": "Id of the agent that wants to perform the call, a UUID."},
+            "action": ACTION
+            | {
+                "description": "Action that the agent wants to perform, such as `stripe.refund`: 1-255 visible ASCII "
+                "characters."
+            },
+            "context": nullable(CONTEXT)
+            | {
+                "description": "Arguments of the call, which approvers see: at most 64 KiB of canonical JSON and 32 "
+                "levels. `amount` is compared with the `max_amount` of the permission. An approval is bound to the "
+                "whole context."
+            },
+            "approval_id": nullable(REFERENCE)
+            | {"description": "Id of the only approval request that may allow the call."},
+            "call_id": nullable(REFERENCE)
+            | {
+                "description": "Identifier of the call, chosen by the client: 1-255 printable characters. Checks with "
+                "the same identifier belong to one approval request, which allows the call once."
+            },
+            "run_id": nullable(REFERENCE)
+            | {
+                "description": "Identifier of the agent run, chosen by the client: 1-255 printable characters. An "
+                "approval is valid only for the same run."
+            },
+            "reason": nullable(DESCRIPTION)
+            | {
+                "description": "Reason for the call, at most 1,000 characters. Approvers see it. The gateway does not "
+                "verify it, and an approval is not bound to it."
+            },
+            "dry_run": {
+                "type": ["boolean", "null"],
+                "default": False,
+                "description": "True to receive the decision without creating or consuming an approval request.",
+            },
         },
-        "approval_id": nullable(REFERENCE) | {"description": "Narrows the answer to this one approval."},
-        "call_id": nullable(REFERENCE) | {"description": "The caller's own name of this one call."},
-        "run_id": nullable(REFERENCE) | {"description": "The caller's own name of the run it belongs to."},
-        "reason": nullable(DESCRIPTION)
-        | {
-            "description": "Why, in the agent's own words: shown to approvers, not verified, and bound to nothing."
-        },
-        "dry_run": {"type": ["boolean", "null"], "default": False, "description": "Answer, change nothing."},
+        "examples": [{"agent_id": "{agent_id}", "action": "stripe.refund", "context": {"amount": 12.5}}],
     },
-    "examples": [{"agent_id": "{agent_id}", "action": "stripe.refund", "context": {"amount": 12.5}}],
-}
-
-_RESULT = {
-    "title": "CheckResult",
-    "type": "object",
-    "required": ["allowed", "requires_approval", "reason", "approval_id"],
-    "properties": {
-        "allowed": {"type": "boolean", "description": "Whether the action may happen now."},
-        "requires_approval": {"type": "boolean", "description": "Whether a person is asked first."},
-        "reason": {"type": ["string", "null"], "description": "Why it is blocked or held."},
-        "approval_id": {"type": ["string", "null"], "description": "The request that a person decides."},
+    "CheckResult": {
+        "title": "CheckResult",
+        "description": "Decision about a tool call.",
+        "type": "object",
+        "required": ["allowed", "requires_approval", "reason", "approval_id"],
+        "properties": {
+            "allowed": {"type": "boolean", "description": "True if the agent may perform the call now."},
+            "requires_approval": {
+                "type": "boolean",
+                "description": "True if the call needs an approval first. `allowed` is then false.",
+            },
+            "reason": {
+                "type": ["string", "null"],
+                "description": "Reason for the decision, for people; null if the call is allowed.",
+            },
+            "approval_id": {
+                "type": ["string", "null"],
+                "description": "Id of the approval request, a UUID, if the call needs an approval; otherwise null.",
+            },
+        },
+        "examples": [
+            {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None},
+            {
+                "allowed": False,
+                "requires_approval": True,
+                "reason": "Action 'stripe.refund' needs human approval",
+                "approval_id": EXAMPLE_APPROVAL_ID,
+            },
+        ],
     },
 }
 
 CHECK = operation(
     "check",
-    "Check",
-    "Ask whether an agent may act: allowed, blocked with a reason, or held for a person's approval. "
-    "An unknown or inactive agent is blocked. A check writes no log entry.",
-    body=_REQUEST_BODY,
-    answer=_RESULT,
+    "Check whether a call is allowed",
+    "Decide whether an agent may perform a call: the call is allowed, denied with a reason, or needs an approval.\n\n"
+    "All three decisions have the status 200, also for an unknown or disabled agent, whose calls are denied. If the "
+    "call needs an approval, wait for the decision with `GET /sdk/approvals/{approval_id}` and then repeat the check, "
+    "which is allowed once. The header `X-Reason-Code` contains a code of the decision. A check stores no log entry.",
+    body="CheckRequest",
+    answer="CheckResult",
+    ok="Decision about the call.",
     headers=("X-Decision-ID", "X-Reason-Code", "X-Call-Let-Through"),
 )

@@ -48,12 +48,13 @@ REFERENCE: Schema = {
 #: reference in an HTTP header: printable Latin-1 characters without spaces at the beginning or end
 HEADER_REFERENCE: Schema = {"type": "string", "pattern": "^[!-~¡-¬®-ÿ]([ -~¡-¬®-ÿ]{0,253}[!-~¡-¬®-ÿ])?$"}
 CONTEXT: Schema = {"type": "object", "additionalProperties": True}
+NAME_RULE = "1-100 printable characters; surrounding spaces are removed"
 NAME: Schema = {
     "type": "string",
     "format": "name",
     "minLength": 1,
     "maxLength": 100,
-    "description": "1-100 printable characters; surrounding spaces are removed.",
+    "description": f"{NAME_RULE}.",
     "pattern": rf"^\s*[{_SHOWN}]([{_SHOWN}\p{{Zs}}{_JOINER_ESCAPES}]*[{_SHOWN}])?\s*$",
 }
 DESCRIPTION: Schema = {
@@ -80,6 +81,15 @@ NETWORK: Schema = {
 }
 NETWORKS: Schema = {"type": "array", "items": NETWORK, "maxItems": 100}
 AMOUNT: Schema = {"type": "number", "minimum": 0}
+
+
+#: example values in the OpenAPI document, which are the same in all examples
+EXAMPLE_ID = "019c6d1e-1c11-7d52-8a40-5b2a90d1e7f4"
+EXAMPLE_AGENT_ID = "019c6d1e-2f07-7c3e-b6a8-64e1f0c2d935"
+EXAMPLE_USER_ID = "019c6d1e-1c15-7aa0-9c71-2d8e4f6b0a53"
+EXAMPLE_APPROVAL_ID = "019c6d20-77c3-7e11-8f5d-90b6a2c4d1e8"
+EXAMPLE_TIME = "2026-11-21T14:30:02.118204Z"
+EXAMPLE_EXPIRY = "2026-11-22T14:30:02.118204Z"
 
 
 def nullable(schema: Mapping[str, Any]) -> Schema:
@@ -226,6 +236,12 @@ Amount = Annotated[Decimal, BeforeValidator(_amount), WithJsonSchema(AMOUNT)]
 
 Moment = Annotated[datetime, BeforeValidator(_moment)]
 
+# Fields that several response bodies have in common.
+ResourceId = Annotated[str, Field(description="Unique id of this resource, a UUID.")]
+AgentId = Annotated[str, Field(description="Id of the agent, a UUID.")]
+OrganizationId = Annotated[str, Field(description="Id of the organization, a UUID.")]
+CreatedAt = Annotated[datetime, Field(description="Time of creation (UTC, ISO 8601 with microseconds).")]
+
 
 class Body(BaseModel):
     """Base class of request bodies of the management API. Unknown fields are rejected."""
@@ -234,9 +250,9 @@ class Body(BaseModel):
 
 
 def example(**fields: JsonValue) -> ConfigDict:
-    """Return a `model_config` that contains an example of the request body for the OpenAPI document.
+    """Return a `model_config` that contains an example of a body for the OpenAPI document.
 
-    A test sends each example to the gateway.
+    A test sends each example of a request body to the gateway, after it has replaced placeholders such as `{agent_id}`.
     """
     return ConfigDict(json_schema_extra={"examples": [dict(fields)]})
 
@@ -267,5 +283,6 @@ class Change(Body):
             some = [one for one in member.get("anyOf", ()) if one != {"type": "null"}]
             if name not in cls.nullable and len(some) == 1:
                 del member["anyOf"]
-                member.update(some[0])
+                # The description of the field takes precedence over that of its type.
+                member.update(some[0] | member)
         return schema

@@ -6,52 +6,96 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from toolgate_service.accounts.sessions import CREDENTIAL, read_credential
 from toolgate_service.agents.models import Agent
 from toolgate_service.core import strict_json
+from toolgate_service.core.schemas import (
+    EXAMPLE_AGENT_ID,
+    EXAMPLE_APPROVAL_ID,
+    EXAMPLE_EXPIRY,
+    EXAMPLE_ID,
+    EXAMPLE_TIME,
+    EXAMPLE_USER_ID,
+    AgentId,
+    CreatedAt,
+    ResourceId,
+    example,
+)
 from toolgate_service.db.database import now
 from toolgate_service.grants.models import Grant, GrantVote, state_of
 
 
 class GrantVoteView(BaseModel):
-    """Vote of one user for a temporary approval.
+    """Vote of one user for a temporary approval."""
 
-    Attributes:
-        credential: Credential with which the user was authenticated, as ids without secrets; null unless the caller is
-            an admin.
-    """
-
-    user_id: str
-    note: str | None
-    credential: Mapping[str, str] | None = None
-    created_at: datetime
+    user_id: str = Field(description="Id of the user, a UUID.")
+    note: str | None = Field(description="Note of the user.")
+    credential: Mapping[str, str] | None = Field(default=None, description=CREDENTIAL)
+    created_at: CreatedAt
 
 
 class GrantView(BaseModel):
-    """Temporary approval. `status` is `proposed`, `active`, `exhausted`, `expired` or `revoked`."""
+    """Temporary approval (grant), which allows further calls of an agent without new requests."""
 
-    id: str
-    agent_id: str
-    agent_name: str
-    action: str
-    permission_id: str
-    approval_id: str
-    status: str
-    uses: int
-    uses_left: int
-    seconds: int
-    context: Mapping[str, Any]
-    except_fields: Sequence[str]
-    required_approvals: int
-    votes: Sequence[GrantVoteView]
-    created_at: datetime
-    starts_at: datetime | None
-    expires_at: datetime
-    revoked_at: datetime | None
-    revoked_by: str | None
+    model_config = example(
+        id=EXAMPLE_ID,
+        agent_id=EXAMPLE_AGENT_ID,
+        agent_name="refund-bot",
+        action="stripe.refund",
+        permission_id=EXAMPLE_ID,
+        approval_id=EXAMPLE_APPROVAL_ID,
+        status="active",
+        uses=10,
+        uses_left=9,
+        seconds=3600,
+        context={"customer": "cus_1", "amount": 25},
+        except_fields=["order_id"],
+        required_approvals=1,
+        votes=[
+            {"user_id": EXAMPLE_USER_ID, "note": None, "credential": None, "created_at": EXAMPLE_TIME},
+        ],
+        created_at=EXAMPLE_TIME,
+        starts_at=EXAMPLE_TIME,
+        expires_at=EXAMPLE_EXPIRY,
+        revoked_at=None,
+        revoked_by=None,
+    )
+
+    id: ResourceId
+    agent_id: AgentId
+    agent_name: str = Field(description="Current name of the agent.")
+    action: str = Field(description="Action of the calls that the temporary approval allows.")
+    permission_id: str = Field(description="Id of the permission that requires the approvals, a UUID.")
+    approval_id: str = Field(
+        description="Id of the approval request with which the temporary approval was given, a UUID."
+    )
+    status: str = Field(
+        description="`proposed` (more users must vote), `active`, `exhausted` (no uses are left), `expired` or `revoked`."
+    )
+    uses: int = Field(description="Number of further calls that the temporary approval allows in total.")
+    uses_left: int = Field(description="Number of calls that are still allowed.")
+    seconds: int = Field(description="Duration in seconds. It begins when enough users have voted.")
+    context: Mapping[str, Any] = Field(
+        description="Context of the approved call. Calls with the same context are allowed."
+    )
+    except_fields: Sequence[str] = Field(
+        description="Names of the fields of `context` whose values may differ."
+    )
+    required_approvals: int = Field(description="Number of different users who must vote for it.")
+    votes: Sequence[GrantVoteView] = Field(description="Votes, oldest first.")
+    created_at: CreatedAt
+    starts_at: datetime | None = Field(
+        description="Time at which the last required user voted; null while it is proposed."
+    )
+    expires_at: datetime = Field(
+        description="Time at which it expires. While it is proposed, the time at which the proposal expires."
+    )
+    revoked_at: datetime | None = Field(description="Time at which it was revoked, or null.")
+    revoked_by: str | None = Field(description="Id of the user who revoked it, a UUID, or null.")
 
 
 async def serialize_grants(
@@ -70,8 +114,7 @@ async def serialize_grants(
     )
     votes: defaultdict[str, list[GrantVoteView]] = defaultdict(list)
     for vote in (await session.exec(votes_query)).all():
-        stored = vote.credential if credentials else None
-        credential = None if stored is None else strict_json.loads_own(stored)
+        credential = read_credential(vote.credential) if credentials else None
         votes[vote.grant_id].append(
             GrantVoteView.model_validate(vote.model_dump() | {"credential": credential})
         )

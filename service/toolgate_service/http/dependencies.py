@@ -6,7 +6,7 @@ unauthenticated request is rejected before its body is read.
 
 from typing import Annotated, Literal, TypeAlias
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Path, Query, Request
 from pydantic import BeforeValidator, Field
 from starlette.types import Scope
 
@@ -43,12 +43,56 @@ def _digits(value: object) -> object:
 
 
 #: query parameter that selects the environment whose data a management request reads or changes
-EnvironmentName = Annotated[Literal["production", "test"], Query()]
+EnvironmentName = Annotated[
+    Literal["production", "test"],
+    Query(description="Environment whose data the request reads or changes: `production` or `test`."),
+]
 # `Field` precedes `BeforeValidator`; in the reverse order, the OpenAPI document would not contain the bounds.
-PageSize = Annotated[int, Field(ge=1, le=100), BeforeValidator(_digits), Query()]
-Offset = Annotated[int, Field(ge=0, le=2**63 - 1), BeforeValidator(_digits), Query()]
+PageSize = Annotated[
+    int,
+    Field(ge=1, le=100),
+    BeforeValidator(_digits),
+    Query(description="Maximum number of items on the page, 1-100."),
+]
+Offset = Annotated[
+    int,
+    Field(ge=0, le=2**63 - 1),
+    BeforeValidator(_digits),
+    Query(
+        description="Number of items to skip before the page begins. A large offset is slow; prefer the URL in the "
+        "header `Link`."
+    ),
+]
+Cursor = Annotated[
+    str | None,
+    Query(
+        description="Position at which the page begins, from the URL in the header `Link` of the previous page. A cursor "
+        "is valid only for the same path and filters."
+    ),
+]
 #: query parameter with the time that a long-polling request may wait, in seconds
-Wait = Annotated[int, Field(ge=0, le=60), BeforeValidator(_digits), Query()]
+Wait = Annotated[
+    int,
+    Field(ge=0, le=60),
+    BeforeValidator(_digits),
+    Query(
+        description="Maximum time in seconds to wait for a decision, 0-60. With 0, the gateway responds immediately."
+    ),
+]
+
+# Path parameters that several routes have.
+AgentIdPath = Annotated[str, Path(description="Id of the agent, a UUID.")]
+PermissionIdPath = Annotated[str, Path(description="Id of the permission, a UUID.")]
+ApprovalIdPath = Annotated[
+    str, Path(description="Id of the approval request, a UUID: the `approval_id` of a check.")
+]
+GrantIdPath = Annotated[str, Path(description="Id of the temporary approval, a UUID.")]
+UserIdPath = Annotated[str, Path(description="Id of the user, a UUID.")]
+WebhookIdPath = Annotated[str, Path(description="Id of the webhook, a UUID.")]
+
+# Filters that several lists have.
+AgentFilter = Annotated[str | None, Query(description="Return only items of the agent with this id.")]
+ActionFilter = Annotated[str | None, Query(description="Return only items with exactly this action.")]
 
 
 @from_headers
@@ -234,7 +278,7 @@ async def _page(
     gateway: GatewayDep,
     limit: PageSize = 50,
     offset: Offset = 0,
-    cursor: Annotated[str | None, Query()] = None,
+    cursor: Cursor = None,
 ) -> Page:
     return _requested_page(request, caller.organization_id, gateway.vault.cursor_keys, limit, offset, cursor)
 
@@ -243,9 +287,14 @@ async def _whole_or_page(
     request: Request,
     caller: AnyCaller,
     gateway: GatewayDep,
-    limit: PageSize | None = None,
+    limit: Annotated[
+        PageSize | None,
+        Query(
+            description="Maximum number of items on the page, 1-100. Without it, the response is the whole list."
+        ),
+    ] = None,
     offset: Offset = 0,
-    cursor: Annotated[str | None, Query()] = None,
+    cursor: Cursor = None,
 ) -> Page:
     return _requested_page(request, caller.organization_id, gateway.vault.cursor_keys, limit, offset, cursor)
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import JsonValue
+
 from toolgate_service.core.schemas import HEADER_REFERENCE
 
 #: OpenAPI response objects by status code, in the form of FastAPI's parameter `responses`
@@ -36,7 +38,7 @@ class Problem:
         """Return the OpenAPI response object."""
         response: dict[str, Any] = {
             "description": self.description,
-            "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{self.schema}"}}},
+            "content": _json(self.schema),
         }
         if self.headers:
             response["headers"] = {name: {"$ref": f"#/components/headers/{name}"} for name in self.headers}
@@ -46,30 +48,60 @@ class Problem:
 RATE = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 TENANT_HEADERS = ("X-Toolgate-Organization", "X-Toolgate-Environment")
 
-INVALID = Problem(400, "FieldProblem", "Fields are missing or wrong; `detail` names each of them.")
-REFUSED = Problem(400, "Problem", "The request cannot be met; `detail` says why.")
+INVALID = Problem(
+    400, "FieldProblem", "Fields are missing or invalid. `detail` contains the messages of each field."
+)
+REFUSED = Problem(
+    400, "Problem", "The request is valid but cannot be fulfilled. `detail` contains the reason."
+)
 NO_TOKEN = Problem(
     401, "Problem", "The bearer token is missing, malformed, expired or revoked.", ("WWW-Authenticate",)
 )
 NO_KEY = Problem(401, "Problem", "The API key is missing or invalid, or the organization is not active.")
-ELSEWHERE = Problem(403, "Problem", "The API key does not work from the address that the request comes from.")
-BAD_LOGIN = Problem(401, "Problem", "E-mail or password is wrong.")
-FORBIDDEN = Problem(403, "Problem", "The caller's role or scope, or the organization's state, forbids it.")
-PLAN_LIMIT = Problem(403, "PlanLimitProblem", "A limit of the organization's plan is reached.")
-TEST_LOG_FULL = Problem(403, "TestLogProblem", "The test environment's log holds as much as it may.")
-NO_FEATURE = Problem(403, "FeatureProblem", "The feature is not in the organization's plan.")
-NOT_FOUND = Problem(404, "Problem", "There is no such thing in the caller's organization and environment.")
-CONFLICT = Problem(409, "Problem", "The thing is no longer in a state that allows this.")
-SLOW = Problem(408, "Problem", "The request did not arrive in time.")
-HEAD_TOO_LARGE = Problem(431, "Problem", "The request's head is larger than the gateway takes.")
-NOT_READY = Problem(503, "NotReady", "The gateway cannot work now; `detail` says why.", ("Retry-After",))
-TOO_LARGE = Problem(413, "Problem", "The request is larger than 256 KiB.")
-TOO_MANY = Problem(429, "Problem", "Too many requests; retry after the seconds given.", ("Retry-After",))
-RATE_LIMIT = Problem(
-    429, "Problem", "The rate limit is exceeded; retry after the seconds given.", ("Retry-After", *RATE)
+ELSEWHERE = Problem(
+    403,
+    "Problem",
+    "The organization does not allow its API keys to be used from the IP address of the client.",
 )
-FAILED = Problem(500, "Problem", "The gateway failed; `detail` names the request id, and nothing internal.")
-UNAVAILABLE = Problem(503, "Problem", "The gateway cannot do it now; retry later.", ("Retry-After",))
+BAD_LOGIN = Problem(401, "Problem", "The e-mail address or the password is wrong.")
+FORBIDDEN = Problem(
+    403,
+    "Problem",
+    "The caller's role, the scope of the token, or the state of the organization does not permit this operation.",
+)
+PLAN_LIMIT = Problem(403, "PlanLimitProblem", "A limit of the organization's plan is reached.")
+TEST_LOG_FULL = Problem(
+    403, "TestLogProblem", "The activity log of the test environment has its maximum size."
+)
+NO_FEATURE = Problem(403, "FeatureProblem", "The organization's plan does not include the feature.")
+NOT_FOUND = Problem(
+    404, "Problem", "The resource does not exist in the caller's organization and environment."
+)
+CONFLICT = Problem(409, "Problem", "The current state of the resource does not permit this operation.")
+SLOW = Problem(408, "Problem", "The client sent the request too slowly.")
+HEAD_TOO_LARGE = Problem(431, "Problem", "The request line and the headers are too large.")
+NOT_READY = Problem(
+    503, "NotReady", "The gateway is not ready. `detail` contains the reason.", ("Retry-After",)
+)
+TOO_LARGE = Problem(413, "Problem", "The request is larger than 256 KiB.")
+TOO_MANY = Problem(
+    429, "Problem", "Too many requests. Retry after the number of seconds in `Retry-After`.", ("Retry-After",)
+)
+RATE_LIMIT = Problem(
+    429,
+    "Problem",
+    "The rate limit is exceeded. Retry after the number of seconds in `Retry-After`.",
+    ("Retry-After", *RATE),
+)
+FAILED = Problem(
+    500, "Problem", "Internal error. `detail` contains the id of the request and no internal information."
+)
+UNAVAILABLE = Problem(
+    503,
+    "Problem",
+    "The gateway is temporarily unable to process the request, for instance because its database is not available. Retry later.",
+    ("Retry-After",),
+)
 
 
 def problems(*declared: Problem) -> Responses:
@@ -123,60 +155,121 @@ def _closed(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-_TEXT = {"type": "string"}
-_CODE = {"type": "string", "pattern": "^[a-z_]+$", "description": "Code of the error, for programs."}
+def _text(description: str) -> dict[str, Any]:
+    return {"type": "string", "description": description}
 
 
-def _error(detail: Mapping[str, Any]) -> dict[str, Any]:
+def _error(detail: Mapping[str, Any], description: str, example: JsonValue, code: str) -> dict[str, Any]:
     # The code is not required: during a rolling update, gateways of version 0.1 respond without it.
-    return _closed({"detail": dict(detail), "code": _CODE}) | {"required": ["detail"]}
+    schema = _closed(
+        {
+            "detail": dict(detail),
+            "code": _text("Stable code of the error, for programs.") | {"pattern": "^[a-z_]+$"},
+        }
+    )
+    examples = [{"detail": example, "code": code}]
+    return schema | {"required": ["detail"], "description": description, "examples": examples}
+
+
+_MESSAGE = _text("Message for people.")
+_CURRENT_PLAN = _text("Plan of the organization: `free`, `pro`, `business` or `enterprise`.")
+_UPGRADE_URL = _text(
+    "Path of the console page where the plan can be changed, relative to the gateway's address."
+)
+
+
+def _detail(**properties: Mapping[str, Any]) -> dict[str, Any]:
+    return _closed(properties) | {"description": "Details of the error."}
 
 
 #: JSON schemas of error response bodies, by name
 SCHEMAS: dict[str, dict[str, Any]] = {
-    "Problem": _error(_TEXT) | {"description": "A refusal in words."},
+    "Problem": _error(
+        _text("Message that contains the reason for the error."),
+        "Error with a message.",
+        "Agent not found",
+        "not_found",
+    ),
     "FieldProblem": _error(
         {
             "type": "object",
-            "additionalProperties": {"type": "array", "items": _TEXT, "minItems": 1},
+            "additionalProperties": {"type": "array", "items": {"type": "string"}, "minItems": 1},
             "minProperties": 1,
+            "description": "Messages by the name of the field. Names of nested fields are dotted. "
+            "The key `body` stands for the whole request body.",
+        },
+        "Error of a request with missing or invalid fields.",
+        {"name": ["This field is required"]},
+        "invalid_request",
+    ),
+    "NotReady": _closed(
+        {
+            "status": {"type": "string", "const": "unavailable", "description": "Always `unavailable`."},
+            "detail": _text("Reason why the gateway is not ready."),
         }
     )
     | {
-        "description": "Messages by field; `body` where no field is at fault.",
-        "examples": [{"detail": {"name": ["This field is required"]}, "code": "invalid_request"}],
+        "description": "Response of a gateway that is not ready to process requests.",
+        "examples": [{"status": "unavailable", "detail": "The database does not respond"}],
     },
-    "NotReady": _closed({"status": {"const": "unavailable"}, "detail": _TEXT}),
     "PlanLimitProblem": _error(
-        _closed(
-            {
-                "error": {"const": "plan_limit_exceeded"},
-                "message": _TEXT,
-                "limit_type": {"enum": ["agents", "logs", "team_members"]},
-                "current_plan": _TEXT,
-                "upgrade_url": _TEXT,
-            }
-        )
+        _detail(
+            error={"type": "string", "const": "plan_limit_exceeded", "description": "Type of the error."},
+            message=_text("Message for people, with the current number and the limit."),
+            limit_type={
+                "type": "string",
+                "enum": ["agents", "logs", "team_members"],
+                "description": "Limit that is reached: `agents`, `logs` (log entries in this calendar month, UTC) or "
+                "`team_members`.",
+            },
+            current_plan=_CURRENT_PLAN,
+            upgrade_url=_UPGRADE_URL,
+        ),
+        "Error of a request that would exceed a limit of the organization's plan.",
+        {
+            "error": "plan_limit_exceeded",
+            "message": "The free plan's limit of agents is reached: 2/2 used",
+            "limit_type": "agents",
+            "current_plan": "free",
+            "upgrade_url": "/console/plan",
+        },
+        "plan_limit_exceeded",
     ),
     "TestLogProblem": _error(
-        _closed(
-            {
-                "error": {"const": "test_log_full"},
-                "message": _TEXT,
-                "limit_type": {"const": "test_log_bytes"},
-            }
-        )
+        _detail(
+            error={"type": "string", "const": "test_log_full", "description": "Type of the error."},
+            message=_text("Message for people, with the current and the maximum size in bytes."),
+            limit_type={
+                "type": "string",
+                "const": "test_log_bytes",
+                "description": "Limit that is reached: the size of the log in bytes.",
+            },
+        ),
+        "Error of a log entry that would exceed the maximum size of the test environment's activity log.",
+        {
+            "error": "test_log_full",
+            "message": "The test environment's log is full: 1048576/1048576 bytes used",
+            "limit_type": "test_log_bytes",
+        },
+        "test_log_full",
     ),
     "FeatureProblem": _error(
-        _closed(
-            {
-                "error": {"const": "feature_not_available"},
-                "feature": _TEXT,
-                "message": _TEXT,
-                "current_plan": _TEXT,
-                "upgrade_url": _TEXT,
-            }
-        )
+        _detail(
+            error={"type": "string", "const": "feature_not_available", "description": "Type of the error."},
+            feature=_text("Name of the feature, for instance `webhooks`."),
+            message=_MESSAGE,
+            current_plan=_CURRENT_PLAN,
+            upgrade_url=_UPGRADE_URL,
+        ),
+        "Error of a request that needs a feature which the organization's plan does not include.",
+        {
+            "error": "feature_not_available",
+            "feature": "webhooks",
+            "message": "The free plan does not include webhooks",
+            "current_plan": "free",
+            "upgrade_url": "/console/plan",
+        },
+        "feature_not_available",
     ),
 }
 
@@ -190,45 +283,53 @@ def _header(description: str, schema: dict[str, Any], *, required: bool = True) 
 
 HEADERS: dict[str, dict[str, Any]] = {
     "X-Request-ID": _header(
-        "The request's id: the caller's if it matches `[A-Za-z0-9._-]{1,128}`, otherwise a new one.",
+        "Id of the request: the id that the client sent in this header if it matches `[A-Za-z0-9._-]{1,128}`, otherwise a new one.",
         {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     ),
     "X-API-Version": _header(
-        "The version of this interface.", {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"}
+        "Version of the API, a date.", {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"}
     ),
-    "X-RateLimit-Limit": _header("Requests a minute.", _WHOLE),
-    "X-RateLimit-Remaining": _header("Requests left in this minute.", _WHOLE),
-    "X-RateLimit-Reset": _header("When the minute ends, in seconds since 1970.", _WHOLE),
-    "X-Toolgate-Organization": _header("The id of the organization whose key was used.", {"type": "string"}),
+    "X-RateLimit-Limit": _header("Maximum number of requests per minute.", _WHOLE),
+    "X-RateLimit-Remaining": _header("Number of requests that are left in the current minute.", _WHOLE),
+    "X-RateLimit-Reset": _header("End of the current minute, as Unix time in seconds.", _WHOLE),
+    "X-Toolgate-Organization": _header("Id of the organization that owns the API key.", {"type": "string"}),
     "X-Toolgate-Environment": _header(
-        "The environment of the key that was used.", {"type": "string", "enum": ["production", "test"]}
+        "Environment of the API key.", {"type": "string", "enum": ["production", "test"]}
     ),
-    "Retry-After": _header("Seconds after which it is worth trying again.", _WHOLE),
-    "WWW-Authenticate": _header("The scheme to authenticate with.", {"const": "Bearer", "type": "string"}),
-    "X-Decision-ID": _header("The decision's id, to be sent with the log entry.", {"type": "string"}),
+    "Retry-After": _header("Number of seconds to wait before a retry.", _WHOLE),
+    "WWW-Authenticate": _header(
+        "Authentication scheme that the operation requires.", {"const": "Bearer", "type": "string"}
+    ),
+    "X-Decision-ID": _header(
+        "Id of the decision. Send it as `decision_id` of the log entry.", {"type": "string"}
+    ),
     "X-Reason-Code": _header(
         "Code of the decision, for instance `allowed`, `no_permission`, `amount_exceeded` or `approval_required`.",
         {"type": "string", "pattern": "^[a-z_]+$"},
         required=False,
     ),
     "X-Call-Let-Through": _header(
-        "The call of this `call_id` is blocked because an approval has let it through before.",
+        "Present if the call is denied because an approval has already allowed a call with this `call_id`.",
         {"type": "string", "enum": ["true"]},
         required=False,
     ),
     "Idempotency-Replayed": _header(
-        "The answer is the original one; nothing was written.",
+        "Present if this is the stored response to an earlier request with the same `Idempotency-Key`. No entry was stored.",
         {"type": "string", "enum": ["true"]},
         required=False,
     ),
     "Idempotency-Mismatch": _header(
-        "The body was another one when the key was first used.",
+        "Present if the body differs from that of the first request with this `Idempotency-Key`.",
         {"type": "string", "enum": ["true"]},
         required=False,
     ),
-    "Link": _header('`rel="next"`: the next page, where there is one.', {"type": "string"}, required=False),
+    "Link": _header(
+        'URL of the next page, with `rel="next"`. Absent on the last page.',
+        {"type": "string"},
+        required=False,
+    ),
     "X-Total-Count": _header(
-        "How many there are in all, counted to 10,000 and then `10000+`.",
+        "Number of items on all pages; `10000+` if there are more than 10,000.",
         {"type": "string", "pattern": r"^(\d{1,5}|10000\+)$"},
     ),
 }
@@ -256,7 +357,9 @@ IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "One key per attempt: a repetition gets the original answer.",
+    "description": "Key of this request, 1-255 printable Latin-1 characters. Send the same key only when you retry "
+    "the same request: the gateway then returns the response to the first one. Keys of log entries are stored for 24 "
+    "hours, keys of checks that used an approval for 10 minutes.",
     "schema": HEADER_REFERENCE,
 }
 
@@ -266,23 +369,21 @@ def operation(
     summary: str,
     description: str,
     *,
-    body: Mapping[str, Any],
-    answer: Mapping[str, Any],
+    body: str,
+    answer: str,
+    ok: str,
     headers: tuple[str, ...],
     refusals: tuple[Problem, ...] = (),
     parameters: tuple[Mapping[str, Any], ...] = (IDEMPOTENCY_KEY,),
 ) -> dict[str, Any]:
     """Return the OpenAPI object of a POST operation with API key authentication, a JSON body and a JSON response.
 
-    `body` and `answer` are JSON schemas. `headers` are the names of the headers of the response 200. `refusals` are the
-    errors that are specific to this operation; the function adds the common errors.
+    `body` and `answer` are names of schemas in the document. `ok` describes the response 200, and `headers` are the
+    names of its headers. `refusals` are the errors that are specific to this operation; the function adds the common
+    errors.
     """
     every = (INVALID, NO_KEY, ELSEWHERE, TOO_LARGE, RATE_LIMIT, UNAVAILABLE, *ALWAYS)
-    ok = {
-        "description": "Successful Response",
-        "content": {"application/json": {"schema": dict(answer)}},
-        "headers": references(*headers),
-    }
+    success = {"description": ok, "content": _json(answer), "headers": references(*headers)}
     return {
         "tags": ["sdk"],
         "summary": summary,
@@ -290,6 +391,15 @@ def operation(
         "operationId": name,
         "security": [{API_KEY: []}, {API_KEY_BEARER: []}],
         "parameters": list(parameters),
-        "requestBody": {"required": True, "content": {"application/json": {"schema": dict(body)}}},
-        "responses": merged({200: ok}, *refusals, *every),
+        "requestBody": {"required": True, "content": _json(body)},
+        "responses": merged({200: success}, *refusals, *every),
     }
+
+
+def _json(schema: str) -> dict[str, Any]:
+    return {"application/json": {"schema": schema_reference(schema)}}
+
+
+def schema_reference(name: str) -> dict[str, Any]:
+    """Return a JSON schema that refers to the schema with this name in the document."""
+    return {"$ref": f"#/components/schemas/{name}"}

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from fastapi import APIRouter, Depends, Query
 
@@ -12,13 +12,15 @@ from toolgate_service.context import AuthContext
 from toolgate_service.core import strict_json
 from toolgate_service.core.errors import REQUIRED, ApiError, Detail, FieldErrors, not_found
 from toolgate_service.core.plans import Plan
-from toolgate_service.core.schemas import ACTION, CONTEXT, REFERENCE, TEXT, Moment, nullable
+from toolgate_service.core.schemas import Moment
 from toolgate_service.core.sdk_fields import SdkFields, idempotency_key
 from toolgate_service.core.strict_json import Json, TooManyValues, read_object
 from toolgate_service.core.telemetry import span_of_entry
 from toolgate_service.gateway import Gateway
 from toolgate_service.http.asgi import Handler, PlainRequest, PlainResponse
 from toolgate_service.http.dependencies import (
+    ActionFilter,
+    AgentFilter,
     AnyCaller,
     EnvironmentName,
     GatewayDep,
@@ -26,10 +28,8 @@ from toolgate_service.http.dependencies import (
     authenticate_api_key,
     load_context,
 )
-from toolgate_service.http.openapi import NOT_FOUND, PLAN_LIMIT, TEST_LOG_FULL, operation
 from toolgate_service.http.responses import NO_STORE, Reply, Stream
 from toolgate_service.http.strict_route import StrictRoute
-from toolgate_service.logs.models import STATUSES
 from toolgate_service.logs.repository import Filters, list_entries
 from toolgate_service.logs.schemas import (
     FORMATS,
@@ -52,9 +52,12 @@ router = APIRouter(prefix="/api/logs", tags=["logs"], route_class=StrictRoute)
 
 # The function is async, although it awaits nothing, because FastAPI runs synchronous dependencies in a thread.
 async def _filters(
-    agent_id: Annotated[str | None, Query()] = None,
-    status: Annotated[Literal["success", "failed", "pending", "denied"] | None, Query()] = None,
-    action: Annotated[str | None, Query()] = None,
+    agent_id: AgentFilter = None,
+    status: Annotated[
+        Literal["success", "failed", "pending", "denied"] | None,
+        Query(description="Return only entries with this status."),
+    ] = None,
+    action: ActionFilter = None,
 ) -> Filters:
     return Filters(agent_id, status, action)
 
@@ -62,7 +65,7 @@ async def _filters(
 FiltersDep: TypeAlias = Annotated[Filters, Depends(_filters)]
 
 
-@router.get("", response_model=list[LogEntryView])
+@router.get("", response_model=list[LogEntryView], summary="List log entries")
 async def list_logs(
     caller: AnyCaller,
     gateway: GatewayDep,
@@ -70,7 +73,10 @@ async def list_logs(
     page: PageDep,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return log entries, newest first."""
+    """Return log entries, newest first, page by page.
+
+    Entries older than the retention period of the plan are deleted.
+    """
     async with gateway.database.reading() as session:
         found = await list_entries(session, caller, environment, filters, page)
     return Reply(found.rows, headers=page.headers(found))
@@ -80,19 +86,41 @@ async def list_logs(
     "/export",
     response_model=None,
     responses={
-        200: {"content": {form.media_type: {"schema": {"type": "string"}} for form in FORMATS.values()}}
+        200: {
+            "description": "The file.",
+            "content": {form.media_type: {"schema": {"type": "string"}} for form in FORMATS.values()},
+        }
     },
+    summary="Export log entries as a file",
 )
 async def export_logs(
     caller: AnyCaller,
     gateway: GatewayDep,
     filters: FiltersDep,
-    form: Annotated[Format, Query(alias="format")] = "jsonl",
-    begins: Annotated[Moment | None, Query(alias="from")] = None,
-    ends: Annotated[Moment | None, Query(alias="to")] = None,
+    form: Annotated[
+        Format, Query(alias="format", description="Format of the file: `jsonl` (JSON lines) or `csv`.")
+    ] = "jsonl",
+    begins: Annotated[
+        Moment | None,
+        Query(
+            alias="from",
+            description="Return only entries created at or after this time (ISO 8601; without an offset, UTC).",
+        ),
+    ] = None,
+    ends: Annotated[
+        Moment | None,
+        Query(
+            alias="to",
+            description="Return only entries created before this time (ISO 8601; without an offset, UTC).",
+        ),
+    ] = None,
     environment: EnvironmentName = "production",
 ) -> Stream:
-    """Return log entries as a file, newest first; `from` is inclusive, `to` exclusive."""
+    """Return log entries as a file, newest first; `from` is inclusive, `to` exclusive.
+
+    The response is streamed and has no page limit. In CSV files, cells that a spreadsheet could take for a formula
+    begin with an apostrophe. The response is 400 if `to` is not later than `from`.
+    """
     if begins is not None and ends is not None and ends <= begins:
         raise FieldErrors({"to": ["must be later than from"]})
     filters = replace(filters, begins=begins, ends=ends)
@@ -294,126 +322,3 @@ def _serialize_result(result: Result) -> bytes:
 
 def _refusal(status: int, detail: Detail) -> bytes:
     return strict_json.dumps({"status": status, "detail": detail}).encode()
-
-
-ENTRY: dict[str, Any] = {
-    "type": "object",
-    "required": ["agent_id", "action", "status"],
-    "properties": {
-        "agent_id": TEXT | {"description": "Who acted."},
-        "action": ACTION | {"description": "What it did."},
-        "status": {"enum": list(STATUSES), "description": "What came of it."},
-        "context": nullable(CONTEXT) | {"description": "Free-form details."},
-        "ip_address": {
-            "anyOf": [
-                {"type": "string", "format": "ipv4"},
-                {"type": "string", "format": "ipv6"},
-                {"type": "null"},
-            ],
-            "description": "Where the call came from; left out, the address that the gateway sees.",
-        },
-        "occurred_at": nullable({"type": "string", "format": "date-time"})
-        | {"description": "When it happened."},
-        "decision_id": nullable(REFERENCE) | {"description": "The `X-Decision-ID` of the check."},
-        "approval_id": nullable(REFERENCE) | {"description": "The approval that let it through."},
-        "call_id": nullable(REFERENCE) | {"description": "The caller's own name of this one call."},
-        "run_id": nullable(REFERENCE) | {"description": "The caller's own name of the run it belongs to."},
-    },
-    "examples": [
-        {
-            "agent_id": "{agent_id}",
-            "action": "stripe.refund",
-            "status": "success",
-            "context": {"amount": 12.5},
-        }
-    ],
-}
-
-ENTRY_ANSWER: dict[str, Any] = {
-    "title": "LogEntry",
-    "type": "object",
-    "required": ["id", "agent_id", "organization_id", "action", "status", "context", "created_at"],
-    "properties": {
-        "id": {"type": "string"},
-        "agent_id": {"type": "string"},
-        "organization_id": {"type": "string"},
-        "action": {"type": "string"},
-        "status": {"enum": list(STATUSES)},
-        "context": {"type": ["object", "null"], "additionalProperties": True},
-        "created_at": {"type": "string", "format": "date-time"},
-    },
-}
-
-LOG = operation(
-    "log",
-    "Log",
-    "Record what came of a call; on disk before it is acknowledged. With an `Idempotency-Key`, a repetition "
-    "within 24 hours gets the original answer.",
-    body=ENTRY,
-    answer=ENTRY_ANSWER,
-    headers=("Idempotency-Replayed", "Idempotency-Mismatch"),
-    refusals=(NOT_FOUND, PLAN_LIMIT, TEST_LOG_FULL),
-)
-
-_ENTRIES = {
-    "type": "object",
-    "required": ["entries"],
-    "properties": {
-        "entries": {
-            "type": "array",
-            "maxItems": MAX_ENTRIES,
-            "description": "In order; one that is wrong fails alone.",
-            "items": ENTRY
-            | {
-                "properties": ENTRY["properties"]
-                | {"idempotency_key": nullable(REFERENCE) | {"description": "As the header of `/sdk/log`."}}
-            },
-        }
-    },
-    "examples": [
-        {
-            "entries": [
-                {"agent_id": "{agent_id}", "action": "stripe.refund", "status": "failed", "run_id": "run-7"}
-            ]
-        }
-    ],
-}
-
-_RESULT: dict[str, Any] = {
-    "anyOf": [
-        {
-            "type": "object",
-            "required": ["status", "entry"],
-            "properties": {
-                "status": {"const": 200},
-                "entry": ENTRY_ANSWER,
-                "replayed": {"const": True, "description": "The entry is the original one."},
-                "mismatch": {"const": True, "description": "The original said something else."},
-            },
-        },
-        {
-            "type": "object",
-            "required": ["status", "detail"],
-            "properties": {
-                "status": {"type": "integer", "minimum": 400},
-                "detail": {"description": "As it stands in the refusal of `/sdk/log`."},
-            },
-        },
-    ]
-}
-
-LOGS = operation(
-    "logMany",
-    "Log many",
-    "Record up to a hundred outcomes at once, each answered for itself: one request against the rate, its entries "
-    "against the month.",
-    body=_ENTRIES,
-    answer={
-        "title": "LogResults",
-        "type": "object",
-        "required": ["results"],
-        "properties": {"results": {"type": "array", "maxItems": MAX_ENTRIES, "items": _RESULT}},
-    },
-    headers=(),
-    parameters=(),
-)

@@ -15,7 +15,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from toolgate_service.context import AuthContext
 from toolgate_service.core import strict_json
@@ -23,6 +23,16 @@ from toolgate_service.core.clock import utcnow, wire
 from toolgate_service.core.errors import plan_limit_detail
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.plans import UNLIMITED, Plan
+from toolgate_service.core.schemas import (
+    EXAMPLE_AGENT_ID,
+    EXAMPLE_ID,
+    EXAMPLE_TIME,
+    AgentId,
+    CreatedAt,
+    OrganizationId,
+    ResourceId,
+    example,
+)
 from toolgate_service.core.sdk_fields import SdkFields
 from toolgate_service.db.models import TEST
 from toolgate_service.logs.models import STATUSES, LogEntry
@@ -32,20 +42,43 @@ from toolgate_service.webhooks.events import FEATURE
 class LogEntryView(BaseModel):
     """Log entry in responses of the API and in webhook events."""
 
-    id: str
-    agent_id: str
-    agent_name: str
-    organization_id: str
-    action: str
-    status: str
-    context: Mapping[str, Any] | None
-    ip_address: str | None
-    created_at: datetime
-    occurred_at: datetime | None
-    decision_id: str | None
-    approval_id: str | None
-    call_id: str | None
-    run_id: str | None
+    model_config = example(
+        id=EXAMPLE_ID,
+        agent_id=EXAMPLE_AGENT_ID,
+        agent_name="refund-bot",
+        organization_id=EXAMPLE_ID,
+        action="stripe.refund",
+        status="success",
+        context={"amount": 12.5},
+        ip_address="203.0.113.7",
+        created_at=EXAMPLE_TIME,
+        occurred_at=None,
+        decision_id=EXAMPLE_ID,
+        approval_id=None,
+        call_id=None,
+        run_id="run-7",
+    )
+
+    id: ResourceId
+    agent_id: AgentId
+    agent_name: str = Field(description="Name of the agent.")
+    organization_id: OrganizationId
+    action: str = Field(description="Action of the call, such as `stripe.refund`.")
+    status: str = Field(description="Outcome of the call: `success`, `failed`, `pending` or `denied`.")
+    context: Mapping[str, Any] | None = Field(
+        description="Details of the call; null if the client sent none."
+    )
+    ip_address: str | None = Field(description="IP address from which the call came, or null.")
+    created_at: CreatedAt
+    occurred_at: datetime | None = Field(
+        description="Time at which the call happened, if the client sent it."
+    )
+    decision_id: str | None = Field(description="Id of the decision about the call, if the client sent it.")
+    approval_id: str | None = Field(
+        description="Id of the approval request that allowed the call, if the client sent it."
+    )
+    call_id: str | None = Field(description="Identifier of the call, chosen by the client.")
+    run_id: str | None = Field(description="Identifier of the agent run, chosen by the client.")
 
 
 #: number of bytes that each log entry counts in addition to its texts (action and context), when the size of the log of

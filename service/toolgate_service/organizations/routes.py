@@ -23,7 +23,7 @@ from toolgate_service.organizations.schemas import (
 router = APIRouter(prefix="/api/organization", tags=["organization"], route_class=StrictRoute)
 
 
-@router.get("", response_model=OrganizationView)
+@router.get("", response_model=OrganizationView, summary="Get the organization")
 async def get_organization(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the caller's organization.
 
@@ -33,14 +33,14 @@ async def get_organization(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     return Reply(await service.show_organization(gateway, caller), headers=NO_STORE)
 
 
-@router.put("", response_model=OrganizationView)
+@router.put("", response_model=OrganizationView, summary="Rename the organization")
 async def rename_organization(change: OrganizationChange, caller: AdminCaller, gateway: GatewayDep) -> Reply:
     """Change the name of the organization. Its slug does not change."""
     view = await service.rename_organization(gateway, caller, change.name)
     return Reply(view, headers=NO_STORE)
 
 
-@router.get("/allowed-networks", response_model=AllowedNetworks)
+@router.get("/allowed-networks", response_model=AllowedNetworks, summary="Get the allowed networks")
 async def get_allowed_networks(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the networks from which clients may use the organization's API keys.
 
@@ -49,24 +49,33 @@ async def get_allowed_networks(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     return Reply(await service.get_allowed_networks(gateway, caller))
 
 
-@router.put("/allowed-networks", response_model=AllowedNetworks, responses=problems(NO_FEATURE))
+@router.put(
+    "/allowed-networks",
+    response_model=AllowedNetworks,
+    responses=problems(NO_FEATURE),
+    summary="Set the allowed networks",
+)
 async def set_allowed_networks(
     change: AllowedNetworksChange, caller: AdminCaller, gateway: GatewayDep
 ) -> Reply:
     """Set the networks from which clients may use the organization's API keys. An empty list allows every address.
 
-    The change applies to the next request.
+    The change applies to the next request. The plan must include this feature (403); of the built-in plans, only
+    `enterprise` does. Requests from other addresses are then rejected with 403.
     """
     return Reply(await service.set_allowed_networks(gateway, caller, change))
 
 
-@router.post("/regenerate-key", response_model=KeyView)
+@router.post("/regenerate-key", response_model=KeyView, summary="Replace the production API key")
 async def regenerate_key(caller: AdminCaller, gateway: GatewayDep) -> Reply:
-    """Replace the API key of the production environment. The old key stops working immediately."""
+    """Replace the API key of the production environment. The old key stops working immediately.
+
+    The response contains the new key in full. API keys of single agents keep working.
+    """
     return Reply(await service.regenerate_key(gateway, caller, PRODUCTION), headers=NO_STORE)
 
 
-@router.get("/test-key", response_model=KeyView)
+@router.get("/test-key", response_model=KeyView, summary="Get the test API key")
 async def get_test_key(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     """Return the API key of the test environment.
 
@@ -75,7 +84,10 @@ async def get_test_key(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     return Reply(await service.show_key(gateway, caller, TEST), headers=NO_STORE)
 
 
-@router.post("/test-key/regenerate", response_model=KeyView)
+@router.post("/test-key/regenerate", response_model=KeyView, summary="Replace the test API key")
 async def regenerate_test_key(caller: AdminCaller, gateway: GatewayDep) -> Reply:
-    """Replace the API key of the test environment. The old key stops working immediately."""
+    """Replace the API key of the test environment. The old key stops working immediately.
+
+    The response contains the new key in full. API keys of single agents keep working.
+    """
     return Reply(await service.regenerate_key(gateway, caller, TEST), headers=NO_STORE)

@@ -7,11 +7,13 @@ from fastapi import APIRouter, Query
 from toolgate_service.agents.service import get_agent
 from toolgate_service.http.dependencies import (
     AdminCaller,
+    AgentIdPath,
     AnyCaller,
     AnyKey,
     EnvironmentName,
     FullCaller,
     GatewayDep,
+    PermissionIdPath,
     WholeOrPageDep,
 )
 from toolgate_service.http.openapi import NOT_FOUND, REFUSED, problems
@@ -25,10 +27,13 @@ sdk_router = APIRouter(prefix="/sdk", tags=["permissions"], route_class=StrictRo
 
 
 @router.get(
-    "/agents/{agent_id}/permissions", response_model=list[PermissionView], responses=problems(NOT_FOUND)
+    "/agents/{agent_id}/permissions",
+    response_model=list[PermissionView],
+    responses=problems(NOT_FOUND),
+    summary="List the permissions of an agent",
 )
 async def list_permissions(
-    agent_id: str,
+    agent_id: AgentIdPath,
     caller: AnyCaller,
     gateway: GatewayDep,
     page: WholeOrPageDep,
@@ -47,53 +52,93 @@ async def list_permissions(
     response_model=PermissionView,
     status_code=201,
     responses=problems(NOT_FOUND, REFUSED),
+    summary="Create a permission",
 )
 async def create_permission(
-    agent_id: str,
+    agent_id: AgentIdPath,
     new: NewPermission,
     caller: AdminCaller,
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Create a permission of an agent for an action."""
+    """Allow an agent to perform an action, with optional conditions: a maximum amount and approvals.
+
+    The response is 400 if the agent already has a permission for the action.
+    """
     return Reply(await service.create_permission(gateway, caller, environment, agent_id, new), 201)
 
 
 @router.delete(
-    "/agents/{agent_id}/permissions/{permission_id}", status_code=204, responses=problems(NOT_FOUND)
+    "/agents/{agent_id}/permissions/{permission_id}",
+    status_code=204,
+    responses=problems(NOT_FOUND),
+    summary="Delete a permission of an agent",
 )
 async def delete_agent_permission(
-    agent_id: str,
-    permission_id: str,
+    agent_id: AgentIdPath,
+    permission_id: PermissionIdPath,
     caller: FullCaller,
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> NoContent:
-    """Delete a permission of an agent. Later calls of its action are denied."""
+    """Delete a permission of an agent. Later calls of its action are denied.
+
+    Pending and approved requests of the permission are cancelled.
+    """
     await service.delete_permission(gateway, caller, permission_id, agent=(environment, agent_id))
     return NoContent()
 
 
-@router.put("/permissions/{permission_id}", response_model=PermissionView, responses=problems(NOT_FOUND))
+@router.put(
+    "/permissions/{permission_id}",
+    response_model=PermissionView,
+    responses=problems(NOT_FOUND),
+    summary="Change a permission",
+)
 async def change_permission(
-    permission_id: str, change: PermissionChange, caller: AdminCaller, gateway: GatewayDep
+    permission_id: PermissionIdPath, change: PermissionChange, caller: AdminCaller, gateway: GatewayDep
 ) -> Reply:
-    """Change a permission. Fields that are missing in the request stay unchanged."""
+    """Change the conditions of a permission. Fields that the request omits stay unchanged.
+
+    The new conditions apply to the next check, and also to requests that are already approved. The response is 404 if
+    the permission belongs to another organization.
+    """
     return Reply(await service.change_permission(gateway, caller, permission_id, change))
 
 
-@router.delete("/permissions/{permission_id}", status_code=204, responses=problems(NOT_FOUND))
-async def delete_permission(permission_id: str, caller: FullCaller, gateway: GatewayDep) -> NoContent:
-    """Delete a permission by its id, without the id of the agent. Later calls of its action are denied."""
+@router.delete(
+    "/permissions/{permission_id}",
+    status_code=204,
+    responses=problems(NOT_FOUND),
+    summary="Delete a permission by its id",
+)
+async def delete_permission(
+    permission_id: PermissionIdPath, caller: FullCaller, gateway: GatewayDep
+) -> NoContent:
+    """Delete a permission by its id, without the id of the agent. Later calls of its action are denied.
+
+    Pending and approved requests of the permission are cancelled. The response is 404 if the permission does not exist,
+    and 403 if it belongs to another organization.
+    """
     await service.delete_permission(gateway, caller, permission_id)
     return NoContent()
 
 
-@sdk_router.get("/permissions", response_model=list[PermissionView], responses=problems(NOT_FOUND))
+@sdk_router.get(
+    "/permissions",
+    response_model=list[PermissionView],
+    responses=problems(NOT_FOUND),
+    summary="List what an agent may do",
+)
 async def list_own_permissions(
-    caller: AnyKey, gateway: GatewayDep, agent_id: Annotated[str, Query()]
+    caller: AnyKey,
+    gateway: GatewayDep,
+    agent_id: Annotated[str, Query(description="Id of the agent, a UUID.")],
 ) -> Reply:
-    """Return the current permissions of an agent. The list is empty for a disabled agent."""
+    """Return the current permissions of an agent, newest first. The list is empty for a disabled agent.
+
+    The response is 404 if the agent does not exist, or if the API key belongs to another agent.
+    """
     async with gateway.database.reading() as session:
         permissions = await service.list_by_key(session, caller, agent_id)
     return Reply([PermissionView.model_validate(one, from_attributes=True) for one in permissions])

@@ -3,8 +3,9 @@
 import json
 from functools import partial
 from http import HTTPStatus
+from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 
 from toolgate_service.core.errors import ApiError
 from toolgate_service.http.dependencies import AnyCaller, FullCaller, GatewayDep, peer
@@ -29,22 +30,40 @@ router = APIRouter(prefix="/api/slack", tags=["slack"], route_class=StrictRoute)
 interactions_router = APIRouter(tags=["slack"])
 
 
-@router.post("/link-codes", response_model=LinkCodeView, status_code=201, responses=problems(CONFLICT))
+@router.post(
+    "/link-codes",
+    response_model=LinkCodeView,
+    status_code=201,
+    responses=problems(CONFLICT),
+    summary="Create a Slack link code",
+)
 async def create_link_code(caller: FullCaller, gateway: GatewayDep, new: NewLinkCode | None = None) -> Reply:
-    """Create a link code for the caller. A Slack user who enters it within ten minutes can decide as the caller."""
+    """Create a link code for the caller. A Slack user who enters it within ten minutes can decide as the caller.
+
+    The user enters `/toolgate link CODE` in Slack. The response is 409 if the organization has no Slack webhook, and
+    400 if it has several Slack apps and `webhook_id` is missing.
+    """
     webhook_id = new.webhook_id if new else None
     return Reply(await service.create_link_code(gateway, caller, webhook_id), 201, NO_STORE)
 
 
-@router.get("/links", response_model=list[SlackLinkView])
+@router.get("/links", response_model=list[SlackLinkView], summary="List Slack links")
 async def list_slack_links(caller: AnyCaller, gateway: GatewayDep) -> Reply:
-    """Return the caller's links to Slack accounts, newest first. Administrators receive the links of all users."""
+    """Return the caller's links to Slack accounts, newest first. Admins receive the links of all users."""
     return Reply(await service.list_links(gateway, caller))
 
 
-@router.delete("/links/{link_id}", status_code=204, responses=problems(NOT_FOUND))
-async def delete_slack_link(link_id: str, caller: FullCaller, gateway: GatewayDep) -> NoContent:
-    """Delete a link between a Slack account and the caller. Administrators can delete the links of all users."""
+LinkIdPath = Annotated[str, Path(description="Id of the link, a UUID.")]
+
+
+@router.delete(
+    "/links/{link_id}", status_code=204, responses=problems(NOT_FOUND), summary="Delete a Slack link"
+)
+async def delete_slack_link(link_id: LinkIdPath, caller: FullCaller, gateway: GatewayDep) -> NoContent:
+    """Delete a link between a Slack account and the caller. Admins can delete the links of all users.
+
+    Decisions that the Slack account has already made remain valid.
+    """
     await service.delete_link(gateway, caller, link_id)
     return NoContent()
 

@@ -8,49 +8,66 @@ from datetime import UTC, datetime, timedelta
 from typing import Self, TypeAlias
 from urllib.parse import parse_qsl
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from toolgate_service.core import strict_json
 from toolgate_service.core.errors import FieldErrors
 from toolgate_service.core.ids import is_id
-from toolgate_service.core.schemas import Body, example
+from toolgate_service.core.schemas import (
+    EXAMPLE_EXPIRY,
+    EXAMPLE_ID,
+    EXAMPLE_TIME,
+    EXAMPLE_USER_ID,
+    Body,
+    CreatedAt,
+    ResourceId,
+    example,
+)
 
 
 class NewLinkCode(Body):
-    """Optional request body of POST /api/slack/link-codes.
-
-    Attributes:
-        webhook_id: Id of a webhook that belongs to the Slack app in which the user will enter the code. Required if the
-            organization has several Slack apps.
-    """
+    """Optional request body of POST /api/slack/link-codes."""
 
     model_config = example(webhook_id="{slack_webhook_id}")
-    webhook_id: str | None = None
+
+    webhook_id: str | None = Field(
+        default=None,
+        description="Id of a webhook that belongs to the Slack app in which the user will enter the code, a UUID. "
+        "Required if the organization has several Slack apps.",
+    )
 
 
 class LinkCodeView(BaseModel):
     """Code that a user enters in Slack as `/toolgate link CODE`. It works once and is never shown again."""
 
-    code: str
-    expires_at: datetime
+    model_config = example(code="7KQ2-M9XD", expires_at=EXAMPLE_EXPIRY)
+
+    code: str = Field(description="The code. It works once.")
+    expires_at: datetime = Field(
+        description="Time at which the code expires, ten minutes after its creation."
+    )
 
 
 class SlackLinkView(BaseModel):
-    """Link between a Slack account and a Toolgate user. The account's decisions count as those of the user.
+    """Link between a Slack account and a Toolgate user. The account's decisions count as those of the user."""
 
-    Attributes:
-        user_id: Toolgate's id of the user.
-        team_id: Slack's id of the workspace.
-        slack_user_id: Slack's id of the Slack account.
-    """
+    model_config = example(
+        id=EXAMPLE_ID,
+        webhook_id=EXAMPLE_ID,
+        environment="production",
+        user_id=EXAMPLE_USER_ID,
+        team_id="T012AB3C4",
+        slack_user_id="U061F7AUR",
+        created_at=EXAMPLE_TIME,
+    )
 
-    id: str
-    webhook_id: str
-    environment: str
-    user_id: str
-    team_id: str
-    slack_user_id: str
-    created_at: datetime
+    id: ResourceId
+    webhook_id: str = Field(description="Id of the webhook of the Slack app, a UUID.")
+    environment: str = Field(description="Environment of the webhook: `production` or `test`.")
+    user_id: str = Field(description="Toolgate's id of the user, a UUID.")
+    team_id: str = Field(description="Slack's id of the workspace.")
+    slack_user_id: str = Field(description="Slack's id of the Slack account.")
+    created_at: CreatedAt
 
 
 #: Identifiers (`action_id` in Slack) of the buttons in a message.

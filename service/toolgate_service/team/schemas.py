@@ -2,9 +2,25 @@
 
 from datetime import datetime
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
-from toolgate_service.core.schemas import Body, Email, LinkToken, Password, Role, example
+from toolgate_service.core.schemas import (
+    EXAMPLE_EXPIRY,
+    EXAMPLE_ID,
+    EXAMPLE_TIME,
+    EXAMPLE_USER_ID,
+    Body,
+    CreatedAt,
+    Email,
+    LinkToken,
+    Password,
+    ResourceId,
+    Role,
+    example,
+)
+
+#: description of the roles in the OpenAPI document
+ROLES = "`admin` (everything), `member` (manages agents and decides requests) or `viewer` (only reads)"
 
 
 class NewInvitation(Body):
@@ -12,8 +28,10 @@ class NewInvitation(Body):
 
     model_config = example(email="grace@example.com", role="member")
 
-    email: Email
-    role: Role
+    email: Email = Field(
+        description="E-mail address of the new user, compared in lower case; at most 254 characters."
+    )
+    role: Role = Field(description=f"Role of the new user: {ROLES}.")
 
 
 class RoleChange(Body):
@@ -21,7 +39,7 @@ class RoleChange(Body):
 
     model_config = example(role="viewer")
 
-    role: Role
+    role: Role = Field(description=f"New role of the user: {ROLES}.")
 
 
 class Acceptance(Body):
@@ -29,38 +47,68 @@ class Acceptance(Body):
 
     model_config = example(token="{invitation_token}", password="correct horse battery")  # noqa: S106 - an example for the documentation, not a password
 
-    token: LinkToken
-    password: Password
+    token: LinkToken = Field(description="One-time token from the invitation link; valid for 72 hours.")
+    password: Password = Field(description="Password of the new user, 8-128 characters.")
 
 
 class MemberView(BaseModel):
     """User of the organization, in responses of the team routes."""
 
-    id: str
-    email: str
-    role: str
-    created_at: datetime
+    model_config = example(id=EXAMPLE_USER_ID, email="ada@example.com", role="admin", created_at=EXAMPLE_TIME)
+
+    id: ResourceId
+    email: str = Field(description="E-mail address with which the user logs in, in lower case.")
+    role: str = Field(description=f"Role of the user: {ROLES}.")
+    created_at: CreatedAt
 
 
 class InvitationView(BaseModel):
     """Invitation that was not yet accepted or revoked and has not expired."""
 
-    id: str
-    email: str
-    role: str
-    invited_by: str
-    created_at: datetime
-    expires_at: datetime
+    id: ResourceId
+    email: str = Field(description="E-mail address of the invited user, in lower case.")
+    role: str = Field(description=f"Role that the user will have: {ROLES}.")
+    invited_by: str = Field(description="Id of the admin who sent the invitation, a UUID.")
+    created_at: CreatedAt
+    expires_at: datetime = Field(
+        description="Time at which the invitation link expires, 72 hours after its creation."
+    )
 
 
 class NewInvitationView(InvitationView):
-    """New invitation. `link` is null if the gateway sent the invitation link by e-mail."""
+    """New invitation with its link."""
 
-    link: str | None
+    model_config = example(
+        id=EXAMPLE_ID,
+        email="grace@example.com",
+        role="member",
+        invited_by=EXAMPLE_USER_ID,
+        created_at=EXAMPLE_TIME,
+        expires_at=EXAMPLE_EXPIRY,
+        link=None,
+    )
+
+    link: str | None = Field(
+        description="Invitation link with the one-time token; null if the gateway sent it by e-mail."
+    )
 
 
 class TeamView(BaseModel):
-    """Users and open invitations of the organization. `invitations` is null for callers who are not admins."""
+    """Users and open invitations of the organization."""
 
-    users: list[MemberView]
-    invitations: list[InvitationView] | None
+    model_config = example(
+        users=[
+            {
+                "id": EXAMPLE_USER_ID,
+                "email": "ada@example.com",
+                "role": "admin",
+                "created_at": EXAMPLE_TIME,
+            }
+        ],
+        invitations=[],
+    )
+
+    users: list[MemberView] = Field(description="Users of the organization.")
+    invitations: list[InvitationView] | None = Field(
+        description="Open invitations; null if the caller is not an admin."
+    )

@@ -2,11 +2,32 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    Field,
+    JsonValue,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
-from toolgate_service.core.schemas import Body, Change, Description, example
+from toolgate_service.core.schemas import (
+    EXAMPLE_EXPIRY,
+    EXAMPLE_ID,
+    EXAMPLE_TIME,
+    EXAMPLE_USER_ID,
+    Body,
+    Change,
+    CreatedAt,
+    Description,
+    ResourceId,
+    example,
+)
 from toolgate_service.outbound.ssrf import MAX_URL
 from toolgate_service.webhooks.events import EVENT_TYPES
 
@@ -59,12 +80,14 @@ Url = Annotated[
             "format": "webhook-url",
             "maxLength": MAX_URL,
             "pattern": r"^[Hh][Tt][Tt][Pp][Ss]?://\S+$",
-            "description": "A public https address, without user, password and fragment.",
             "examples": [_HOOK],
         }
     ),
 ]
 
+
+URL_RULE = f"Public https URL without user, password and fragment, at most {MAX_URL:,} characters."
+WebhookType = Literal["standard", "slack"]
 
 #: Signing secret of a Slack app. Slack does not document its format, so only its length and characters are validated.
 SigningSecret = Annotated[
@@ -74,99 +97,182 @@ SigningSecret = Annotated[
 
 
 class NewWebhook(Body):
-    """Body of POST /api/webhooks.
+    """Request body of POST /api/webhooks.
 
-    If `events` is omitted, a webhook of kind `slack` receives the events about approvals. Any other webhook receives
-    all types of events except `log.created`.
-
-    A webhook of kind `slack` requires the `url` of a Slack incoming webhook and the `signing_secret` of the Slack app.
-    Responses contain neither of these. For this kind, `include_context` is true by default.
+    The type `slack` requires the `url` of a Slack incoming webhook and the `signing_secret` of the Slack app. Responses
+    contain neither of these.
     """
 
-    model_config = example(url=_HOOK, events=["approval.requested"], description="Tells our pager")
+    model_config = example(url=_HOOK, events=["approval.requested"], description="Notifies our on-call team")
 
-    kind: Literal["standard", "slack"] = "standard"
-    url: Url
-    signing_secret: SigningSecret | None = None
-    events: EventTypes | None = None
-    description: Description | None = None
-    include_context: bool = False
+    type: WebhookType | None = Field(
+        default=None,
+        description="`standard` for a receiver of signed events, `slack` for a Slack channel. The default is `standard`.",
+    )
+    kind: WebhookType = Field(
+        default="standard", description="Same as `type`. If a request contains both, they must be equal."
+    )
+    url: Url = Field(description=URL_RULE)
+    signing_secret: SigningSecret | None = Field(
+        default=None,
+        description="Signing secret of the Slack app, 16-200 visible ASCII characters: required for the type `slack`, "
+        "and not allowed for other types.",
+    )
+    events: EventTypes | None = Field(
+        default=None,
+        description="Types of events to send. By default, the events about approvals for the type `slack`, and all "
+        "except `log.created` for other webhooks.",
+    )
+    description: Description | None = Field(
+        default=None, description="Description, for people: at most 1,000 characters."
+    )
+    include_context: bool = Field(
+        default=False,
+        description="True to send the context of calls. The default is true for the type `slack`, otherwise false.",
+    )
+
+    @field_validator("kind")
+    @classmethod
+    def _equals_type(cls, kind: str, info: ValidationInfo) -> str:
+        if info.data.get("type") not in {None, kind}:
+            raise ValueError("must have the same value as type; send one of the two")
+        return kind
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        self.type = self.kind = self.type or self.kind
+        return self
 
 
 class WebhookChange(Change):
-    """Body of PUT /api/webhooks/{webhook_id}. Fields that the request omits keep their values.
-
-    A `description` of null removes the description. An `events` of null selects the default types of events.
-    """
+    """Request body of PUT /api/webhooks/{webhook_id}. Fields that the request omits keep their values."""
 
     model_config = example(is_active=True)
 
     nullable = frozenset({"description", "events"})
 
-    url: Url | None = None
-    signing_secret: SigningSecret | None = None
-    events: EventTypes | None = None
-    description: Description | None = None
-    include_context: bool | None = None
-    is_active: bool | None = None
+    url: Url | None = Field(default=None, description=URL_RULE)
+    signing_secret: SigningSecret | None = Field(
+        default=None,
+        description="New signing secret of the Slack app, 16-200 visible ASCII characters. Only for the type `slack`.",
+    )
+    events: EventTypes | None = Field(
+        default=None, description="Types of events to send; null selects the default types."
+    )
+    description: Description | None = Field(
+        default=None, description="New description, at most 1,000 characters; null removes the description."
+    )
+    include_context: bool | None = Field(default=None, description="True to send the context of calls.")
+    is_active: bool | None = Field(
+        default=None, description="False to disable the webhook, true to enable it."
+    )
+
+
+_SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105 - an example for the documentation, not a secret
+_EXAMPLE: dict[str, JsonValue] = {
+    "id": EXAMPLE_ID,
+    "environment": "production",
+    "type": "standard",
+    "kind": "standard",
+    "url": _HOOK,
+    "description": "Notifies our on-call team",
+    "events": ["approval.requested"],
+    "include_context": False,
+    "is_active": True,
+    "disabled_reason": None,
+    "disabled_at": None,
+    "last_success_at": None,
+    "created_at": EXAMPLE_TIME,
+    "created_by": EXAMPLE_USER_ID,
+}
 
 
 class WebhookView(BaseModel):
-    """Webhook as the API returns it.
+    """Webhook in responses of the API."""
 
-    `disabled_reason` is set if the gateway disabled the webhook. The `url` of a Slack webhook contains no path.
-    """
+    model_config = example(**_EXAMPLE)
 
-    id: str
-    environment: str
-    kind: str
-    url: str
-    description: str | None
-    events: Sequence[str]
-    include_context: bool
-    is_active: bool
-    disabled_reason: str | None
-    disabled_at: datetime | None
-    last_success_at: datetime | None
-    created_at: datetime
-    created_by: str
+    id: ResourceId
+    environment: str = Field(description="Environment whose events are sent: `production` or `test`.")
+    type: str = Field(description="`standard` for a receiver of signed events, `slack` for a Slack channel.")
+    kind: str = Field(description="Same value as `type`.")
+    url: str = Field(
+        description="URL that receives the events; for the type `slack` without the secret path."
+    )
+    description: str | None = Field(description="Description, for people.")
+    events: Sequence[str] = Field(description="Types of events that are sent.")
+    include_context: bool = Field(description="True if the context of calls is sent.")
+    is_active: bool = Field(description="False if the webhook is disabled; it then receives no events.")
+    disabled_reason: str | None = Field(
+        description="Reason why the gateway disabled the webhook; null if it did not."
+    )
+    disabled_at: datetime | None = Field(description="Time at which the webhook was disabled, or null.")
+    last_success_at: datetime | None = Field(description="Time of the last successful delivery, or null.")
+    created_at: CreatedAt
+    created_by: str = Field(description="Id of the user who created the webhook, a UUID.")
 
 
 class NewWebhookView(WebhookView):
-    """New webhook with its `secret`, which receivers use to verify deliveries.
+    """New webhook with its secret."""
 
-    The secret is never returned again. It is null for a Slack webhook.
-    """
+    model_config = example(**_EXAMPLE, secret=_SECRET)
 
-    secret: str | None
+    secret: str | None = Field(
+        description="Secret with which the receiver verifies signatures (Standard Webhooks). It is never returned "
+        "again. Null for the type `slack`."
+    )
 
 
 class RotatedSecretView(BaseModel):
-    """New signing secret of a webhook. It is never returned again.
+    """New signing secret of a webhook."""
 
-    Until `former_secret_expires_at`, deliveries are signed with both the new and the former secret.
-    """
+    model_config = example(id=EXAMPLE_ID, secret=_SECRET, former_secret_expires_at=EXAMPLE_EXPIRY)
 
-    id: str
-    secret: str
-    former_secret_expires_at: datetime
+    id: str = Field(description="Id of the webhook, a UUID.")
+    secret: str = Field(
+        description="New secret with which the receiver verifies signatures. It is never returned again."
+    )
+    former_secret_expires_at: datetime = Field(
+        description="Time until which deliveries are signed with the former secret too."
+    )
 
 
 DeliveryStatus = Literal["pending", "delivered", "failed"]
 
 
 class DeliveryView(BaseModel):
-    """Delivery of one event to one webhook. The receiver gets the `event_id` in the header `webhook-id`."""
+    """Delivery of one event to one webhook."""
 
-    id: str
-    webhook_id: str
-    event_id: str
-    type: str
-    status: str
-    attempts: int
-    response_code: int | None
-    error: str | None
-    next_attempt_at: datetime | None
-    last_attempt_at: datetime | None
-    delivered_at: datetime | None
-    created_at: datetime
+    model_config = example(
+        id=EXAMPLE_ID,
+        webhook_id=EXAMPLE_ID,
+        event_id=EXAMPLE_ID,
+        type="approval.requested",
+        status="delivered",
+        attempts=1,
+        response_code=204,
+        error=None,
+        next_attempt_at=None,
+        last_attempt_at=EXAMPLE_TIME,
+        delivered_at=EXAMPLE_TIME,
+        created_at=EXAMPLE_TIME,
+    )
+
+    id: ResourceId
+    webhook_id: str = Field(description="Id of the webhook, a UUID.")
+    event_id: str = Field(
+        description="Id of the event, a UUID. The receiver gets it in the header `webhook-id`."
+    )
+    type: str = Field(description="Type of the event, such as `approval.requested`.")
+    status: str = Field(description="`pending`, `delivered` or `failed`.")
+    attempts: int = Field(description="Number of attempts so far.")
+    response_code: int | None = Field(
+        description="HTTP status of the receiver's last response; null if there was none."
+    )
+    error: str | None = Field(description="Error of the last attempt; null if it succeeded.")
+    next_attempt_at: datetime | None = Field(
+        description="Time of the next attempt; null if no attempt follows."
+    )
+    last_attempt_at: datetime | None = Field(description="Time of the last attempt; null before the first.")
+    delivered_at: datetime | None = Field(description="Time of the successful attempt, or null.")
+    created_at: CreatedAt

@@ -61,7 +61,8 @@ MAX_WEBHOOKS = 20
 
 def webhook_view(webhook: Webhook) -> WebhookView:
     """Return a webhook in the format of the API."""
-    return WebhookView.model_validate(webhook.model_dump() | {"events": subscribed_types(webhook.events)})
+    added = {"type": webhook.kind, "events": subscribed_types(webhook.events)}
+    return WebhookView.model_validate(webhook.model_dump() | added)
 
 
 async def list_webhooks(context: AppContext, caller: Caller, environment: str) -> Sequence[WebhookView]:
