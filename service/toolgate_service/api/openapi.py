@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.metadata import version
 from importlib.resources import files
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import APIRouter, Request
 from fastapi.dependencies.models import Dependant
@@ -218,10 +218,23 @@ def describe(routers: Iterable[APIRouter]) -> dict[str, Any]:
     for schema in schemas.values():
         for member in schema.get("properties", {}).values():
             _untitled(member)
+    for name, examples in _examples(routes):
+        schemas[name]["examples"] = examples
     schemas.update(SCHEMAS | CHECK_SCHEMAS | LOG_SCHEMAS)
     components["headers"] = HEADERS
     components["securitySchemes"] = SECURITY_SCHEMES
     return document
+
+
+def _examples(routes: Iterable[APIRoute]) -> Iterator[tuple[str, Any]]:
+    # Take the examples from the models, because FastAPI removes null values from the document.
+    for route in routes:
+        bodies = [body.field_info.annotation for body in route.dependant.body_params]
+        for annotation in (route.response_model, *bodies):
+            for model in (annotation, *get_args(annotation)):
+                extra = getattr(model, "model_config", {}).get("json_schema_extra")
+                if extra is not None:
+                    yield model.__name__, extra["examples"]
 
 
 def _complete(operation: dict[str, Any], route: APIRoute) -> None:

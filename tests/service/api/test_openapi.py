@@ -3,13 +3,14 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
+from string import ascii_uppercase
 from typing import Any
 
 import httpx
 import jsonschema_rs
 import pytest
 from fastapi.routing import APIRoute
-from support.conformity import document
+from support.conformity import closed, document, resolved
 from support.scene import operation_ids, request_schema
 
 from toolgate_service.api.app import PLAIN_ENDPOINTS, ROUTERS
@@ -118,3 +119,118 @@ def test_every_reference_leads_somewhere() -> None:
             found = found[part]
     for schema in document()["components"]["schemas"].values():
         jsonschema_rs.meta.validate(schema)
+
+
+def described_operations() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path, item in document()["paths"].items():
+        for method, operation in item.items():
+            yield f"{method.upper()} {path}", operation
+
+
+def properties(schema: Any, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each property in a schema, also in nested ones, with its path."""
+    match schema:
+        case {"properties": dict(members)}:
+            for name, member in members.items():
+                yield f"{path}.{name}", member
+            yield from properties({**schema, "properties": None}, path)
+            for name, member in members.items():
+                yield from properties(member, f"{path}.{name}")
+        case dict():
+            for name, inner in schema.items():
+                if name not in {"examples", "example", "default", "const", "enum"}:
+                    yield from properties(inner, path)
+        case list():
+            for inner in schema:
+                yield from properties(inner, path)
+
+
+def is_sentence(text: str | None) -> bool:
+    return bool(text) and text[0] in "`0123456789" + ascii_uppercase and text.rstrip()[-1] in ".)"
+
+
+def test_every_operation_has_a_summary_and_a_description() -> None:
+    for name, operation in described_operations():
+        assert re.fullmatch(r"[A-Z][^.]{4,60}", operation["summary"]), name
+        assert is_sentence(operation["description"]), name
+        assert len(operation["description"]) > len(operation["summary"]), name
+
+
+def test_every_summary_is_used_once_per_method() -> None:
+    """Operations that are different have different summaries; aliases share them."""
+    aliases = {"Reject a request", "Deny a request"}
+    used = Counter(
+        operation["summary"]
+        for name, operation in described_operations()
+        if not name.startswith("PATCH ") and operation["summary"] not in aliases
+    )
+    assert {summary for summary, count in used.items() if count > 1} == set()
+
+
+def test_every_description_names_the_permitted_callers() -> None:
+    for name, operation in described_operations():
+        if operation["tags"] != ["sdk"]:
+            assert "Permitted " in operation["description"], name
+
+
+def test_every_parameter_has_a_description() -> None:
+    missing = [
+        (name, parameter["name"])
+        for name, operation in described_operations()
+        for parameter in operation.get("parameters", ())
+        if not is_sentence(parameter.get("description"))
+    ]
+    assert missing == []
+
+
+def test_every_property_has_a_description() -> None:
+    schemas = document()["components"]["schemas"]
+    found = [each for name, schema in schemas.items() for each in properties(schema, name)]
+    found += [
+        each
+        for name, operation in described_operations()
+        for each in properties(operation.get("requestBody"), name)
+    ]
+    found += [
+        each
+        for name, operation in described_operations()
+        for each in properties(operation["responses"], name)
+    ]
+    assert len(found) > 350
+    assert [path for path, member in found if not is_sentence(member.get("description"))] == []
+
+
+def test_every_schema_response_and_header_has_a_description() -> None:
+    components = document()["components"]
+    for kind in ("schemas", "headers", "securitySchemes"):
+        assert [
+            name for name, each in components[kind].items() if not is_sentence(each.get("description"))
+        ] == []
+    assert [name for name, status, each in responses() if not is_sentence(each.get("description"))] == []
+    assert [name for name, _, each in responses() if each["description"] == "Successful Response"] == []
+
+
+def test_every_example_is_valid() -> None:
+    for name, schema in document()["components"]["schemas"].items():
+        validate = jsonschema_rs.validator_for(
+            closed(resolved(document(), schema)), validate_formats=True
+        ).validate
+        for example in schema.get("examples", ()):
+            try:
+                validate(example)
+            except jsonschema_rs.ValidationError as error:
+                raise AssertionError(f"the example of {name} is invalid: {error}") from None
+
+
+def test_every_json_body_has_an_example() -> None:
+    """Request bodies, successful responses (of a list: its items) and errors."""
+    without = set()
+    for name, operation in described_operations():
+        bodies = [each.get("content", {}) for each in operation["responses"].values()]
+        for content in [*bodies, operation.get("requestBody", {}).get("content", {})]:
+            schema = resolved(document(), content.get("application/json", {}).get("schema", {}))
+            for one in schema.get("anyOf", [schema.get("items", schema)]):
+                if one and not one.get("examples"):
+                    without.add(name)
+    # The response is this document itself.
+    assert without == {"GET /openapi.json"}
