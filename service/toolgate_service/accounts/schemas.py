@@ -87,7 +87,9 @@ class ResetConfirmation(Body):
 class Message(BaseModel):
     """Message about a request that the gateway processes after the response."""
 
-    model_config = example(detail="If this address is registered, an e-mail with a link is on its way")
+    model_config = example(
+        detail="If this e-mail address is registered, an e-mail with a link to set a new password is on its way"
+    )
 
     detail: str = Field(description="Message for the user.")
 

@@ -153,6 +153,7 @@ def read_credential(stored: str | None) -> dict[str, str] | None:
     if stored is None:
         return None
     credential: Any = strict_json.loads_own(stored)
+    # Credentials from before version 0.3 have no type.
     return {"type": credential["kind"], **credential}
 
 
@@ -177,9 +178,9 @@ class Caller:
     @property
     def credential(self) -> Mapping[str, str]:
         """Description of the user's credential that is stored with a decision. It contains ids and no secrets."""
-        if self.proof is not None:
-            return {"kind": self.via or "", **self.proof}
-        return {"kind": self.via or "token", "session_id": self.session_id, "scope": self.scope}
+        via = self.via or ("token" if self.proof is None else "")
+        ids = self.proof or {"session_id": self.session_id, "scope": self.scope}
+        return {"type": via, "kind": via, **ids}
 
     @property
     def is_admin(self) -> bool:

@@ -53,7 +53,8 @@ from toolgate_service.http.openapi import (
     merged,
     references,
 )
-from toolgate_service.logs.openapi import LOG, LOG_SCHEMAS, LOGS
+from toolgate_service.logs.openapi import LOG_SCHEMAS
+from toolgate_service.logs.routes import LOG, LOGS
 
 SECURITY_SCHEMES = {
     BEARER: {
@@ -211,7 +212,11 @@ def describe(routers: Iterable[APIRouter]) -> dict[str, Any]:
     for item in document["paths"].values():
         for operation in item.values():
             _add_headers(operation)
-    components = document.setdefault("components", {})
+    _add_components(document.setdefault("components", {}), routes)
+    return document
+
+
+def _add_components(components: dict[str, Any], routes: Iterable[APIRoute]) -> None:
     schemas = components.setdefault("schemas", {})
     for name in _FASTAPI_SCHEMAS:
         schemas.pop(name, None)
@@ -223,7 +228,6 @@ def describe(routers: Iterable[APIRouter]) -> dict[str, Any]:
     schemas.update(SCHEMAS | CHECK_SCHEMAS | LOG_SCHEMAS)
     components["headers"] = HEADERS
     components["securitySchemes"] = SECURITY_SCHEMES
-    return document
 
 
 def _examples(routes: Iterable[APIRoute]) -> Iterator[tuple[str, Any]]:

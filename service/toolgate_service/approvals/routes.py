@@ -127,8 +127,8 @@ async def deny(
 ) -> Reply:
     """Reject a request. The agent receives the optional note as the reason.
 
-    The paths `/reject` and `/deny` are equivalent. The gateway denies equal checks for the next minutes. The response
-    is 409 if the request is no longer pending.
+    The paths `/reject` and `/deny` are equivalent. By default, the gateway denies the same call for five
+    minutes. The response is 409 if the request is no longer pending.
     """
     note = decision.note if decision else None
     return Reply(await service.deny(gateway, caller, environment, approval_id, note))

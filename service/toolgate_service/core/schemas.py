@@ -97,6 +97,11 @@ def nullable(schema: Mapping[str, Any]) -> Schema:
     return {"anyOf": [dict(schema), {"type": "null"}]}
 
 
+def schema_reference(name: str) -> dict[str, Any]:
+    """Return a JSON schema that refers to the schema with this name in the document."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
 MAX_NAME = 100
 MAX_DESCRIPTION = 1_000
 MAX_ACTION = 255

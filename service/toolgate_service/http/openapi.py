@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from toolgate_service.core.schemas import HEADER_REFERENCE
+from toolgate_service.core.schemas import HEADER_REFERENCE, schema_reference
 
 #: OpenAPI response objects by status code, in the form of FastAPI's parameter `responses`
 Responses = dict[int | str, dict[str, Any]]
@@ -398,8 +398,3 @@ def operation(
 
 def _json(schema: str) -> dict[str, Any]:
     return {"application/json": {"schema": schema_reference(schema)}}
-
-
-def schema_reference(name: str) -> dict[str, Any]:
-    """Return a JSON schema that refers to the schema with this name in the document."""
-    return {"$ref": f"#/components/schemas/{name}"}

@@ -1,4 +1,4 @@
-"""OpenAPI description of `POST /sdk/log` and `POST /sdk/logs`."""
+"""JSON schemas of the bodies of `POST /sdk/log` and `POST /sdk/logs` in the OpenAPI document."""
 
 from typing import Any
 
@@ -11,8 +11,8 @@ from toolgate_service.core.schemas import (
     REFERENCE,
     TEXT,
     nullable,
+    schema_reference,
 )
-from toolgate_service.http.openapi import NOT_FOUND, PLAN_LIMIT, TEST_LOG_FULL, operation, schema_reference
 from toolgate_service.logs.models import STATUSES
 from toolgate_service.logs.schemas import MAX_ENTRIES
 
@@ -192,30 +192,3 @@ LOG_SCHEMAS: dict[str, dict[str, Any]] = {
         "examples": [{"results": [{"status": 200, "entry": _ENTRY_EXAMPLE}]}],
     },
 }
-
-LOG = operation(
-    "log",
-    "Store a log entry",
-    "Store the outcome of a call in the activity log. The entry is on disk before the gateway responds.\n\n"
-    "With the header `Idempotency-Key`, a repeated request within 24 hours returns the original response and stores "
-    "nothing. The response is 404 if the agent does not exist, and 403 if the plan's number of log entries per month or "
-    "the size of the test environment's log is reached.",
-    body="NewLogEntry",
-    answer="LogEntry",
-    ok="The entry is stored.",
-    headers=("Idempotency-Replayed", "Idempotency-Mismatch"),
-    refusals=(NOT_FOUND, PLAN_LIMIT, TEST_LOG_FULL),
-)
-
-LOGS = operation(
-    "logMany",
-    "Store several log entries",
-    f"Store the outcomes of at most {MAX_ENTRIES} calls in the activity log, with a separate result for each entry.\n\n"
-    "The request counts as one request against the rate limit, and each stored entry counts against the plan's number "
-    "of log entries per month. The response is 200 even if entries are rejected: examine `results`.",
-    body="NewLogEntries",
-    answer="LogResults",
-    ok="The request was processed. `results` contains the result of each entry.",
-    headers=(),
-    parameters=(),
-)

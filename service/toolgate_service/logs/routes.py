@@ -28,6 +28,7 @@ from toolgate_service.http.dependencies import (
     authenticate_api_key,
     load_context,
 )
+from toolgate_service.http.openapi import NOT_FOUND, PLAN_LIMIT, TEST_LOG_FULL, operation
 from toolgate_service.http.responses import NO_STORE, Reply, Stream
 from toolgate_service.http.strict_route import StrictRoute
 from toolgate_service.logs.repository import Filters, list_entries
@@ -322,3 +323,31 @@ def _serialize_result(result: Result) -> bytes:
 
 def _refusal(status: int, detail: Detail) -> bytes:
     return strict_json.dumps({"status": status, "detail": detail}).encode()
+
+
+LOG = operation(
+    "log",
+    "Store a log entry",
+    "Store the outcome of a call in the activity log. The entry is on disk before the gateway responds.\n\n"
+    "With the header `Idempotency-Key`, a repeated request within 24 hours returns the original response and stores "
+    "nothing. The response is 404 if the agent does not exist, and 403 if the plan's number of log entries per month or "
+    "the size of the test environment's log is reached.",
+    body="NewLogEntry",
+    answer="LogEntry",
+    ok="The entry is stored.",
+    headers=("Idempotency-Replayed", "Idempotency-Mismatch"),
+    refusals=(NOT_FOUND, PLAN_LIMIT, TEST_LOG_FULL),
+)
+
+LOGS = operation(
+    "logMany",
+    "Store several log entries",
+    f"Store the outcomes of at most {MAX_ENTRIES} calls in the activity log, with a separate result for each entry.\n\n"
+    "The request counts as one request against the rate limit, and each stored entry counts against the plan's number "
+    "of log entries per month. The response is 200 even if entries are rejected: examine `results`.",
+    body="NewLogEntries",
+    answer="LogResults",
+    ok="The request was processed. `results` contains the result of each entry.",
+    headers=(),
+    parameters=(),
+)

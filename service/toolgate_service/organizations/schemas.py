@@ -34,7 +34,7 @@ class OrganizationView(BaseModel):
 
     id: ResourceId
     name: str = Field(description="Name of the organization.")
-    slug: str = Field(description="Unique short name, created from the first name.")
+    slug: str = Field(description="Unique short name, created from the name at registration.")
     plan: str = Field(description="Plan: `free`, `pro`, `business` or `enterprise`.")
     api_key: str = Field(
         description="Production API key: in full for admins, masked (`ak_…` and the last four characters) for others."
@@ -50,7 +50,7 @@ class KeylessOrganizationView(BaseModel):
 
     id: ResourceId
     name: str = Field(description="Name of the organization.")
-    slug: str = Field(description="Unique short name, created from the first name.")
+    slug: str = Field(description="Unique short name, created from the name at registration.")
     plan: str = Field(description="Plan: `free`, `pro`, `business` or `enterprise`.")
     is_active: bool = Field(
         description="False if the organization is deactivated; its API keys are then rejected."

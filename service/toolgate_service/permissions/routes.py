@@ -100,8 +100,8 @@ async def change_permission(
 ) -> Reply:
     """Change the conditions of a permission. Fields that the request omits stay unchanged.
 
-    The new conditions apply to the next check, and also to requests that are already approved. The response is 404 if
-    the permission belongs to another organization.
+    The new conditions apply to the next check, also if its request is already approved. The response is 404 if the
+    permission belongs to another organization.
     """
     return Reply(await service.change_permission(gateway, caller, permission_id, change))
 

@@ -60,10 +60,7 @@ LinkIdPath = Annotated[str, Path(description="Id of the link, a UUID.")]
     "/links/{link_id}", status_code=204, responses=problems(NOT_FOUND), summary="Delete a Slack link"
 )
 async def delete_slack_link(link_id: LinkIdPath, caller: FullCaller, gateway: GatewayDep) -> NoContent:
-    """Delete a link between a Slack account and the caller. Admins can delete the links of all users.
-
-    Decisions that the Slack account has already made remain valid.
-    """
+    """Delete a link between a Slack account and the caller. Admins can delete the links of all users."""
     await service.delete_link(gateway, caller, link_id)
     return NoContent()
 

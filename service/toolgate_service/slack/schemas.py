@@ -40,7 +40,7 @@ class NewLinkCode(Body):
 class LinkCodeView(BaseModel):
     """Code that a user enters in Slack as `/toolgate link CODE`. It works once and is never shown again."""
 
-    model_config = example(code="7KQ2-M9XD", expires_at=EXAMPLE_EXPIRY)
+    model_config = example(code="7KQ2M9XD4T0AZ5RB", expires_at=EXAMPLE_EXPIRY)
 
     code: str = Field(description="The code. It works once.")
     expires_at: datetime = Field(

@@ -8,6 +8,8 @@ from support.console import Reader
 from support.gateway import PASSWORD, Owner
 from support.team import Colleague
 
+from toolgate_service.accounts.sessions import read_credential
+
 
 def votes(owner: Any, approval: str) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = owner.http.get(f"/api/approvals/{approval}").json()["votes"]
@@ -20,7 +22,8 @@ def test_vote_by_the_api_names_the_session(acme: Owner, ask: Ask, decide: Decide
     [decided] = decide(approval, how).json()["votes"]
     [vote] = votes(acme, approval)
     assert vote["credential"] == decided["credential"]
-    assert set(vote["credential"]) == {"kind", "session_id", "scope"}
+    assert set(vote["credential"]) == {"type", "kind", "session_id", "scope"}
+    assert vote["credential"]["type"] == "token"
     assert (vote["credential"]["kind"], vote["credential"]["scope"]) == ("token", "full")
     [entry] = [one for one in acme.http.get("/api/audit").json() if one["resource_id"] == approval]
     assert entry["changes"]["credential"] == vote["credential"]
@@ -44,7 +47,7 @@ def test_vote_in_the_console_names_the_console(acme: Owner, ask: Ask) -> None:
         answer = reader.submit(f"/console/approvals/{approval}/deny", token=reader.token(), digest=digest)
         assert answer.status_code < 400, answer.text
     [vote] = votes(acme, approval)
-    assert vote["credential"]["kind"] == "console"
+    assert vote["credential"]["type"] == vote["credential"]["kind"] == "console"
 
 
 def test_only_admins_see_credentials(acme: Owner, ask: Ask) -> None:
@@ -52,8 +55,18 @@ def test_only_admins_see_credentials(acme: Owner, ask: Ask) -> None:
     body = {"grant": {"uses": 1, "seconds": 600}}
     assert acme.http.post(f"/api/approvals/{approval}/approve", json=body).status_code == 200
     [grant] = [one for one in acme.http.get("/api/grants").json() if one["approval_id"] == approval]
-    assert grant["votes"][0]["credential"]["kind"] == "token"
+    assert grant["votes"][0]["credential"]["type"] == grant["votes"][0]["credential"]["kind"] == "token"
     with Colleague(acme, "member") as member:
         assert votes(member, approval)[0]["credential"] is None
         [grant] = [one for one in member.http.get("/api/grants").json() if one["approval_id"] == approval]
         assert grant["votes"][0]["credential"] is None
+
+
+def test_stored_credential_without_a_type_gets_one() -> None:
+    """Versions before 0.3 stored only the kind."""
+    assert read_credential('{"kind":"slack","link_id":"x"}') == {
+        "type": "slack",
+        "kind": "slack",
+        "link_id": "x",
+    }
+    assert read_credential(None) is None

@@ -10,6 +10,7 @@ FIELDS = {
     "id",
     "organization_id",
     "environment",
+    "type",
     "kind",
     "resource_id",
     "user_id",
@@ -35,6 +36,7 @@ def test_an_entry_says_who_what_when_and_from_where(newcomer: Owner) -> None:
     assert b"9007199254740993.01" in answer.content
     [entry] = answer.json()
     assert set(entry) == FIELDS
+    assert entry["type"] == entry["kind"]
     assert (entry["kind"], entry["environment"]) == ("permission.created", "production")
     assert (entry["user_id"], entry["user_email"]) == (newcomer.user["id"], newcomer.email)
     assert entry["changes"]["action"] == "x"
@@ -54,6 +56,8 @@ def test_filters_by_kind_and_user(newcomer: Owner) -> None:
         assert kinds(newcomer.http, **both, user_id=member.id) == ["agent.created"]
         assert kinds(newcomer.http, user_id=member.id) == ["agent.created", "team.joined"]
         assert kinds(newcomer.http, kind="agent") == []
+        assert kinds(newcomer.http, type="agent.created") == ["agent.created"] * 2
+        assert kinds(newcomer.http, type="team.joined", kind="agent.created") == ["team.joined"]
         assert kinds(newcomer.http)[:2] == ["agent.created"] * 2
 
 

@@ -196,6 +196,7 @@ def test_vote_stores_the_credential_that_proved_it(two: Board, slack: Receiver, 
     assert hook.press(APPROVE, buttons[APPROVE], user="U1").status_code == 200
     [vote] = two.shown(approval)["votes"]
     credential = {
+        "type": "slack",
         "kind": "slack",
         "webhook_id": hook.made["id"],
         "link_id": link["id"],

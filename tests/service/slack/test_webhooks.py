@@ -20,7 +20,7 @@ MASKED = "https://hooks.slack.com/…"
 def test_a_slack_webhook_is_shown_without_what_slack_gave(acme: Owner) -> None:
     """The URL by its host, no secret at all; the events about approvals, with contexts."""
     hook = SlackHook(acme)
-    assert hook.made["kind"] == "slack"
+    assert hook.made["type"] == hook.made["kind"] == "slack"
     assert (hook.made["url"], hook.made["secret"]) == (MASKED, None)
     assert hook.made["events"] == [kind for kind in EVENT_TYPES if kind.startswith("approval.")]
     assert hook.made["include_context"] is True
@@ -29,6 +29,16 @@ def test_a_slack_webhook_is_shown_without_what_slack_gave(acme: Owner) -> None:
     changed = acme.http.put(hook.path, json={"events": ["agent.created"]}).json()
     assert changed["events"] == ["agent.created"]
     assert acme.http.put(hook.path, json={"events": None}).json()["events"] == hook.made["events"]
+
+
+@pytest.mark.parametrize("names", [["kind"], ["type"], ["type", "kind"]])
+def test_type_and_kind_are_the_same_field(acme: Owner, names: list[str]) -> None:
+    body = {"url": URL, "signing_secret": SIGNING_SECRET} | dict.fromkeys(names, "slack")
+    made = acme.http.post("/api/webhooks", json=body).json()
+    assert (made["type"], made["kind"]) == ("slack", "slack")
+    [entry] = [one for one in acme.http.get("/api/audit").json() if one["resource_id"] == made["id"]]
+    assert (entry["changes"]["type"], entry["changes"]["kind"]) == ("slack", "slack")
+    acme.http.delete(f"/api/webhooks/{made['id']}")
 
 
 @pytest.mark.parametrize(
@@ -46,6 +56,9 @@ def test_a_slack_webhook_is_shown_without_what_slack_gave(acme: Owner) -> None:
             "https",
         ),
         ({"kind": "teams", "url": URL}, "kind", "slack"),
+        ({"type": "teams", "url": URL}, "type", "slack"),
+        ({"type": "slack", "url": URL}, "signing_secret", "required"),
+        ({"type": "slack", "kind": "standard", "url": URL}, "kind", "same value as type"),
     ],
 )
 def test_what_is_wrong_is_named(acme: Owner, body: dict[str, object], field: str, words: str) -> None:

@@ -26,6 +26,7 @@ def test_a_new_webhook_is_shown_with_its_secret_once(told: Owner, receiver: Rece
     assert made == {
         "id": made["id"],
         "environment": "production",
+        "type": "standard",
         "kind": "standard",
         "url": receiver.url,
         "description": "Ours",

@@ -13,7 +13,7 @@ Generated from the OpenAPI document, which every gateway serves at `/openapi.jso
 [HTTP API](http-api.md) describes what all endpoints have in common.
 """
 
-CREDENTIALS = {"ApiKey": "API key", "apiKey": "API key", "bearer": "token", "Bearer": "token"}
+CREDENTIALS = {"apiKey": "API key", "apiKeyBearer": "API key", "bearer": "token"}
 
 
 def render_endpoints() -> str:

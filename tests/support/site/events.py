@@ -13,6 +13,9 @@ key of the second column, as the HTTP API returns it, beside `organization_id` a
 """
 
 TAIL = """
+Deliveries, [webhooks](../guides/webhooks.md) and [audit events](../guides/logs.md#audit-log) have their type in the field `type`. Webhooks and
+audit events also contain its former name, `kind`, with the same value.
+
 A webhook that names no types receives all types except those marked *opt-in*.
 
 Deleting an agent also deletes its permissions and keys; these send no events of their own.
