@@ -57,7 +57,6 @@ BEYOND_SCHEMA = (
     ),
     ("createWebhook", "The environment has 20 webhooks; delete one first"),
     ("createWebhook", _ONLY_SLACK),
-    ("createWebhook", {"kind": ["must have the same value as type; send one of the two"]}),
     (
         "createWebhook",
         {"signing_secret": ["This field is required: copy it from 'Basic Information' of the Slack app"]},

@@ -298,6 +298,8 @@ def _add_headers(operation: dict[str, Any]) -> None:
             # The gateway also sends 429 to an address with too many failed authentications. That response has no
             # organization headers, so they are not documented for this status.
             rated = RATE
+        elif {BEARER: []} in operation["security"] and status not in {*_UNCOUNTED, _TOO_MANY}:
+            rated = RATE
         response["headers"] = references(*EVERYWHERE, *rated) | response.get("headers", {})
 
 

@@ -197,5 +197,5 @@ CHECK = operation(
     body="CheckRequest",
     answer="CheckResult",
     ok="Decision about the call.",
-    headers=("X-Decision-ID", "X-Reason-Code", "X-Call-Let-Through"),
+    headers=("X-Decision-ID", "X-Reason-Code", "X-Approval-ID", "X-Call-Let-Through"),
 )

@@ -308,6 +308,11 @@ HEADERS: dict[str, dict[str, Any]] = {
         {"type": "string", "pattern": "^[a-z_]+$"},
         required=False,
     ),
+    "X-Approval-ID": _header(
+        "Id of the approved request that allowed the call, or would allow it in the case of a dry run.",
+        {"type": "string"},
+        required=False,
+    ),
     "X-Call-Let-Through": _header(
         "Present if the call is denied because an approval has already allowed a call with this `call_id`.",
         {"type": "string", "enum": ["true"]},

@@ -10,9 +10,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     JsonValue,
-    ValidationInfo,
     WithJsonSchema,
-    field_validator,
     model_validator,
 )
 
@@ -110,7 +108,8 @@ class NewWebhook(Body):
         description="`standard` for a receiver of signed events, `slack` for a Slack channel. The default is `standard`.",
     )
     kind: WebhookType = Field(
-        default="standard", description="Same as `type`. If a request contains both, they must be equal."
+        default="standard",
+        description="Former name of `type`. If a request contains `type`, this field is ignored.",
     )
     url: Url = Field(description=URL_RULE)
     signing_secret: SigningSecret | None = Field(
@@ -131,15 +130,10 @@ class NewWebhook(Body):
         description="True to send the context of calls. The default is true for the type `slack`, otherwise false.",
     )
 
-    @field_validator("kind")
-    @classmethod
-    def _equals_type(cls, kind: str, info: ValidationInfo) -> str:
-        if info.data.get("type") not in {None, kind}:
-            raise ValueError("must have the same value as type; send one of the two")
-        return kind
-
     @model_validator(mode="after")
-    def _complete(self) -> Self:
+    def _unify_type_and_kind(self) -> Self:
+        # Clients that are generated from the OpenAPI document always send the default of `kind`, so a value that differs
+        # from `type` is no error.
         self.type = self.kind = self.type or self.kind
         return self
 
