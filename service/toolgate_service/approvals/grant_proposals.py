@@ -263,7 +263,7 @@ def _approve_by_grant(
 ) -> None:
     approval.status, approval.decided_at, approval.decided_by = APPROVED, moment, caller.user_id
     approval.grant_id, approval.remind_at = grant.id, None
-    approval.expires_at = min(moment + timedelta(seconds=settings.approved_ttl_seconds), grant.expires_at)
+    approval.expires_at = min(moment + timedelta(seconds=settings.approval_use_ttl_seconds), grant.expires_at)
     grant.uses_left -= 1
     session.add(approval)
     audit.record(

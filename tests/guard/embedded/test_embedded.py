@@ -305,8 +305,8 @@ def test_file_that_is_not_a_database_is_refused_and_kept(open_guard: Open, tmp_p
 
 
 def test_invalid_setting_of_the_gateway_is_named(open_guard: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOOLGATE_UPKEEP_SECONDS", "never")
-    with pytest.raises(ConfigurationError, match="TOOLGATE_UPKEEP_SECONDS"):
+    monkeypatch.setenv("TOOLGATE_MAINTENANCE_INTERVAL_SECONDS", "never")
+    with pytest.raises(ConfigurationError, match="TOOLGATE_MAINTENANCE_INTERVAL_SECONDS"):
         open_guard()
 
 
