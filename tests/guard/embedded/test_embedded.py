@@ -310,6 +310,15 @@ def test_invalid_setting_of_the_gateway_is_named(open_guard: Open, monkeypatch: 
         open_guard()
 
 
+def test_former_name_of_a_gateway_setting_is_logged(
+    open_guard: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TOOLGATE_UPKEEP_SECONDS", "60")
+    open_guard()
+    expected = "TOOLGATE_UPKEEP_SECONDS is deprecated and accepted until 0.2; set TOOLGATE_MAINTENANCE_INTERVAL_SECONDS instead"
+    assert caplog.messages.count(expected) == 1
+
+
 def test_missing_extra_is_named(open_guard: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     absent = EntryPoint("embedded", "module_that_is_absent:open", "toolgate.gateway")
     for found, told in (([absent], "'module_that_is_absent' is missing"), ([], "not installed")):
