@@ -37,6 +37,7 @@ from toolgate_cli.log_entries import (
 )
 from toolgate_cli.options import Environment, EnvironmentOption, JsonLines, PollInterval
 from toolgate_cli.output import Column, fail, print_json, print_note, print_table
+from toolgate_cli.renamed import RenamingGroup
 
 #: Each poll starts this long before the newest known entry, so it reads some entries again. This is necessary because
 #: the gateway sets the time of an entry before it commits the transaction, so an entry can become visible after a newer
@@ -346,7 +347,12 @@ def _open_progress(client: GatewayClient, query: Query) -> Iterator[_Progress]:
         yield _Progress(bar, total)
 
 
-logs = typer.Typer(name="logs", help="Search, follow and export the log of tool calls.", no_args_is_help=True)
+logs = typer.Typer(
+    name="logs",
+    cls=RenamingGroup,
+    help="Search, follow and export the log of tool calls.",
+    no_args_is_help=True,
+)
 logs.command()(tail)
 logs.command()(search)
 logs.command()(export)

@@ -212,7 +212,7 @@ _PASSED_TEXTS: Mapping[Step, str] = {
     Step.APPROVAL_ID: "Approval {0} is of this very check.",
     Step.CALL_ID: "Call {0!r} was not let through before.",
     Step.APPROVED: "An approval of the same call no longer counts: {0}.",
-    Step.DENIED: "The call was not denied, and no equal one within the last {settings.denial_memory_seconds} seconds.",
+    Step.DENIED: "The call was not denied, and no equal one within the last {settings.denial_cache_seconds} seconds.",
     Step.DENIAL_BLOCK: "The action is not blocked by denials.",
     Step.PENDING_LIMIT: "Fewer than {settings.pending_per_agent} requests of the agent wait.",
 }

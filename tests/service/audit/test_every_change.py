@@ -107,7 +107,7 @@ def test_every_route_that_changes_something_is_here(tmp_path: Path) -> None:
     settings = Settings(
         database_url=f"sqlite:///{tmp_path}/x.db",
         secret=SecretStr(SECRET),
-        provider_webhook_secret=SecretStr(SECRET),
+        stripe_webhook_secret=SecretStr(SECRET),
     )
     changing = {
         (method.upper(), path)
