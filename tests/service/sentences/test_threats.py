@@ -42,7 +42,9 @@ def test_every_threat_is_held() -> None:
         assert not missing, f"these tests do not exist: {missing}"
 
 
-@pytest.mark.parametrize("word", ["## Reporting", "## What it does not defend", *(page.name for page in PAGES)])
+@pytest.mark.parametrize(
+    "word", ["## Reporting", "## What it does not defend", *(page.name for page in PAGES)]
+)
 def test_what_every_reader_looks_for_is_there(word: str) -> None:
     """SECURITY.md describes how to report, names the limits, and links the tables of threats; it is short."""
     text = (ROOT / "SECURITY.md").read_text()
