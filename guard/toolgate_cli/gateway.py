@@ -324,7 +324,7 @@ def set_rate(
 
 @admin.command()
 def activate(organization: Organization) -> None:
-    """Enable an organization again and reset its failed payments."""
+    """Enable an organization again, and waive its failed payments."""
     _run_as_operator("activate", organization)
 
 

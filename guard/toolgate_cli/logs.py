@@ -150,7 +150,7 @@ class Follower:
         self._since = since
         self._has_begun = since is not None
         self._newest: datetime | None = None
-        #: maps the ids of entries that the next poll may read again to the times of these entries
+        #: entry id -> time of the entry, for entries that the next poll may return again
         self._seen: dict[str, datetime] = {}
 
     def poll(self, lines: int) -> _Found:

@@ -284,8 +284,8 @@ class Embedded:
     """Gateway that runs in a thread of the current process.
 
     Attributes:
-        agent_id: Id of the agent.
-        api_key: API key with which only this agent can be used.
+        agent_id: Id of the agent that is created when the gateway starts.
+        api_key: API key that is valid only for this agent.
     """
 
     def __init__(self, path: str, agent: str, permissions: Sequence[Mapping[str, Any]]) -> None:

@@ -151,7 +151,7 @@ def _steps_before(at: Step, steps: Iterator[Passed]) -> Sequence[Passed]:
 
 
 def _describe_steps(auth: AuthContext, rate: Rate, request: CheckRequest) -> Iterator[Passed]:
-    """Yield each step up to `APPROVAL`, with a sentence that explains why the check passes it."""
+    """Yield each step up to `APPROVAL`, with a sentence that explains why the check continues after it."""
     yield Passed(Step.KEY, f"The organization's {auth.environment} key works.")
     yield Passed(Step.ORGANIZATION, _ACTIVE)
     used = rate.limit - rate.remaining - 1

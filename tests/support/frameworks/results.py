@@ -29,6 +29,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "test_a_finished_run_is_not_carried_out_again",
     ),
     "waits": ("test_waited_for_then_approved", "test_waited_for_then_declined"),
+    "raises": ("test_pending_call_ends_the_run",),
     "notifies the model": ("test_told_then_asked_again",),
     "checks received arguments": (
         "test_default_argument_is_asked_about",
