@@ -36,7 +36,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What holds one sentence.
+    """The tests of one sentence.
 
     Attributes:
         sentence: as the document has it.
