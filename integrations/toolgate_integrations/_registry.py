@@ -380,7 +380,8 @@ def _judged(
 
 def _without_plugin(name: str, version: str | None, runs: str) -> Found:
     cure = (
-        "guard its tool functions with @guarded, or its hook by the recipe for any framework (docs/recipe.md)"
+        "guard its tool functions with @guarded, or write a plugin for it: "
+        "https://toolgate.github.io/toolgate/frameworks/custom/recipe.html"
     )
     return Found(name, version, "no plugin", f"{runs}, and no plugin guards them", cure)
 

@@ -115,7 +115,7 @@ class Results:
 
 def page_of(name: str) -> str:
     """The page about a harness's framework: the longest name of one that it begins with."""
-    pages = {each.stem: each.stem for each in PAGE.parent.glob("*.md")}
+    pages = {"recipe": "frameworks/custom/recipe"}
     pages |= {each.stem: f"frameworks/{each.stem}" for each in PAGE.parent.glob("frameworks/*.md")}
     written = name.replace("_", "-")
     return f"{pages[max((each for each in pages if written.startswith(each)), key=len)]}.md"
