@@ -157,6 +157,7 @@ def _describe_steps(auth: AuthContext, rate: Rate, request: CheckRequest) -> Ite
     used = rate.limit - rate.remaining - 1
     yield Passed(Step.RATE, f"{used:,} of {rate.limit:,} requests of this minute are used, plan {auth.plan}.")
     yield Passed(Step.AGENT, "The agent is one of this organization's.")
+    yield Passed(Step.FREEZE, "No freeze applies to the call.")
     yield Passed(Step.AGENT_ENABLED, "It is switched on.")
     yield Passed(Step.PERMISSION, f"It has a permission for '{request.action}'.")
     if auth.max_amount is None:

@@ -44,6 +44,8 @@ EVENT_TYPES = (
     "permission.created",
     "permission.updated",
     "permission.deleted",
+    "freeze.created",
+    "freeze.lifted",
     LOG_CREATED,
     USAGE_WARNING,
     "organization.key_regenerated",
