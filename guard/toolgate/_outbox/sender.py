@@ -77,10 +77,7 @@ class Signals:
         return False
 
     def wait(self, seconds: float, *, hurried_only: bool = True) -> bool:
-        """Wait until `hurried` is set, or also until `woken` is set if `hurried_only` is false.
-
-        Return False if that did not happen within `seconds`.
-        """
+        """Wait for `hurried`, or for `hurried` or `woken` if not `hurried_only`; return False after `seconds`."""
         ends = time.monotonic() + seconds
         while not (self.hurried or (self.woken and not hurried_only)):
             try:
