@@ -151,12 +151,13 @@ def _steps_before(at: Step, steps: Iterator[Passed]) -> Sequence[Passed]:
 
 
 def _describe_steps(auth: AuthContext, rate: Rate, request: CheckRequest) -> Iterator[Passed]:
-    """Yield each step up to `APPROVAL`, with a sentence that explains why the check passes it."""
+    """Yield each step up to `APPROVAL`, with a sentence that explains why the check continues after it."""
     yield Passed(Step.KEY, f"The organization's {auth.environment} key works.")
     yield Passed(Step.ORGANIZATION, _ACTIVE)
     used = rate.limit - rate.remaining - 1
     yield Passed(Step.RATE, f"{used:,} of {rate.limit:,} requests of this minute are used, plan {auth.plan}.")
     yield Passed(Step.AGENT, "The agent is one of this organization's.")
+    yield Passed(Step.FREEZE, "No freeze applies to the call.")
     yield Passed(Step.AGENT_ENABLED, "It is switched on.")
     yield Passed(Step.PERMISSION, f"It has a permission for '{request.action}'.")
     if auth.max_amount is None:
@@ -212,7 +213,7 @@ _PASSED_TEXTS: Mapping[Step, str] = {
     Step.APPROVAL_ID: "Approval {0} is of this very check.",
     Step.CALL_ID: "Call {0!r} was not let through before.",
     Step.APPROVED: "An approval of the same call no longer counts: {0}.",
-    Step.DENIED: "The call was not denied, and no equal one within the last {settings.denial_memory_seconds} seconds.",
+    Step.DENIED: "The call was not denied, and no equal one within the last {settings.denial_cache_seconds} seconds.",
     Step.DENIAL_BLOCK: "The action is not blocked by denials.",
     Step.PENDING_LIMIT: "Fewer than {settings.pending_per_agent} requests of the agent wait.",
 }

@@ -49,10 +49,13 @@ class GrantView(BaseModel):
         permission_id=EXAMPLE_ID,
         approval_id=EXAMPLE_APPROVAL_ID,
         status="active",
-        uses=10,
+        max_uses=10,
         uses_left=9,
-        seconds=3600,
+        duration_seconds=3600,
         context={"customer": "cus_1", "amount": 25},
+        ignored_fields=["order_id"],
+        uses=10,
+        seconds=3600,
         except_fields=["order_id"],
         required_approvals=1,
         votes=[
@@ -76,14 +79,25 @@ class GrantView(BaseModel):
     status: str = Field(
         description="`proposed` (more users must vote), `active`, `exhausted` (no uses are left), `expired` or `revoked`."
     )
-    uses: int = Field(description="Number of further calls that the temporary approval allows in total.")
+    max_uses: int = Field(description="Number of further calls that the temporary approval allows in total.")
     uses_left: int = Field(description="Number of calls that are still allowed.")
-    seconds: int = Field(description="Duration in seconds. It begins when enough users have voted.")
+    duration_seconds: int = Field(description="Duration in seconds. It begins when enough users have voted.")
     context: Mapping[str, Any] = Field(
         description="Context of the approved call. Calls with the same context are allowed."
     )
-    except_fields: Sequence[str] = Field(
+    ignored_fields: Sequence[str] = Field(
         description="Names of the fields of `context` whose values may differ."
+    )
+    uses: int = Field(
+        deprecated=True, description="Former name of `max_uses`, part of the response until version 0.2."
+    )
+    seconds: int = Field(
+        deprecated=True,
+        description="Former name of `duration_seconds`, part of the response until version 0.2.",
+    )
+    except_fields: Sequence[str] = Field(
+        deprecated=True,
+        description="Former name of `ignored_fields`, part of the response until version 0.2.",
     )
     required_approvals: int = Field(description="Number of different users who must vote for it.")
     votes: Sequence[GrantVoteView] = Field(description="Votes, oldest first.")
@@ -123,6 +137,9 @@ async def serialize_grants(
         GrantView.model_validate(
             grant.model_dump()
             | {
+                "max_uses": grant.uses,
+                "duration_seconds": grant.seconds,
+                "ignored_fields": json.loads(grant.except_fields),
                 "agent_name": names[grant.agent_id],
                 "status": state_of(grant, moment),
                 "context": strict_json.loads_own(grant.context),

@@ -37,8 +37,11 @@ def differences(before: object, after: object, path: str = "") -> Iterator[str]:
 
 
 def test_openapi_document_of_the_first_version_still_holds() -> None:
+    before = json.loads(BEFORE.read_text())
     after = json.loads(strict_json.dumps(describe(ROUTERS)))
-    assert not list(differences(_inlined(json.loads(BEFORE.read_text())), _inlined(after)))
+    # Each term of this request has a second name, so that neither name is required any more.
+    del before["components"]["schemas"]["GrantTerms"]["required"]
+    assert not list(differences(_inlined(before), _inlined(after)))
 
 
 def _inlined(document: dict[str, Any]) -> dict[str, Any]:
