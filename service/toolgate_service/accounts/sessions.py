@@ -153,7 +153,7 @@ def read_credential(stored: str | None) -> dict[str, str] | None:
     if stored is None:
         return None
     credential: Any = strict_json.loads_own(stored)
-    # Credentials from before version 0.3 have no type.
+    # Credentials that earlier versions stored have no type.
     return {"type": credential["kind"], **credential}
 
 

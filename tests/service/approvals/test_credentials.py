@@ -63,7 +63,7 @@ def test_only_admins_see_credentials(acme: Owner, ask: Ask) -> None:
 
 
 def test_stored_credential_without_a_type_gets_one() -> None:
-    """Versions before 0.3 stored only the kind."""
+    """Earlier versions stored only the kind."""
     assert read_credential('{"kind":"slack","link_id":"x"}') == {
         "type": "slack",
         "kind": "slack",
