@@ -84,7 +84,7 @@ async function decide(form, submitter) {
     }
   } catch {
     form.closest("[popover]")?.hidePopover();
-    problem(card, "The gateway did not answer. Whether it was decided is not known: reload the page before you try again.");
+    problem(card, "The gateway did not respond, so the decision may not have been saved. Reload the page before you try again.");
   } finally {
     delete card.dataset.busy;
     if (submitter) submitter.disabled = false;
@@ -216,7 +216,7 @@ function tellCount(count, more) {
     badge.textContent = words;
   }
   const sentence = document.querySelector("[data-count-words]");
-  if (sentence) sentence.textContent = count === 0 ? "Nothing waits" : `${words} ${count === 1 && !more ? "request waits" : "requests wait"}`;
+  if (sentence) sentence.textContent = count === 0 ? "No pending requests" : `${words} ${count === 1 && !more ? "pending request" : "pending requests"}`;
 }
 
 async function hear(told, leads) {
@@ -251,7 +251,7 @@ function announce(count, shown, leads) {
   const words = count === 1 ? shown[0]?.dataset.told ?? "1 new request" : `${count} new requests`;
   toolgate.say(words);
   if (leads && wantsNotes()) {
-    const note = new Notification(environment === "test" ? "Test: an agent waits for you" : "An agent waits for you", { body: words, tag: `toolgate-${environment}`, icon: document.querySelector('link[rel="icon"]').href });
+    const note = new Notification(environment === "test" ? "Test: approval required" : "Approval required", { body: words, tag: `toolgate-${environment}`, icon: document.querySelector('link[rel="icon"]').href });
     note.onclick = () => { window.focus(); note.close(); };
   }
 }
