@@ -141,7 +141,7 @@ def test_every_page_is_accessible(
     page.locator("#try-action").fill("stripe.refund")
     page.locator("#try-amount").fill("9")
     page.get_by_role("button", name="Try", exact=True).click()
-    page.get_by_role("heading", name="Waits for an approval").wait_for()
+    page.get_by_role("heading", name="Approval required").wait_for()
     assert faults(page) == []
     assert not overflows(page)
     page.goto(f"{newcomer.url}/console/approvals")
@@ -173,7 +173,7 @@ def test_requests_are_decided_by_keyboard(newcomer: Owner, agent: str, enter: Ca
     expect(page.locator(f"#card-{ids[3]} .outcome")).to_contain_text("Approved")
     expect(page.locator(f"#card-{ids[3]}")).to_be_focused()
     page.keyboard.press("j")
-    page.keyboard.press("d")
+    page.keyboard.press("r")
     page.keyboard.type("Not j or a day")
     page.keyboard.press("Control+Enter")
     expect(page.locator(f"#card-{ids[2]} .outcome")).to_contain_text("Rejected")
@@ -244,7 +244,7 @@ def test_a_new_card_ignores_input(newcomer: Owner, agent: str, enter: Callable[.
     # All input within the half second.
     decided = page.evaluate(
         """id => { const card = cardOf(id); card.focus();
-             for (const key of ["a", "d", "e", "w"]) card.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+             for (const key of ["a", "r", "e", "t", "d", "w"]) card.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
              return "busy" in card.dataset || sheetIsOpen(); }""",
         approval,
     )

@@ -125,6 +125,9 @@ function move(by) {
   next.scrollIntoView({ block: "nearest" });
 }
 
+// Former keys of "Reject" and "Approve temporarily".
+const FORMER_KEYS = { d: "r", w: "t" };
+
 function press(key) {
   const card = document.activeElement?.closest(".card") ?? (alone ? cards()[0] : null);
   if (!card || isInert(card)) return false;
@@ -147,7 +150,7 @@ document.addEventListener("keydown", (event) => {
   else if (key === "k") move(-1);
   else if (key === "?") window.location.assign(document.querySelector('a[href*="/console/shortcuts"]').href);
   else if (key === "n" && arrivals && !arrivals.hidden) arrivals.click();
-  else if (["a", "d", "e", "w", "Enter"].includes(key)) taken = press(key);
+  else if (["a", "r", "e", "t", "d", "w", "Enter"].includes(key)) taken = press(FORMER_KEYS[key] ?? key);
   else taken = false;
   if (taken) event.preventDefault();
 });
