@@ -81,7 +81,7 @@ class ActionDenied(GuardError):
 class ApprovalDenied(ActionDenied):
     """An approver rejected the approval request; `reason` is the approver's note."""
 
-    _verb = "was declined by a person"
+    _verb = "was rejected by a person"
 
 
 class _ApprovalError(GuardError):

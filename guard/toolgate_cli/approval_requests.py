@@ -232,7 +232,7 @@ def _page(
         if other:
             yield from layout.line(label, sanitize(other))
     if hidden := list(find_hidden(approval.context)):
-        more = f" and {len(redacted) - _MAX_HIDDEN_NAMES} more" if len(redacted) > _MAX_HIDDEN_NAMES else ""
+        more = f" and {len(hidden) - _MAX_HIDDEN_NAMES} more" if len(hidden) > _MAX_HIDDEN_NAMES else ""
         yield from layout.line("redacted", ", ".join(map(sanitize, hidden[:_MAX_HIDDEN_NAMES])) + more)
     yield "  arguments"
     yield from layout.context(approval.context)

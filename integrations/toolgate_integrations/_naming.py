@@ -233,7 +233,7 @@ def _visible(name: str) -> str:
 #: Name of a tool's server, which is None for a local tool, and the tool's name on that server.
 _Tool: TypeAlias = tuple[str | None, str]
 # Minimum similarity, from 0 to 1, of a misspelt name to the correct one. It is lower for short names, in which one
-# wrong letter makes a larger difference.
+# wrong character makes a larger difference.
 _CLOSE: Final = 0.8
 _CLOSE_SHORT: Final = 0.65
 _SHORT: Final = 5

@@ -205,7 +205,7 @@ def served_by(tool: BaseTool) -> tuple[str | None, str | None]:
     return ("" if prefix == tool.name else prefix.rstrip("_")), own_name
 
 
-_WHY = "rejected where the session is gone on with"
+_WHY = "rejected when the session was resumed"
 _REJECTED = "Not done: it was rejected. Do not ask for it again."
 _ENDED = "Not done: its approval request has ended. Asking again makes a new request."
 logger = logging.getLogger("toolgate")

@@ -134,7 +134,7 @@ def _tool(given: BaseTool[Any, Any] | Callable[..., Any]) -> BaseTool[Any, Any]:
     if isinstance(given, BaseTool):
         return given
     if not callable(given):
-        raise ConfigurationError(f"{given!r} is no tool; pass a function or a BaseTool")
+        raise ConfigurationError(f"{given!r} is not a tool; pass a function or a BaseTool")
     return FunctionTool(given, description=getattr(given, "__doc__", None) or "")
 
 

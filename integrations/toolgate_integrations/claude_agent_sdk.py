@@ -348,7 +348,7 @@ def _settings(options: ClaudeAgentOptions) -> str:
         why = (
             error.strerror
             if isinstance(error, OSError)
-            else "it is no JSON object with an object as its 'env'"
+            else "it is not a JSON object with an object as its 'env'"
         )
         raise ConfigurationError(f"options.settings cannot be read: {why}") from None
 

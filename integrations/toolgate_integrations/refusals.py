@@ -91,7 +91,7 @@ def refusal_text(error: GuardError, *, paused: bool = False) -> str:
     """
     match error:
         case ApprovalDenied():
-            return f"Not done: a person declined {error.action!r}. {_sentence(error.reason)} Do not ask for it again."
+            return f"Not done: a person rejected {error.action!r}. {_sentence(error.reason)} Do not ask for it again."
         case ActionDenied():
             return (
                 f"Not done: {error.action!r} is blocked. {_sentence(error.reason)} Asking again with the same "
@@ -109,7 +109,7 @@ def refusal_text(error: GuardError, *, paused: bool = False) -> str:
             )
         case ApprovalExpired():
             return (
-                f"Not done: nobody decided about {error.action!r} in time (approval {error.approval_id}). Asking again "
+                f"Not done: {error.action!r} was not decided in time (approval {error.approval_id}). Asking again "
                 "makes a new request."
             )
         case GatewayUnavailable():

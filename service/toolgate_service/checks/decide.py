@@ -33,7 +33,7 @@ class Step(StrEnum):
     ORGANIZATION = "organization"
     RATE = "rate"
     AGENT = "agent"
-    AGENT_ENABLED = "switched on"
+    AGENT_ENABLED = "enabled"
     PERMISSION = "permission"
     AMOUNT_PRESENT = "amount named"
     AMOUNT_VALID = "amount read"

@@ -196,7 +196,10 @@ async def _explain_settled(
     match decision:
         case Allowed():
             return Explanation(
-                decision, Step.APPROVAL_ID, "The call is allowed without the approval that it names.", passed[:-1]
+                decision,
+                Step.APPROVAL_ID,
+                "The call is allowed without the approval that it names.",
+                passed[:-1],
             )
         case Denied():
             return Explanation(decision, decision.at, f"{decision.reason}.", passed)
@@ -210,7 +213,7 @@ async def _explain_settled(
 #: sentences that explain why a check passes a step after `APPROVAL`
 _PASSED_TEXTS: Mapping[Step, str] = {
     Step.APPROVAL_ID: "Approval {0} belongs to this call.",
-    Step.CALL_ID: "The call id {0!r} was not allowed before.",
+    Step.CALL_ID: "No call with the id {0!r} was allowed before.",
     Step.APPROVED: "An approval of the same call cannot be used: {0}.",
     Step.DENIED: "The call was not rejected, and no identical call was rejected in the last {settings.denial_memory_seconds} seconds.",
     Step.DENIAL_BLOCK: "The action is not blocked after repeated rejections.",

@@ -212,7 +212,7 @@ HEADERS: dict[str, dict[str, Any]] = {
         required=False,
     ),
     "X-Call-Let-Through": _header(
-        "The call of this `call_id` is blocked because an approval has let it through before.",
+        "The call of this `call_id` is denied because it was already allowed once.",
         {"type": "string", "enum": ["true"]},
         required=False,
     ),

@@ -315,7 +315,7 @@ ENTRY: dict[str, Any] = {
         "occurred_at": nullable({"type": "string", "format": "date-time"})
         | {"description": "When it happened."},
         "decision_id": nullable(REFERENCE) | {"description": "The `X-Decision-ID` of the check."},
-        "approval_id": nullable(REFERENCE) | {"description": "The approval that let it through."},
+        "approval_id": nullable(REFERENCE) | {"description": "The approval that allowed the call."},
         "call_id": nullable(REFERENCE) | {"description": "The caller's own name of this one call."},
         "run_id": nullable(REFERENCE) | {"description": "The caller's own name of the run it belongs to."},
     },

@@ -305,7 +305,7 @@ def _fact_lines(approval: Mapping[str, Any]) -> Iterator[str]:
     if approval.get("replaced_by"):
         yield from labelled("continues as", in_code(approval["replaced_by"]))
     if hidden := list(hidden_names(approval.get("context"))):
-        more = f" and {len(redacted) - _MAX_NAMES} more" if len(redacted) > _MAX_NAMES else ""
+        more = f" and {len(hidden) - _MAX_NAMES} more" if len(hidden) > _MAX_NAMES else ""
         names = ", ".join(in_code(name[:100]) for name in hidden[:_MAX_NAMES])
         yield from labelled("redacted", names + more)
 

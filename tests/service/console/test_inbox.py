@@ -274,7 +274,9 @@ def test_the_visible_part_of_a_redacted_text_is_shown(maya: Reader, acme: Owner,
     text = {"$redacted": "ls # token=[redacted]", "$digest": "hmac-sha256:" + "ab" * 32, "bytes": 18}
     approval = held(acme, refunder, {"script": text, "amount": 2})
     words = text_of(card_of(maya.page("/console/approvals"), approval))
-    assert "script ls # token=[redacted] partly redacted by the agent, 18 bytes hmac-sha256:abababab…" in words
+    assert (
+        "script ls # token=[redacted] partly redacted by the agent, 18 bytes hmac-sha256:abababab…" in words
+    )
     assert "Some arguments are redacted" in words
 
 

@@ -86,7 +86,9 @@ def test_each_state_of_a_held_check_is_explained(gateway: LiveGateway, newcomer:
 def test_the_quorum_is_explained(maya: Reader, acme: Owner) -> None:
     agent = acme.agent()
     acme.permit(agent, "pay", requires_approval=True, required_approvals=2)
-    assert "A new approval request would be created; it requires 2 approvals." in text_of(tried(maya, agent, action="pay"))
+    assert "A new approval request would be created; it requires 2 approvals." in text_of(
+        tried(maya, agent, action="pay")
+    )
 
 
 @pytest.mark.parametrize(
