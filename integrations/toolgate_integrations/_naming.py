@@ -122,8 +122,8 @@ class ToolNames:
             # The check would contain the wrapper's arguments. It would send values that `@guarded` is configured to
             # hide, and lack values that `@guarded` computes from the arguments, so the call is refused.
             raise ConfigurationError(
-                f"the tool {call.name!r} wraps a guarded function that hides or derives arguments, and a wrapper is asked "
-                "about by itself; put @guarded around the wrapper, or give the tool the guarded function"
+                f"the tool {call.name!r} wraps a guarded function that hides or derives arguments, and a wrapper is "
+                "checked with its own arguments; put @guarded around the wrapper, or give the tool the guarded function"
             )
         return guarded_action(call.function) or self._named(call.name) or self._default(call)
 

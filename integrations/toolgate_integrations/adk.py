@@ -269,7 +269,7 @@ class GuardPlugin(BasePlugin):
         try:
             if isinstance(tool, AgentTool) and not getattr(tool, "include_plugins", True):
                 raise ConfigurationError(
-                    f"the tools of the agent {tool.name!r} would not be asked about; make it a tool with "
+                    f"the tools of the agent {tool.name!r} would not be checked; make it a tool with "
                     "include_plugins=True"
                 )
             if not is_guarded(call.function):

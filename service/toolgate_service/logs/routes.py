@@ -396,7 +396,7 @@ _RESULT: dict[str, Any] = {
             "required": ["status", "detail"],
             "properties": {
                 "status": {"type": "integer", "minimum": 400},
-                "detail": {"description": "As it stands in the refusal of `/sdk/log`."},
+                "detail": {"description": "As in the error response of `/sdk/log`."},
             },
         },
     ]

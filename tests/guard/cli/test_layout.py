@@ -162,7 +162,7 @@ def test_summary_is_one_short_line_that_marks_hidden_values() -> None:
     }
     assert summarize(context) == ('amount=2.50 to="ada" note="a\\nb" card=(redacted) deep={… (redacted)}')
     assert summarize({"text": {**hidden, "$redacted": "token=…"}}) == 'text="token=…" (partly redacted)'
-    assert summarize(redacted) == "(redacted)"
+    assert summarize(hidden) == "(redacted)"
     assert summarize({"x": None, "y": True, "z": [], "empty": {}}) == "x=null y=true z=[] empty={}"
     long = summarize({f"field{number}": "x" * 500 for number in range(50)})
     assert len(long) == 100
