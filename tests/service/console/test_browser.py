@@ -474,7 +474,7 @@ def test_keys_and_secrets_in_settings(newcomer: Owner, enter: Callable[..., Page
     expect(page.get_by_text("nothing was changed now")).to_be_visible()
     assert shown not in page.content()
     page.get_by_role("link", name="Webhooks", exact=True).click()
-    page.get_by_label("Address").fill("https://example.com/hook")
+    page.get_by_label("URL").fill("https://example.com/hook")
     page.get_by_role("button", name="Add").dblclick()
     expect(page.locator("#secret")).to_contain_text("whsec_")
     assert len(newcomer.http.get("/api/webhooks").json()) == 1
