@@ -369,7 +369,7 @@ class GuardPlugin(BasePlugin):
             if opened.context.invocation_id == invocation_context.invocation_id:
                 self._closed(opened.context)
                 logger.warning(
-                    "what came of a call of the tool %r is not known; list the guard first in plugins=[…]",
+                    "the result of a call of the tool %r is unknown; list the guard first in plugins=[…]",
                     opened.call.name,
                 )
 

@@ -42,7 +42,7 @@ class ReportedErrors:
         text = str(error)
         if text not in self._texts and len(self._texts) < _MAX_REPORTED:
             self._texts.add(text)
-            logger.error("tool calls are not carried out: %s", text)
+            logger.error("tool calls do not run: %s", text)
 
 
 class OtherArgumentsError(Exception):
