@@ -225,7 +225,7 @@ def _statement(side: Side, after: Position | None) -> Ask:
 
 def made(folder: Path, url: str, size: big.Size) -> tuple[str, str, big.Filled]:
     """Fill a database and return its URL, the id of its organization, and values for requests."""
-    with InsideGateway(folder, database_url=url, upkeep_seconds=6 * 3600) as gateway:
+    with InsideGateway(folder, database_url=url, maintenance_interval_seconds=6 * 3600) as gateway:
         body = {"email": "owner@example.test", "password": PASSWORD, "organization_name": "Large"}
         owner = gateway.send("POST", "/auth/register", json=body).json()
         headers = {"Authorization": f"Bearer {owner['access_token']}"}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from toolgate_cli import main
-from toolgate_service.logs.writer import LogStore, LogWriter
+from toolgate_service.logs.writer import LogWriter
 
 _made_with = LogWriter.__init__
 
 
-def _one_a_batch(self: LogWriter, store: LogStore, **_: int) -> None:
-    _made_with(self, store, max_batch=1)
+def _one_a_batch(self: LogWriter, *given: Any, **options: Any) -> None:
+    _made_with(self, *given, **options | {"max_batch": 1})
 
 
 def limit() -> None:

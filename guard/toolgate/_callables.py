@@ -42,7 +42,7 @@ __all__ = [
 
 
 def inner_function(function: Any) -> Any:
-    """Return the function inside a class or static method, or `function` itself."""
+    """Return the function that a `classmethod` or `staticmethod` object wraps; return any other value unchanged."""
     return function.__func__ if isinstance(function, (classmethod, staticmethod)) else function
 
 

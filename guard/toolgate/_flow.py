@@ -174,7 +174,7 @@ def authorized_call(arguments: Arguments | None) -> Flow:
 
 
 def _decide(call: Call) -> Flow:
-    """Send checks until the gateway allows the call; raise if it is denied or pending."""
+    """Check the call, and again after each approval, until it is allowed; raise if it is denied or stays pending."""
     approval_id: str | None = None
     if call.resumes is not None:
         approval_id = yield from resume_approval(call, call.resumes)

@@ -20,6 +20,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from toolgate._http.network import DEFAULT_NETWORK, ClientCert, Network, load_network
 from toolgate._identity import valid_id
+from toolgate._telemetry import logger
 from toolgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ __all__ = [
     "load_settings",
     "masked",
     "proxies_allowed",
+    "renamed_variables",
     "travels_readable",
 ]
 
@@ -266,8 +268,13 @@ _FILE_SUFFIX: Final = ".db"
 
 _ROWS: Final = 100_000
 _BYTES: Final = 256 * 1024 * 1024
-_EXIT_SECONDS: Final = 3.0
-_LONGEST_EXIT: Final = 3_600
+_FLUSH_TIMEOUT: Final = 3.0
+_LONGEST_FLUSH_TIMEOUT: Final = 3_600
+
+# Former names of environment variables, which are accepted until version 0.2.
+_RENAMED: Final = {"TOOLGATE_OUTBOX_EXIT": "TOOLGATE_OUTBOX_FLUSH_TIMEOUT"}
+# Former names that this process has warned about.
+_warned: Final[set[str]] = set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +287,7 @@ class Place:
         full_sync: Whether a call waits until its entry is on the disk, so that the entry survives a power loss.
         rows: Maximum number of entries in the folder.
         size: Maximum number of bytes in the folder.
-        exit_seconds: Maximum seconds that the process waits at its end for entries to be sent.
+        flush_timeout: Maximum seconds that the process waits at its end for entries to be sent.
     """
 
     path: Path | None
@@ -288,7 +295,7 @@ class Place:
     full_sync: bool = False
     rows: int = _ROWS
     size: int = _BYTES
-    exit_seconds: float = _EXIT_SECONDS
+    flush_timeout: float = _FLUSH_TIMEOUT
 
 
 def load_place(outbox: str | os.PathLike[str] | None = None) -> Place:
@@ -314,8 +321,31 @@ def load_place(outbox: str | os.PathLike[str] | None = None) -> Place:
         full_sync=_full_sync(),
         rows=_whole("TOOLGATE_OUTBOX_ROWS", _ROWS),
         size=_whole("TOOLGATE_OUTBOX_BYTES", _BYTES),
-        exit_seconds=_seconds("TOOLGATE_OUTBOX_EXIT", _EXIT_SECONDS),
+        flush_timeout=_seconds(_named("TOOLGATE_OUTBOX_FLUSH_TIMEOUT"), _FLUSH_TIMEOUT),
     )
+
+
+def renamed_variables() -> dict[str, str]:
+    """Return the former names of settings that are set as environment variables, and their present names."""
+    return {former: name for former, name in _RENAMED.items() if os.environ.get(former)}
+
+
+def _named(name: str) -> str:
+    """Return the environment variable to read for a setting: its former name if only that is set, else `name`.
+
+    The first use of a former name in a process is logged as a warning.
+    """
+    used = name
+    for former in (old for old, new in renamed_variables().items() if new == name):
+        if not os.environ.get(name):
+            used = former
+        if former not in _warned:
+            _warned.add(former)
+            if used == former:
+                logger.warning("%s is deprecated and accepted until 0.2; set %s instead", former, name)
+            else:
+                logger.warning("%s is deprecated and ignored, because %s is set; remove it", former, name)
+    return used
 
 
 def _default() -> Path:
@@ -363,8 +393,8 @@ def _seconds(name: str, default: float) -> float:
         seconds = float(text)
     except ValueError:
         seconds = math.nan
-    if not 0 <= seconds <= _LONGEST_EXIT:
+    if not 0 <= seconds <= _LONGEST_FLUSH_TIMEOUT:
         raise ConfigurationError(
-            f"{name} is {text!r}; set it to seconds from 0 to {_LONGEST_EXIT}, like {default}"
+            f"{name} is {text!r}; set it to seconds from 0 to {_LONGEST_FLUSH_TIMEOUT}, like {default}"
         )
     return seconds

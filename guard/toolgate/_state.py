@@ -1,6 +1,6 @@
 """State of one guard: settings, HTTP clients and the outbox of log entries.
 
-Modules that only calls use, such as the HTTP clients, are imported at the first call.
+Modules that are needed only when a guarded call is made, such as the HTTP clients, are imported at the first call.
 """
 
 from __future__ import annotations

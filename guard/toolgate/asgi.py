@@ -464,7 +464,7 @@ class _Routes:
         self._unguarded = [_Pattern(text, is_guarded=False) for text in unguarded]
 
     def find(self, scope: Scope) -> _Match | None:
-        """Return a guarded request's endpoint and arguments, or None for an unguarded one; else raise `_Refused`."""
+        """Return a guarded request's endpoint and arguments; None if it is not guarded. Raise `_Refused` if unclear."""
         path, root = str(scope["path"]), str(scope.get("root_path", ""))
         if root and (path + "/").startswith(root + "/"):
             # Patterns are relative to the application's root, so the prefix of a mount point or proxy is removed.

@@ -131,15 +131,15 @@ class _GatewayError(GuardError):
 
 
 class GatewayUnavailable(_GatewayError):
-    """No gateway responded within the deadline, or all responses until then were errors 429 or 5xx.
+    """The gateway did not respond before the deadline, or responded only with status 429 or 5xx.
 
     Attributes:
         status: The last HTTP status, or None if there was no response.
-        answered: True if the gateway or any other server responded, even with a partial response, an untrusted
-            certificate, or bytes that are not HTTP. False if no connection could be established, nothing was received
-            in time, or a proxy responded 502, 503 or 504 because it could not reach the gateway.
-        reached: True if a connection was established, so that a gateway may have received the check, even if the
-            deadline passed before a response. `fail_open` applies only if `reached` and `answered` are False.
+        answered: True if a server responded, even with a partial response, an untrusted certificate, or bytes that are
+            not HTTP. False if no connection could be established, if nothing was received in time, or if the only
+            response was 502, 503 or 504 from a proxy that could not reach the gateway.
+        reached: True if a connection to a gateway was established, so that it may have received the check, even if it
+            did not respond in time. `fail_open` applies only if both `reached` and `answered` are False.
     """
 
     def __init__(

@@ -18,6 +18,7 @@ from toolgate_cli.client import (
 from toolgate_cli.credentials import stored_session
 from toolgate_cli.options import AsJson, Environment, EnvironmentOption, Yes, format_age
 from toolgate_cli.output import Column, confirm, fail, print_json, print_note, sanitize, truncate
+from toolgate_cli.renamed import RenamingGroup
 
 AGENTS_PATH: Final = "/api/agents"
 
@@ -31,6 +32,7 @@ _COLUMNS: Final = (
 
 agents = typer.Typer(
     name="agents",
+    cls=RenamingGroup,
     help="List, create, change, disable and delete agents. All commands use your login.",
     no_args_is_help=True,
 )

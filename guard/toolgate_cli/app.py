@@ -11,6 +11,7 @@ from toolgate_cli.credentials import login, logout, slack, whoami
 from toolgate_cli.demo import demo
 from toolgate_cli.doctor import doctor
 from toolgate_cli.frameworks import frameworks
+from toolgate_cli.freezes import freeze, freezes, unfreeze
 from toolgate_cli.gateway import admin, config, db, serve
 from toolgate_cli.hooks.commands import hook
 from toolgate_cli.keys import keys
@@ -27,7 +28,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=True,
 )
-for command in (serve, demo, login, logout, whoami, check, doctor, frameworks, mcp_proxy):
+for command in (
+    *(serve, demo, login, logout, whoami, check, doctor, frameworks, mcp_proxy),
+    *(freeze, freezes, unfreeze),
+):
     app.command()(command)
 for group in (
     *(agents, permissions, keys, logs, outbox, approvals, grants, webhooks, slack, mcp, hook),

@@ -184,9 +184,9 @@ def format_status(approval: Approval, emails: dict[str, str] | None = None) -> s
 
 
 def fetch_emails(approval: Approval, client: GatewayClient) -> dict[str, str]:
-    """Map the ids of the organization's users to e-mail addresses.
+    """Return the e-mail addresses of the organization's users by user id, to show who voted.
 
-    The result is empty if no approver has voted yet, or if the request to the gateway fails.
+    If no approver has voted yet, the result is empty and no request is sent. It is also empty if the request fails.
     """
     if not (approval.decided_by or approval.votes):
         return {}
@@ -338,7 +338,7 @@ def watch(
 
 
 class _Watch:
-    """Polls the gateway for approval requests, and prints new requests and changes of printed ones."""
+    """Polls the gateway, and prints new approval requests and changes of requests that were already printed."""
 
     def __init__(self, client: GatewayClient, environment: Environment, *, full: bool, as_json: bool) -> None:
         self._client = client

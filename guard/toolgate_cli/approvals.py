@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import typer
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import AliasChoices, AwareDatetime, BaseModel, ConfigDict, Field
 
 from toolgate._capture.jsontext import loads
 from toolgate_cli.approval_requests import (
@@ -40,6 +40,7 @@ from toolgate_cli.options import (
     parse_duration,
 )
 from toolgate_cli.output import fail, print_json, sanitize, terminal_width
+from toolgate_cli.renamed import RenamingGroup
 
 #: the gateway's limits for a temporary approval: maximum number of calls, and maximum duration in seconds
 _MAX_USES = 1_000
@@ -72,20 +73,22 @@ class _Edit:
 class _Grant:
     """Terms of a temporary approval (in the API: grant), which covers further calls like the requested call."""
 
-    uses: int
-    seconds: int
-    except_fields: tuple[str, ...]
+    max_uses: int
+    duration_seconds: int
+    ignored_fields: tuple[str, ...]
 
     def body(self) -> dict[str, Any]:
-        terms = {"uses": self.uses, "seconds": self.seconds}
-        return {"grant": terms | ({"except_fields": list(self.except_fields)} if self.except_fields else {})}
+        terms = {"max_uses": self.max_uses, "duration_seconds": self.duration_seconds}
+        return {
+            "grant": terms | ({"ignored_fields": list(self.ignored_fields)} if self.ignored_fields else {})
+        }
 
     def lines(self, layout: Layout) -> Iterator[str]:
-        yield f"  you approve up to {self.uses:,} calls within {format_duration(self.seconds)}, without further requests"
+        yield f"  you approve up to {self.max_uses:,} calls within {format_duration(self.duration_seconds)}, without further requests"
         text = "an amount at most as shown, all other fields equal"
-        if self.except_fields:
+        if self.ignored_fields:
             text += (
-                f", except these, which may have any value: {', '.join(map(sanitize, self.except_fields))}"
+                f", except these, which may have any value: {', '.join(map(sanitize, self.ignored_fields))}"
             )
         yield from layout.line("each with", text)
 
@@ -283,7 +286,7 @@ def _parse_edits(edits: Sequence[str], approval: Approval) -> _Edit | None:
 
 
 def _parse_grant(
-    duration: str | None, uses: int | None, except_fields: Sequence[str], approval: Approval
+    duration: str | None, uses: int | None, ignored_fields: Sequence[str], approval: Approval
 ) -> _Grant | None:
     """Return the terms of the temporary approval, or None if neither `--for` nor `--uses` is given.
 
@@ -291,7 +294,7 @@ def _parse_grant(
         typer.Exit: an option is missing or invalid.
     """
     if duration is None and uses is None:
-        if except_fields:
+        if ignored_fields:
             fail("--ignore-field needs --for and --uses")
         return None
     if duration is None or uses is None:
@@ -304,12 +307,12 @@ def _parse_grant(
         fail("--for must be from 1 minute to 30 days")
     if not 1 <= uses <= _MAX_USES:
         fail("--uses must be from 1 to 1,000")
-    for name in except_fields:
+    for name in ignored_fields:
         if name not in approval.context:
             fail(
                 f"--ignore-field: the request has no field {name!r}; it has {_field_names(approval.context)}"
             )
-    return _Grant(uses, seconds, tuple(dict.fromkeys(except_fields)))
+    return _Grant(uses, seconds, tuple(dict.fromkeys(ignored_fields)))
 
 
 def _is_equal(one: Any, other: Any) -> bool:
@@ -343,10 +346,11 @@ class Grant(BaseModel):
     agent_name: str
     action: str
     status: str
-    uses: int
+    # A gateway of version 0.1 returns these terms under their former names only.
+    max_uses: int = Field(validation_alias=AliasChoices("max_uses", "uses"))
     uses_left: int
     context: dict[str, Any]
-    except_fields: list[str]
+    ignored_fields: list[str] = Field(validation_alias=AliasChoices("ignored_fields", "except_fields"))
     expires_at: AwareDatetime
 
 
@@ -401,9 +405,9 @@ def _print_grant(grant: Grant) -> None:
         {
             "agent": sanitize(grant.agent_name),
             "action": sanitize(grant.action),
-            "uses left": f"{grant.uses_left:,} of {grant.uses:,}",
+            "uses left": f"{grant.uses_left:,} of {grant.max_uses:,}",
             "expires in": format_remaining(grant.expires_at) if is_active else None,
-            "may differ": ", ".join(map(sanitize, grant.except_fields)),
+            "may differ": ", ".join(map(sanitize, grant.ignored_fields)),
         },
     )
     typer.echo("  approved arguments")
@@ -413,6 +417,7 @@ def _print_grant(grant: Grant) -> None:
 
 approvals = typer.Typer(
     name="approvals",
+    cls=RenamingGroup,
     help="List and decide approval requests. Reading uses your login; a decision asks for your password.",
     no_args_is_help=True,
 )

@@ -126,7 +126,7 @@ def _parse_object(text: str) -> dict[str, Any]:
 
 
 def _validate(content: Any, url: str) -> dict[str, Any]:
-    """Return the content of a response if it is a consistent decision; otherwise raise GatewayError."""
+    """Return the decision in a response; raise GatewayError if it is missing or its fields contradict each other."""
     if not isinstance(content, dict) or not (
         isinstance(content.get("allowed"), bool) and isinstance(content.get("requires_approval"), bool)
     ):

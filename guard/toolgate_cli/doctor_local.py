@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from toolgate._files import PrivateFileError
 from toolgate._http.network import Network
 from toolgate._identity import valid_id
-from toolgate._settings import load_settings, masked
+from toolgate._settings import load_settings, masked, renamed_variables
 from toolgate.errors import ConfigurationError
 from toolgate_cli.credentials import StoredLogin
 
@@ -190,11 +190,17 @@ def _check_agent(agent_id: str | None) -> Finding:
 
 
 def _check_other_settings() -> list[Finding]:
+    findings = [
+        Finding(
+            "settings", "warning", f"{former} is deprecated and accepted until 0.2", f"set {name} instead"
+        )
+        for former, name in renamed_variables().items()
+    ]
     try:
         load_settings(_ANY_URL, _ANY_KEY, _ANY_ID)
     except ConfigurationError as error:
-        return [finding_from_error("settings", error)]
-    return []
+        findings.append(finding_from_error("settings", error))
+    return findings
 
 
 def check_files() -> Iterator[Finding]:

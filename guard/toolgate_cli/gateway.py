@@ -120,6 +120,7 @@ CLIENT_VARIABLES: Final = frozenset(
         "TOOLGATE_OUTBOX",
         "TOOLGATE_OUTBOX_BYTES",
         "TOOLGATE_OUTBOX_EXIT",
+        "TOOLGATE_OUTBOX_FLUSH_TIMEOUT",
         "TOOLGATE_OUTBOX_ROWS",
         "TOOLGATE_OUTBOX_SYNC",
         "TOOLGATE_PROXY",
@@ -324,7 +325,7 @@ def set_rate(
 
 @admin.command()
 def activate(organization: Organization) -> None:
-    """Enable an organization again and reset its failed payments."""
+    """Enable an organization again, and waive its failed payments."""
     _run_as_operator("activate", organization)
 
 

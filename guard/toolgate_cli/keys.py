@@ -13,6 +13,7 @@ from toolgate_cli.client import GatewayClient, Resource, match_id, parse_model, 
 from toolgate_cli.credentials import StoredLogin, password_session, stored_session
 from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes, format_age
 from toolgate_cli.output import Column, confirm, fail, print_json, print_note, sanitize
+from toolgate_cli.renamed import RenamingGroup
 
 _READ_PATHS: Final = {
     Environment.PRODUCTION: "/api/organization",
@@ -29,6 +30,7 @@ _COLUMNS: Final = (Column("id", no_wrap=True), Column("key", no_wrap=True), Colu
 
 keys = typer.Typer(
     name="keys",
+    cls=RenamingGroup,
     help="The organization's API keys, one for each environment, and keys that act only as one agent. Commands that "
     "show or change a key ask for your password, and print only the key on standard output.",
     no_args_is_help=True,

@@ -37,6 +37,7 @@ from toolgate_cli.log_entries import (
 )
 from toolgate_cli.options import Environment, EnvironmentOption, JsonLines, PollInterval
 from toolgate_cli.output import Column, fail, print_json, print_note, print_table
+from toolgate_cli.renamed import RenamingGroup
 
 #: Each poll starts this long before the newest known entry, so it reads some entries again. This is necessary because
 #: the gateway sets the time of an entry before it commits the transaction, so an entry can become visible after a newer
@@ -150,7 +151,7 @@ class Follower:
         self._since = since
         self._has_begun = since is not None
         self._newest: datetime | None = None
-        #: maps the ids of entries that the next poll may read again to the times of these entries
+        #: entry id -> time of the entry, for entries that the next poll may return again
         self._seen: dict[str, datetime] = {}
 
     def poll(self, lines: int) -> _Found:
@@ -346,7 +347,12 @@ def _open_progress(client: GatewayClient, query: Query) -> Iterator[_Progress]:
         yield _Progress(bar, total)
 
 
-logs = typer.Typer(name="logs", help="Search, follow and export the log of tool calls.", no_args_is_help=True)
+logs = typer.Typer(
+    name="logs",
+    cls=RenamingGroup,
+    help="Search, follow and export the log of tool calls.",
+    no_args_is_help=True,
+)
 logs.command()(tail)
 logs.command()(search)
 logs.command()(export)

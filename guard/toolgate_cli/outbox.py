@@ -15,12 +15,14 @@ from toolgate._settings import Place, load_place, load_settings
 from toolgate.errors import ConfigurationError
 from toolgate_cli.options import Yes
 from toolgate_cli.output import Column, confirm, fail, print_table, sanitize, truncate
+from toolgate_cli.renamed import RenamingGroup
 
 if TYPE_CHECKING:
     from toolgate._outbox.recovery import StoredEntry
 
 outbox = typer.Typer(
     name="outbox",
+    cls=RenamingGroup,
     help="List, resend and delete log entries of this machine that the gateway has not received or has refused.",
     no_args_is_help=True,
 )

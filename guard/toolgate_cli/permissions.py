@@ -26,6 +26,7 @@ from toolgate_cli.options import (
     parse_duration,
 )
 from toolgate_cli.output import Column, confirm, fail, print_json, sanitize
+from toolgate_cli.renamed import RenamingGroup
 
 _PATH = "/api/permissions"
 #: the gateway's limit: maximum seconds until an approval request expires
@@ -39,6 +40,7 @@ _COLUMNS = (
 
 permissions = typer.Typer(
     name="permissions",
+    cls=RenamingGroup,
     help="List, create, change and delete the permissions of agents. Changes ask for your password.",
     no_args_is_help=True,
 )

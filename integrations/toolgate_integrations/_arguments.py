@@ -422,10 +422,11 @@ def encoded(model: Any, received: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _candidates(raw: dict[str, Any], values: dict[str, Any], schema: ArgumentSchema) -> list[dict[str, Any]]:
-    """Return the arguments that could be passed to the framework, in the order in which they are tried.
+    """Return the sets of arguments that could be passed to the framework, in the order in which they are tried.
 
-    The candidates are the model's arguments completed with the values that the function receives, all of these
-    values, and the model's arguments alone.
+    1. The model's arguments, completed with values that the function receives.
+    2. All values that the function receives.
+    3. The model's arguments alone.
     """
     try:
         explicit = schema.sent(values)

@@ -49,7 +49,7 @@ def valid_options(guard: object, agents: object, hold_timeout: object) -> None:
 
 
 def valid_on_hold(on_hold: object, *, can_pause: bool = False) -> OnHold:
-    """Validate the option `on_hold`, the reaction to a call that requires an approval, and return its current name.
+    """Validate the option `on_hold` and return its value. A deprecated value is replaced by the current one.
 
     Raises:
         ConfigurationError: The value is unknown, or it is `pause` and the framework cannot pause a run.

@@ -363,7 +363,7 @@ def _of(integration: Integration, here: Mapping[str, str | None]) -> Iterator[Fo
 def _judged(
     part: Part, version: str | None, missing: list[str], install: str
 ) -> tuple[State, str, str | None]:
-    """Return the state of an installed version, a description of the state, and the action that fixes it."""
+    """Return the state of an installed version, its description, and what the user must do (None: nothing)."""
     if version is None:
         return "unknown", "its metadata says no version", f"pip install --force-reinstall {part.distribution}"
     if missing:
@@ -380,7 +380,8 @@ def _judged(
 
 def _without_plugin(name: str, version: str | None, runs: str) -> Found:
     cure = (
-        "guard its tool functions with @guarded, or its hook by the recipe for any framework (docs/recipe.md)"
+        "guard its tool functions with @guarded, or write a plugin for it: "
+        "https://toolgate.github.io/toolgate/frameworks/custom/recipe.html"
     )
     return Found(name, version, "no plugin", f"{runs}, and no plugin guards them", cure)
 

@@ -193,10 +193,9 @@ def schema_of(tool: BaseTool) -> ArgumentSchema:
 
 
 def served_by(tool: BaseTool) -> tuple[str | None, str | None]:
-    """Return the name of the server that has a remote tool, and the tool's name on that server.
+    """Return the name of the server that provides a remote tool, and the tool's name on that server.
 
-    Returns:
-        The server is None for a tool of this process, and empty for a server whose tools have no name prefix.
+    The name of the server is the prefix of its tools' names: empty if they have no prefix, and None for a local tool.
     """
     if not any(each.__module__.startswith("google.adk.tools.mcp_tool.") for each in type(tool).__mro__):
         return None, None

@@ -1,6 +1,6 @@
 """Public base of all plugins: the bridge that checks, runs and logs the tool calls of an agent framework.
 
-`docs/recipe.md` shows how to use it for a framework that has no plugin.
+`docs/frameworks/custom/recipe.md` shows how to use it for a framework that has no plugin.
 """
 
 from toolgate_integrations._arguments import (

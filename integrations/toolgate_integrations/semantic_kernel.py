@@ -194,7 +194,7 @@ class Filters:
         if context.function.is_prompt:
             await next(context)
         else:
-            # Filters and functions may invoke further functions, which are not calls of the model.
+            # True only for a call of the model: filters and functions may invoke further functions.
             mine = called is not None and called.is_executed_by(context)
             await self._carry_out(context, next, called if mine else None)
 

@@ -56,6 +56,7 @@ class AuthContext(NamedTuple):
         agent_id: Id of the requested agent; None if none was requested, or if it does not exist in the environment.
         permission_id: Id of the agent's permission for the action. None if there is no permission; then the other
             fields of the permission are None too.
+        freeze_reason: Reason of an active freeze that denies the call; None if there is none.
         epoch: Epoch (version of the environment's data) when the row was read; None if the auth store has no cache.
     """
 
@@ -73,6 +74,7 @@ class AuthContext(NamedTuple):
     requires_approval: int | None = None
     max_amount: str | None = None
     amount_required: int | None = None
+    freeze_reason: str | None = None
     epoch: int | None = None
 
     def rate_limit(self, plans: Mapping[str, Plan]) -> int:
@@ -86,7 +88,13 @@ AuthResult: TypeAlias = tuple[AuthContext, Rate | None]
 #: SQL query for the columns of `AuthContext`; its bind parameters are the key's digest, the agent's id and the action
 AUTH_CONTEXT_SQL = """
 SELECT k.id, k.agent_id, k.organization_id, k.environment, o.is_active, o.plan, o.requests_per_minute, o.ip_allow_list,
-       a.id, a.status, p.id, p.requires_approval, p.max_amount, p.amount_required
+       a.id, a.status, p.id, p.requires_approval, p.max_amount, p.amount_required,
+       (SELECT f.reason FROM freezes f
+        WHERE f.organization_id = k.organization_id AND f.lifted_at IS NULL
+          AND (f.agent_id IS NULL OR f.agent_id = :agent_id)
+          AND (f.action IS NULL OR f.action = :action
+               OR (f.action LIKE '%*' AND f.action = substr(:action, 1, length(f.action) - 1) || '*'))
+        ORDER BY f.created_at, f.id LIMIT 1)
 FROM api_keys k
 JOIN organizations o ON o.id = k.organization_id
 LEFT JOIN agents a
@@ -152,7 +160,7 @@ def require_active(result: AuthResult | None) -> tuple[AuthContext, Rate]:
 class ContextCache:
     """Cache of authentication contexts by API key, agent and action.
 
-    Every transaction that changes the API keys, agents, permissions or the organization of an environment raises the
+    Every transaction that changes the API keys, agents, permissions, freezes or the organization of an environment raises the
     environment's epoch, which is a version number. Each context contains the epoch at which it was read. A request
     compares it with the epoch that the database returned for this request. If the context's epoch is equal or later,
     the context is at least as new as the request, and may be used.

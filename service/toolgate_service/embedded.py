@@ -31,6 +31,7 @@ from toolgate_service.agents.service import add_agent, add_key
 from toolgate_service.app import build
 from toolgate_service.core.errors import ApiError, StartError, StorageError, StorageFault
 from toolgate_service.core.settings import Settings, load_settings
+from toolgate_service.core.settings_sources import log_renamed_settings
 from toolgate_service.db.database import ACCOUNTS
 from toolgate_service.db.models import PRODUCTION
 from toolgate_service.gateway import Gateway
@@ -284,8 +285,8 @@ class Embedded:
     """Gateway that runs in a thread of the current process.
 
     Attributes:
-        agent_id: Id of the agent.
-        api_key: API key with which only this agent can be used.
+        agent_id: Id of the agent that is created when the gateway starts.
+        api_key: API key that is valid only for this agent.
     """
 
     def __init__(self, path: str, agent: str, permissions: Sequence[Mapping[str, Any]]) -> None:
@@ -364,10 +365,12 @@ class Embedded:
             fixed["secret"] = secrets.token_urlsafe(48)
         fixed["database_url"] = f"sqlite:///{quote(str(Path(path).expanduser().absolute()))}"
         try:
-            return load_settings(fixed)
+            settings = load_settings(fixed)
+            log_renamed_settings(settings.secrets_dir)
         except BaseException:
             self._remove_folder()
             raise
+        return settings
 
     def _run(
         self,

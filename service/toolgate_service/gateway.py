@@ -38,7 +38,7 @@ class Gateway(AppContext):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        secret = settings.provider_webhook_secret
+        secret = settings.stripe_webhook_secret
         self.provider_signature = ProviderSignature(secret.get_secret_value()) if secret else None
         self.parser = BodyParser()
         self.auth_failures = AuthFailures(settings.failed_authentications_per_minute)
@@ -48,7 +48,9 @@ class Gateway(AppContext):
         self.log_writer = LogWriter(self.log_store, self.metrics)
         self.readiness = Readiness(self.database)
         jobs = maintenance_jobs(self.database, settings, self.plans)
-        self.maintenance = Scheduler(self.database, settings.upkeep_seconds, jobs, self.readiness.problem)
+        self.maintenance = Scheduler(
+            self.database, settings.maintenance_interval_seconds, jobs, self.readiness.problem
+        )
         self.frequent_jobs = Scheduler(
             self.database,
             settings.approval_watch_seconds,

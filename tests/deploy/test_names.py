@@ -4,14 +4,18 @@ import json
 import re
 
 import pytest
+import yaml
 from support.readme import ROOT
 
 from toolgate_service.cli.config import is_secret
 from toolgate_service.core.settings import Settings
+from toolgate_service.core.settings_sources import RENAMED, variable_of
 
 DEPLOY = ROOT / "service" / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
-SETTINGS = {f"TOOLGATE_{name.upper()}" for name in Settings.model_fields}
+SETTINGS = {variable_of(name) for name in Settings.model_fields}
+FORMER = {variable_of(name) for name in RENAMED}
+SCHEMA = DEPLOY / "helm" / "toolgate" / "values.schema.json"
 
 
 def named(text: str) -> set[str]:
@@ -22,6 +26,8 @@ def named(text: str) -> set[str]:
 def test_every_setting_that_is_named_exists() -> None:
     """Dockerfile, compose, chart, unit and their judges name settings of the gateway, none that was renamed."""
     found = {path.name: named(path.read_text()) for path in FILES}
+    # The schema rejects the former name of a secret too, because the gateway still accepts it.
+    found[SCHEMA.name] -= FORMER
     assert {name for name, names in found.items() if "TOOLGATE_SECRETS_DIR" in names} >= {
         "compose.yaml",
         "deployment.yaml",
@@ -32,10 +38,30 @@ def test_every_setting_that_is_named_exists() -> None:
 
 def test_the_chart_takes_no_secret_among_its_settings() -> None:
     """Whatever nobody may see comes from the Secret; in the values it would be stored with the release."""
-    schema = json.loads((DEPLOY / "helm" / "toolgate" / "values.schema.json").read_text())
+    schema = json.loads(SCHEMA.read_text())
     refused = set(schema["properties"]["settings"]["propertyNames"]["not"]["enum"])
-    assert refused >= {f"TOOLGATE_{name.upper()}" for name in Settings.model_fields if is_secret(name)}
-    assert refused <= SETTINGS
+    assert refused >= {variable_of(name) for name in Settings.model_fields if is_secret(name)}
+    assert refused >= {variable_of(former) for former, name in RENAMED.items() if is_secret(name)}
+    assert refused <= SETTINGS | FORMER
+
+
+def test_every_deployment_sets_the_default_plan() -> None:
+    """Compose, chart, unit and the pages about production set the plan without limits for new organizations."""
+    compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
+    assert compose["services"]["gateway"]["environment"]["TOOLGATE_DEFAULT_PLAN"] == "enterprise"
+    values = yaml.safe_load((DEPLOY / "helm" / "toolgate" / "values.yaml").read_text())
+    assert values["settings"]["TOOLGATE_DEFAULT_PLAN"] == "enterprise"
+    deployment = (DEPLOY / "helm" / "toolgate" / "templates" / "deployment.yaml").read_text()
+    assert "range $name, $value := .Values.settings" in deployment
+    lines = (DEPLOY / "systemd" / "toolgate.service").read_text().splitlines()
+    plan = lines.index("Environment=TOOLGATE_DEFAULT_PLAN=enterprise")
+    # systemd applies the later line, so that the operator's file can set another plan.
+    assert plan < lines.index("EnvironmentFile=-/etc/toolgate/gateway.env")
+    pages = [f"operate/{name}.md" for name in ("deploying", "gateway", "postgresql", "replicas")] + [
+        "get-started/production.md"
+    ]
+    for page in pages:
+        assert "TOOLGATE_DEFAULT_PLAN=enterprise" in (ROOT / "docs" / page).read_text(), page
 
 
 def test_the_page_names_settings_that_exist() -> None:

@@ -12,7 +12,7 @@ from support.readme import ROOT
 
 from toolgate.testing import FakeGateway
 
-FOLDERS = ("concepts", "guides", "operate", "reference")
+FOLDERS = ("concepts", "frameworks/details", "guides", "operate", "reference")
 #: pages whose blocks other tests run, with what they need
 ELSEWHERE = {"guides/asgi.md", "guides/embedded.md", "guides/testing.md"}
 PAGES = sorted(

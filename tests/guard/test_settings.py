@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import logging
+
 import pytest
 
-from toolgate import ConfigurationError, Guard
-from toolgate._settings import load_settings
+from toolgate import ConfigurationError, Guard, _settings
+from toolgate._settings import load_place, load_settings
 
 KEY = "ak_" + "a1" * 18 + "z"
 
@@ -157,3 +159,44 @@ def test_a_library_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("toolgate._settings.find_spec", lambda _: None)
     with pytest.raises(ConfigurationError, match="pip install httpx2"):
         load_settings("https://gateway.example", KEY)
+
+
+OLD, NEW = "TOOLGATE_OUTBOX_EXIT", "TOOLGATE_OUTBOX_FLUSH_TIMEOUT"
+
+
+@pytest.fixture
+def unwarned(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """Log of a process that has not warned about former names yet."""
+    monkeypatch.setattr(_settings, "_warned", set())
+    monkeypatch.delenv(NEW, raising=False)
+    caplog.set_level(logging.WARNING, "toolgate")
+    return caplog
+
+
+def test_the_former_name_of_a_variable_is_accepted(
+    monkeypatch: pytest.MonkeyPatch, unwarned: pytest.LogCaptureFixture
+) -> None:
+    """With one warning for each process."""
+    monkeypatch.setenv(OLD, "7")
+    assert [load_place().flush_timeout for _ in range(2)] == [7, 7]
+    assert unwarned.messages == [f"{OLD} is deprecated and accepted until 0.2; set {NEW} instead"]
+    monkeypatch.setenv(OLD, "never")
+    with pytest.raises(ConfigurationError, match=f"^{OLD} is 'never'"):
+        load_place()
+
+
+def test_the_present_name_of_a_variable_wins(
+    monkeypatch: pytest.MonkeyPatch, unwarned: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv(OLD, "never")
+    monkeypatch.setenv(NEW, "8")
+    assert load_place().flush_timeout == 8
+    assert unwarned.messages == [f"{OLD} is deprecated and ignored, because {NEW} is set; remove it"]
+
+
+def test_without_the_former_name_nothing_is_logged(
+    monkeypatch: pytest.MonkeyPatch, unwarned: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv(OLD, raising=False)
+    assert load_place().flush_timeout == 3
+    assert unwarned.messages == []

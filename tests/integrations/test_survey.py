@@ -131,7 +131,7 @@ def test_who_has_a_plugin_is_not_among_those_who_have_none() -> None:
 def test_the_page_names_the_versions() -> None:
     """The table has each distribution of each plugin, its oldest version and the newest tested."""
     said: dict[str, tuple[str, str]] = {}
-    for line in (ROOT / "docs" / "versions.md").read_text().splitlines():
+    for line in (ROOT / "docs" / "reference" / "framework-versions.md").read_text().splitlines():
         cells = line.split("|")
         oldest = re.findall(r"`([\w-]+)` (\d[\d.]*)", cells[2]) if len(cells) > 4 else []
         newest = re.findall(r"\d[\d.]*", cells[3]) if oldest else []

@@ -29,10 +29,10 @@ def test_dependency_whose_private_parts_are_used_has_an_upper_bound(name: str) -
 
 
 def test_versions_page_has_the_declared_bounds() -> None:
-    """docs/versions.md lists each dependency with its oldest version and the version that it must be below."""
+    """docs/operate/dependencies.md lists each dependency with its oldest version and the version that it must be below."""
     rows = re.findall(
         r"^\| `([\w-]+)` \| ([\d.]+) \| (—|[\d.]+) \| (.+?) \|",
-        (ROOT / "docs/versions.md").read_text(),
+        (ROOT / "docs/operate/dependencies.md").read_text(),
         re.MULTILINE,
     )
     declared = set()

@@ -191,7 +191,9 @@ def _allowed_for_a_while(gateway: InsideGateway, shop: Shop) -> None:
         "context": refund(25, NAMES[2], REASONS[0]),
     }
     asked = _call(gateway, shop, "/sdk/check", body)
-    grant = {"grant": {"uses": 20, "seconds": 8 * 3_600, "except_fields": ["customer", "order"]}}
+    grant = {
+        "grant": {"max_uses": 20, "duration_seconds": 8 * 3_600, "ignored_fields": ["customer", "order"]}
+    }
     _manage(gateway, shop, "POST", f"/api/approvals/{asked['approval_id']}/approve", grant)
 
 

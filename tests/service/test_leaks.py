@@ -96,7 +96,7 @@ def test_a_test_in_which_one_is_said_fails(
 
 #: a secret in every setting that takes one
 SECRET_SETTINGS = {
-    "TOOLGATE_PROVIDER_WEBHOOK_SECRET": "whsec_" + "provider" * 3,
+    "TOOLGATE_STRIPE_WEBHOOK_SECRET": "whsec_" + "provider" * 3,
     "TOOLGATE_SMTP_URL": "smtp://gate:hush-hush@127.0.0.1:1",
     "TOOLGATE_MAIL_FROM": "gate@example.test",
     "TOOLGATE_PUBLIC_URL": "http://127.0.0.1",
@@ -187,7 +187,7 @@ WRONG = {
         "TOOLGATE_DATABASE_URL": "postgresql://db/toolgate?password=hunter2&sslmode=nonsense"
     },
     "a mail server's password": {"TOOLGATE_SMTP_URL": "smtp://gate:hush-hush@127.0.0.1:99999"},
-    "a secret beside": {"TOOLGATE_PROVIDER_WEBHOOK_SECRET": "hush-hush", "TOOLGATE_LOGIN_THREADS": "none"},
+    "a secret beside": {"TOOLGATE_STRIPE_WEBHOOK_SECRET": "hush-hush", "TOOLGATE_LOGIN_THREADS": "none"},
     "the secret itself": {"TOOLGATE_SECRET": "hunter2"},
 }
 

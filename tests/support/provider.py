@@ -34,7 +34,7 @@ def taking_events(folder: Path) -> LiveGateway:
     (folder / "plans.toml").write_text(PLAN_FILE)
     env = {
         "TOOLGATE_PLANS_FILE": str(folder / "plans.toml"),
-        "TOOLGATE_PROVIDER_WEBHOOK_SECRET": SECRET,
+        "TOOLGATE_STRIPE_WEBHOOK_SECRET": SECRET,
     }
     return LiveGateway(folder, plan="free", env=env)
 

@@ -1,7 +1,7 @@
-"""The sentences of the contract, and the tests that hold them.
+"""The sentences of the specification and the decisions, and the tests that verify them.
 
-A document is read as its reader reads it: paragraphs, list items and table rows, each cut into sentences. A table in
-`tests/service/sentences/` names for each of them what holds it.
+A document is one or more pages. Their paragraphs, list items and table rows are split into sentences, and a table in
+`tests/service/sentences/` names the tests of each sentence.
 """
 
 import re
@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from support.readme import ROOT
 
 TABLES = ROOT / "tests" / "service" / "sentences"
-DOCUMENTS = ("specification", "decisions")
+#: pages in `docs/internals` by document, in order
+DOCUMENTS = {
+    "specification": ("specification", "specification-endpoints", "specification-rules"),
+    "decisions": ("decisions", "decisions-checks", "decisions-operation", "decisions-sdk"),
+}
 
 _END = re.compile(r"(?<=[.?!])(?<!e\.g\.)(?<!i\.e\.)\s+(?=[A-Z`*\"(])")
 _RULE = re.compile(r"\|?[\s:|-]+\|?")
@@ -32,7 +36,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What holds one sentence.
+    """The tests of one sentence.
 
     Attributes:
         sentence: as the document has it.
@@ -47,8 +51,9 @@ class Row:
 
 
 def sentences(document: str) -> list[Sentence]:
-    """Return the sentences of `docs/internals/<document>.md`, in order."""
-    text = (ROOT / "docs" / "internals" / f"{document}.md").read_text()
+    """Return the sentences of a document's pages, in order."""
+    folder = ROOT / "docs" / "internals"
+    text = "\n".join((folder / f"{page}.md").read_text() for page in DOCUMENTS[document])
     return [Sentence(heading, part) for heading, block in _blocks(text) for part in _cut(block)]
 
 

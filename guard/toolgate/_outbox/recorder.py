@@ -321,7 +321,7 @@ class Handover:
 
 
 def close_all() -> None:
-    """Send queued entries until the time limit `TOOLGATE_OUTBOX_EXIT` has passed, and close all outboxes."""
+    """Send queued entries until the time limit `TOOLGATE_OUTBOX_FLUSH_TIMEOUT` has passed, and close all outboxes."""
     living = list(_living)
     if not living:
         return
@@ -355,7 +355,7 @@ def _end_of_process(living: list[Recorder]) -> float:
     """Return the deadline (monotonic seconds) for sending entries at process end; the first call determines it."""
     global _ends  # noqa: PLW0603 - once in the process
     if _ends is None:
-        _ends = time.monotonic() + max(recorder.place.exit_seconds for recorder in living)
+        _ends = time.monotonic() + max(recorder.place.flush_timeout for recorder in living)
     return _ends
 
 

@@ -77,7 +77,7 @@ class Signals:
         return False
 
     def wait(self, seconds: float, *, hurried_only: bool = True) -> bool:
-        """Wait for `hurried`, or for any flag if `hurried_only` is false; return False after `seconds`."""
+        """Wait for `hurried`, or for `hurried` or `woken` if not `hurried_only`; return False after `seconds`."""
         ends = time.monotonic() + seconds
         while not (self.hurried or (self.woken and not hurried_only)):
             try:
@@ -158,7 +158,7 @@ class Sender:
         return bool(self._unwritten or self._void)
 
     def abandon(self) -> list[object]:
-        """Discard all entries that are only in memory and in no file, and return their actions."""
+        """Discard all entries that are not in a file, and return the names of their actions."""
         gone = [self._unwritten.pop(key, None) for key in list(self._unwritten)]
         return [each[0].body.get("action") for each in gone if each is not None] + self.outbox.abandon()
 

@@ -27,7 +27,7 @@ def read_status(versions: Any) -> Status | None:
     """Return the status of OpenCode in the current folder, or None if it is neither installed nor configured.
 
     Args:
-        versions: the module of the entry point `frameworks`; its functions `order` and `series` compare versions.
+        versions: module with the functions `order` and `series`, which compare version numbers.
     """
     program = shutil.which("opencode")
     files = (*_PROJECT_FILES, plugin_path(user=True))

@@ -31,10 +31,10 @@ def told(given: bytes) -> dict[str, Any]:
 
 
 def text_of(given: Mapping[str, Any], name: str) -> str:
-    """Return the required text `name` of a hook's input.
+    """Return the string in the required field `name` of a hook's input.
 
     Raises:
-        ConfigurationError: The input contains no text `name`, or an empty text.
+        ConfigurationError: The field is missing, is not a string, or is empty.
     """
     found = own_text(given, name)
     if found is None:

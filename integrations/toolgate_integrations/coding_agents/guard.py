@@ -42,8 +42,8 @@ class Running:
         process: Id of the process that runs the tools; when it has ended, the outcome is logged as unknown.
         agent_id: The agent that makes the call.
         action: Action of the call.
-        asked: Values that the check contained; hidden values are replaced by digests.
-        beside: Values that the check contained in addition to the arguments.
+        asked: All values that the check contained; hidden values are replaced by digests.
+        beside: Those values of the check that are not arguments of the call.
         arguments: Digest of the arguments with which the call may run.
         approval_id: Id of the approval; None if the call required none.
         decision_id: Id of the gateway's decision.

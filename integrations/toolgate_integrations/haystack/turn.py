@@ -69,7 +69,7 @@ class Made:
         return self.asked.arguments if self.begun is None else self.begun.arguments
 
     def close(self) -> None:
-        """Store a private copy of the approved arguments, with which the tool's later start is compared."""
+        """Store a private copy of the approved arguments. When the tool starts, its arguments are compared with it."""
         self.approved = copy.deepcopy(dict(self.arguments))
 
     def fits(self, name: str, given: Mapping[str, Any]) -> bool:

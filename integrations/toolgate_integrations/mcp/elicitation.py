@@ -146,7 +146,7 @@ class Round:
 
     @property
     def asked(self) -> bool:
-        """True if the user was asked in an earlier round."""
+        """True if the user was already asked for a confirmation in an earlier request of this call."""
         return self.number > 0
 
     @property

@@ -331,7 +331,7 @@ async def _run(front: Front, backend: Backend, guard: Guard, questions: Question
 
 async def _end_with_server(backend: Backend, questions: Questions, lines: Lines) -> None:
     await backend.ended.wait()
-    # The client still receives a response to its open requests: the error that the server has ended.
+    # Wait briefly, so that the client receives an error for its open requests: the server has ended.
     with anyio.move_on_after(_ANSWERED_WITHIN):
         await questions.none()
     lines.end()

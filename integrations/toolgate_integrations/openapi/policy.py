@@ -62,7 +62,7 @@ def edited(
         ):
             return rebuilt
     except (AttributeError, KeyError, TypeError, ValueError, ConfigurationError):
-        # The error that is raised below does not contain the values of the arguments.
+        # The exception is dropped because its message may contain the values of the arguments.
         pass
     raise ConfigurationError(
         f"{told(request)} was approved with another {changed[0]!r}, which cannot be written into it; it was not sent"

@@ -213,7 +213,8 @@ class Reading:
         amounts |= {_AMOUNT}
         for place, name, value in given:
             if name in amounts and (often[name] > 1 or (place == "query" and said.kind == "bytes")):
-                # A body that is not parsed, such as a multipart body, could contain the amount a second time.
+                # A body that is not parsed, such as a multipart body, could contain this parameter again, with an amount
+                # that is not checked.
                 raise _twice(request, name)
             known = name if often[name] == 1 else f"{place}.{name}"
             if known in context:

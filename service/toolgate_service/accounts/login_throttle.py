@@ -112,7 +112,7 @@ class LoginAttempt:
         return (self.address, self.email)
 
     def backoffs(self) -> Mapping[str, Backoff]:
-        """Return the backoff for each hashed subject: the pair, the IP address and the e-mail address."""
+        """Return the backoff for each hashed subject: the IP address, the e-mail address, and both together."""
         return {self.pair: PAIR, self.address: ADDRESS, self.email: EMAIL}
 
 

@@ -29,6 +29,7 @@ from toolgate_service.billing.routes import provider_routes
 from toolgate_service.billing.routes import router as billing
 from toolgate_service.checks.routes import check_endpoint
 from toolgate_service.core import strict_json
+from toolgate_service.freezes.routes import router as freezes
 from toolgate_service.gateway import Gateway
 from toolgate_service.grants.routes import router as grants
 from toolgate_service.logs.routes import log_endpoint, logs_endpoint
@@ -54,6 +55,7 @@ ROUTERS = (
     approvals,
     denial_blocks,
     grants,
+    freezes,
     logs,
     webhooks,
     slack,

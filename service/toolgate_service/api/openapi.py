@@ -138,6 +138,10 @@ TAGS = (
     {"name": "organization", "description": "The organization and its keys."},
     {"name": "agents", "description": "Agents and their API keys."},
     {"name": "permissions", "description": "Actions that an agent may perform, and under which conditions."},
+    {
+        "name": "freezes",
+        "description": "Orders to deny all calls of the organization, an agent or an action.",
+    },
     {"name": "approvals", "description": "Approval requests and decisions about them."},
     {"name": "logs", "description": "Activity log of tool calls, and exports."},
     {"name": "webhooks", "description": "Receivers of events, and the results of deliveries."},

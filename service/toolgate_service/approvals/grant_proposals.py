@@ -76,7 +76,7 @@ async def propose(
         active.
 
     Raises:
-        FieldErrors: 400, `except_fields` contains the field `amount`, or a field that is not in the context.
+        FieldErrors: 400, `ignored_fields` contains the field `amount`, or a field that is not in the context.
         ApiError: 409, an earlier voter proposed different terms, or the proposed temporary approval is no longer
             waiting for votes.
     """
@@ -86,7 +86,11 @@ async def propose(
     grant = await _find_proposal(session, approval)
     if grant is None:
         grant = _new_grant(session, approval, terms, free)
-    elif (grant.uses, grant.seconds, json.loads(grant.except_fields)) != (terms.uses, terms.seconds, free):
+    elif (grant.uses, grant.seconds, json.loads(grant.except_fields)) != (
+        terms.max_uses,
+        terms.duration_seconds,
+        free,
+    ):
         raise ApiError(
             409,
             f"A grant with different terms was proposed for this request: {grant.uses} uses within {grant.seconds} seconds, except "
@@ -153,18 +157,18 @@ async def revoke_grants(session: AsyncSession, owner: Agent | Permission) -> Non
 
 
 def _validate_free_fields(terms: GrantTerms, context: Mapping[str, object]) -> list[str]:
-    for name in terms.except_fields:
+    for name in terms.ignored_fields:
         if name == AMOUNT:
             raise FieldErrors(
                 {
                     "grant": [
-                        f"except_fields: {AMOUNT!r} cannot be listed; smaller amounts are allowed in any case"
+                        f"ignored_fields: {AMOUNT!r} cannot be listed; smaller amounts are allowed in any case"
                     ]
                 }
             )
         if name not in context:
-            raise FieldErrors({"grant": [f"except_fields: the context has no field {name!r}"]})
-    return sorted(set(terms.except_fields))
+            raise FieldErrors({"grant": [f"ignored_fields: the context has no field {name!r}"]})
+    return sorted(set(terms.ignored_fields))
 
 
 async def _find_proposal(session: AsyncSession, approval: Approval) -> Grant | None:
@@ -186,9 +190,9 @@ def _new_grant(session: AsyncSession, approval: Approval, terms: GrantTerms, fre
         id=new_id(),
         approval_id=approval.id,
         status=PROPOSED,
-        uses=terms.uses,
-        uses_left=terms.uses,
-        seconds=terms.seconds,
+        uses=terms.max_uses,
+        uses_left=terms.max_uses,
+        seconds=terms.duration_seconds,
         except_fields=strict_json.dumps(free),
         created_at=now(session),
         **approval.model_dump(
@@ -263,7 +267,7 @@ def _approve_by_grant(
 ) -> None:
     approval.status, approval.decided_at, approval.decided_by = APPROVED, moment, caller.user_id
     approval.grant_id, approval.remind_at = grant.id, None
-    approval.expires_at = min(moment + timedelta(seconds=settings.approved_ttl_seconds), grant.expires_at)
+    approval.expires_at = min(moment + timedelta(seconds=settings.approval_use_ttl_seconds), grant.expires_at)
     grant.uses_left -= 1
     session.add(approval)
     audit.record(

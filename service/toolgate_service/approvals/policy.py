@@ -320,7 +320,7 @@ async def clear_denial_block(
 
     The earlier denials no longer count towards a new block.
 
-    A call that an approver rejected remains denied for `denial_memory_seconds`, even after the block has ended.
+    A call that an approver rejected remains denied for `denial_cache_seconds`, even after the block has ended.
 
     Raises:
         ApiError: 404, the action is not blocked.

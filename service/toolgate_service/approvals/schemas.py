@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -101,19 +101,49 @@ class DenialBlockView(BaseModel):
 MAX_FIELDS = 100
 
 
+#: former names of the terms of a temporary approval, which are accepted until version 0.2
+_FORMER_TERMS = {"uses": "max_uses", "seconds": "duration_seconds", "except_fields": "ignored_fields"}
+
+
+def _add_former_terms(schema: dict[str, Any]) -> None:
+    """Add the former names to the JSON Schema of `GrantTerms`: each term has one of its two names."""
+    properties, required = schema["properties"], schema.pop("required")
+    rules: list[dict[str, Any]] = []
+    for former, name in _FORMER_TERMS.items():
+        properties[former] = properties[name] | {"deprecated": True, "description": f"Use `{name}`."}
+        if name in required:
+            rules.append({"oneOf": [{"required": [name]}, {"required": [former]}]})
+        else:
+            rules.append({"not": {"required": [name, former]}})
+    schema["allOf"] = rules
+
+
 class GrantTerms(Body):
     """Terms of a temporary approval, which allows further calls with the same action and context.
 
     Attributes:
-        uses: Number of further calls that are allowed.
-        seconds: Duration in seconds. It begins when enough approvers have voted.
-        except_fields: Names of context fields whose values may differ. All other fields must equal those of the
+        max_uses: Number of further calls that are allowed.
+        duration_seconds: Duration in seconds. It begins when enough approvers have voted.
+        ignored_fields: Names of context fields whose values may differ. All other fields must equal those of the
             request, except that an `amount` may be smaller.
     """
 
-    uses: Annotated[int, Field(ge=1, le=1000), WHOLE]
-    seconds: Annotated[int, Field(ge=60, le=30 * 24 * 3600), WHOLE]
-    except_fields: Annotated[list[str], Field(max_length=MAX_FIELDS)] = Field(default_factory=list)
+    model_config = ConfigDict(json_schema_extra=_add_former_terms)
+
+    max_uses: Annotated[int, Field(ge=1, le=1000), WHOLE]
+    duration_seconds: Annotated[int, Field(ge=60, le=30 * 24 * 3600), WHOLE]
+    ignored_fields: Annotated[list[str], Field(max_length=MAX_FIELDS)] = Field(default_factory=list)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_former_names(cls, terms: object) -> object:
+        if not isinstance(terms, dict):
+            return terms
+        for former, name in _FORMER_TERMS.items():
+            # Neither value may win, because the larger one could allow calls that the approver did not intend.
+            if former in terms and name in terms:
+                raise ValueError(f"{former} is the former name of {name}; send only {name}")
+        return {_FORMER_TERMS.get(name, name): value for name, value in terms.items()}
 
 
 class DecisionNote(Body):

@@ -228,7 +228,7 @@ async def _approve(
     changed = [approval] if approved is approval else [approval, approved]
     if complete:
         decided_at = _mark_decided(session, caller, approved, APPROVED, decision.note)
-        approved.expires_at = decided_at + timedelta(seconds=settings.approved_ttl_seconds)
+        approved.expires_at = decided_at + timedelta(seconds=settings.approval_use_ttl_seconds)
         await emit_approval_event(session, "approved", approved)
     elif approved is not approval:
         await emit_approval_event(session, "requested", approved)

@@ -199,6 +199,12 @@ def _uuid(text: str) -> str | None:
 CONTEXT = """
 SELECT k.id, k.agent_id, k.organization_id, k.environment, o.is_active, o.plan, o.requests_per_minute, o.ip_allow_list,
        a.id, a.status, p.id, p.requires_approval, p.max_amount, p.amount_required,
+       (SELECT f.reason FROM freezes f
+        WHERE f.organization_id = k.organization_id AND f.lifted_at IS NULL
+          AND (f.agent_id IS NULL OR f.agent_id = $2)
+          AND (f.action IS NULL OR f.action = $3
+               OR (f.action LIKE '%*' AND f.action = substr($3, 1, length(f.action) - 1) || '*'))
+        ORDER BY f.created_at, f.id LIMIT 1),
        (SELECT epoch FROM epochs WHERE organization_id = k.organization_id AND environment = k.environment)
 FROM (SELECT * FROM api_keys WHERE digest = $1 AND revoked_at IS NULL LIMIT 1) AS k
 CROSS JOIN LATERAL (SELECT * FROM organizations WHERE id = k.organization_id LIMIT 1) AS o

@@ -92,7 +92,7 @@ def _not_signed() -> ApiError:
     return ApiError(
         400,
         f"The {HEADER} header is missing, wrong or older than {TOLERANCE // 60} minutes; the provider "
-        "must sign the body with the secret in TOOLGATE_PROVIDER_WEBHOOK_SECRET",
+        "must sign the body with the secret in TOOLGATE_STRIPE_WEBHOOK_SECRET",
     )
 
 

@@ -1,7 +1,7 @@
 """Decision about a tool call, and the results of a check.
 
-The decision uses neither I/O nor the current time. It examines, in this order: the agent, the permission, the amount,
-and whether the permission requires an approval.
+The decision uses neither I/O nor the current time. It examines, in this order: the agent, freezes, the permission, the
+amount, and whether the permission requires an approval.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,6 +33,7 @@ class Step(StrEnum):
     ORGANIZATION = "organization"
     RATE = "rate"
     AGENT = "agent"
+    FREEZE = "freeze"
     AGENT_ENABLED = "enabled"
     PERMISSION = "permission"
     AMOUNT_PRESENT = "amount named"
@@ -70,6 +71,7 @@ class Step(StrEnum):
 _REASON_CODES = {
     Step.KEY: "api_key_revoked",
     Step.AGENT: "agent_not_found",
+    Step.FREEZE: "frozen",
     Step.AGENT_ENABLED: "agent_disabled",
     Step.PERMISSION: "no_permission",
     Step.AMOUNT_PRESENT: "amount_missing",
@@ -179,6 +181,8 @@ def decide(
         return Denied(reason, Step.AGENT)
     if auth.agent_id is None:
         return Denied(f"{UNKNOWN_AGENT}{_id_hint(agent_id)}", Step.AGENT)
+    if auth.freeze_reason is not None:
+        return Denied(f"Calls are frozen: {auth.freeze_reason}", Step.FREEZE)
     if auth.agent_status != ACTIVE:
         return Denied("Agent is inactive", Step.AGENT_ENABLED)
     if auth.permission_id is None:

@@ -151,12 +151,13 @@ def _steps_before(at: Step, steps: Iterator[Passed]) -> Sequence[Passed]:
 
 
 def _describe_steps(auth: AuthContext, rate: Rate, request: CheckRequest) -> Iterator[Passed]:
-    """Yield each step up to `APPROVAL`, with a sentence that explains why the check passes it."""
+    """Yield each step up to `APPROVAL`, with a sentence that explains why the check continues after it."""
     yield Passed(Step.KEY, f"The organization's {auth.environment} key works.")
     yield Passed(Step.ORGANIZATION, _ACTIVE)
     used = rate.limit - rate.remaining - 1
     yield Passed(Step.RATE, f"{used:,} of {rate.limit:,} requests of this minute are used, plan {auth.plan}.")
     yield Passed(Step.AGENT, "The agent belongs to this organization.")
+    yield Passed(Step.FREEZE, "No freeze applies to the call.")
     yield Passed(Step.AGENT_ENABLED, "The agent is enabled.")
     yield Passed(Step.PERMISSION, f"The agent has a permission for '{request.action}'.")
     if auth.max_amount is None:
@@ -215,7 +216,7 @@ _PASSED_TEXTS: Mapping[Step, str] = {
     Step.APPROVAL_ID: "Approval {0} belongs to this call.",
     Step.CALL_ID: "No call with the id {0!r} was allowed before.",
     Step.APPROVED: "An approval of the same call cannot be used: {0}.",
-    Step.DENIED: "The call was not rejected, and no identical call was rejected in the last {settings.denial_memory_seconds} seconds.",
+    Step.DENIED: "The call was not rejected, and no identical call was rejected in the last {settings.denial_cache_seconds} seconds.",
     Step.DENIAL_BLOCK: "The action is not blocked after repeated rejections.",
     Step.PENDING_LIMIT: "The agent has fewer than {settings.pending_per_agent} pending requests.",
 }

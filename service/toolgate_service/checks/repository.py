@@ -221,9 +221,9 @@ def new_request(session: AsyncSession, auth: AuthContext, request: CheckRequest,
 async def find_recent_denial(
     session: AsyncSession, settings: Settings, auth: AuthContext, request: CheckRequest
 ) -> Approval | None:
-    """Return the newest denial of an equal call within `denial_memory_seconds`, or None."""
+    """Return the newest denial of an equal call within `denial_cache_seconds`, or None."""
     # The search ignores `call_id`, so that an agent cannot avoid the denial by sending a new `call_id`.
-    since = now(session) - timedelta(seconds=settings.denial_memory_seconds)
+    since = now(session) - timedelta(seconds=settings.denial_cache_seconds)
     return (await session.exec(_DENIED, params=match_values(auth, request) | {"since": since})).first()
 
 

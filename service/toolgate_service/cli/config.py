@@ -23,7 +23,15 @@ from toolgate_service.core.clock import utcnow
 from toolgate_service.core.crypto import MIN_SECRET, Vault, secret_path
 from toolgate_service.core.errors import StartError, StorageError
 from toolgate_service.core.mail_settings import SmtpServer
-from toolgate_service.core.settings import Settings, is_embedded, load_settings, read_settings_folder
+from toolgate_service.core.settings import Settings, is_embedded, load_settings
+from toolgate_service.core.settings_sources import (
+    PREFIX,
+    RENAMED,
+    RenamedSetting,
+    find_renamed,
+    read_settings_folder,
+    variable_of,
+)
 from toolgate_service.core.text_safety import HIDDEN, masked_url, password_in
 from toolgate_service.db.database import open_database
 from toolgate_service.db.migrate import Schema, schema_of
@@ -54,7 +62,6 @@ def _holds_secret(annotation: Any) -> bool:
     return annotation is SecretStr or any(_holds_secret(part) for part in get_args(annotation))
 
 
-PREFIX = "TOOLGATE_"
 #: Minimum length of secrets that are hidden in messages. Shorter ones could be parts of ordinary words.
 _SHORTEST = 4
 
@@ -97,8 +104,12 @@ class SettingTexts:
         """
         environment = texts_in(variables)
         folder = environment.get("secrets_dir")
+        files = read_settings_folder(folder, Settings.model_fields) if folder else {}
+        former = [one for one in find_renamed(variables, folder) if not one.is_superseded]
         return cls(
-            options, environment, read_settings_folder(folder, Settings.model_fields) if folder else {}
+            options,
+            {**environment, **{one.name: one.value for one in former if one.source == "environment"}},
+            {**files, **{one.name: one.value for one in former if one.source == "file"}},
         )
 
     def secrets(self) -> Sequence[str]:
@@ -124,11 +135,6 @@ def texts_in(environment: Mapping[str, str]) -> Mapping[str, str]:
     by_name = {name.upper(): value for name, value in environment.items() if value}
     texts = {name: by_name.get(variable_of(name)) for name in Settings.model_fields}
     return {name: text for name, text in texts.items() if text is not None}
-
-
-def variable_of(name: str) -> str:
-    """Return the environment variable for a field of `Settings`: ``TOOLGATE_DATABASE_URL`` for ``database_url``."""
-    return f"{PREFIX}{name.upper()}"
 
 
 def _setting_value(name: str, given: SettingTexts) -> SettingValue:
@@ -203,12 +209,18 @@ def find_unknown_names(
         others: Names of environment variables that the SDK and the command line use.
     """
     known = {variable_of(name) for name in Settings.model_fields}
+    renamed = set(map(variable_of, RENAMED))
     for name in sorted(environment):
         spelt = name.upper()
-        if spelt not in known | set(others) and not _OF_KUBERNETES.fullmatch(spelt):
+        if spelt not in known | renamed | set(others) and not _OF_KUBERNETES.fullmatch(spelt):
             yield from _unknown_name_finding(name, repr(name), known)
-    for name in sorted(set(files) - known):
+    for name in sorted(set(files) - known - renamed):
         yield from _unknown_name_finding(name, f"the file {name!r}", known)
+
+
+def _renamed_finding(one: RenamedSetting) -> Finding:
+    message, _, hint = str(one).partition("; ")
+    return Finding("variables", "warning", message, hint)
 
 
 def _unknown_name_finding(name: str, label: str, known: Collection[str]) -> Iterator[Finding]:
@@ -370,6 +382,7 @@ def check(overrides: Mapping[str, str], others: Collection[str]) -> Report:
     findings = list(find_unknown_names(os.environ, _names_in(given.environment.get("secrets_dir")), others))
     try:
         given = SettingTexts.by(overrides, os.environ)
+        findings += map(_renamed_finding, find_renamed(os.environ, given.environment.get("secrets_dir")))
         settings = load_settings(overrides)
     except StartError as error:
         findings.insert(0, Finding("settings", "wrong", str(error)))

@@ -14,6 +14,7 @@ from toolgate_service.api.middleware import RetryMiddleware
 from toolgate_service.console import (
     agents,
     auth_pages,
+    freezes,
     inbox,
     logs,
     overview,
@@ -65,6 +66,7 @@ ROUTES: Sequence[Route] = (
     *overview.ROUTES,
     *inbox.ROUTES,
     *agents.ROUTES,
+    *freezes.ROUTES,
     *simulator.ROUTES,
     *logs.ROUTES,
     *settings.ROUTES,

@@ -62,9 +62,9 @@ def read_decision(form: Form) -> ApprovalDecision:
     grant = None
     if "uses" in form:
         grant = GrantTerms(
-            uses=_number(form, "uses"),
-            seconds=_number(form, "seconds"),
-            except_fields=form.all("except_fields"),
+            max_uses=_number(form, "uses"),
+            duration_seconds=_number(form, "seconds"),
+            ignored_fields=form.all("except_fields"),
         )
     return ApprovalDecision(note=form.text("note"), context=context, grant=grant)
 

@@ -315,6 +315,7 @@ async def show_overview(page: PageContext) -> Response:
         span=format_duration,
         number="{:,}".format,
         usage=found.usage,
+        is_sold=page.gateway.provider_signature is not None,
         unlimited=UNLIMITED,
         meters=[] if found.usage is None else _build_meters(found.usage),
     )

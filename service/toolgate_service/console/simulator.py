@@ -40,6 +40,7 @@ QUESTIONS: Mapping[Step, str] = {
     Step.ORGANIZATION: "Is the organization active?",
     Step.RATE: "Is the request within the plan's rate limit?",
     Step.AGENT: "Does the agent exist?",
+    Step.FREEZE: "Is the call not frozen?",
     Step.AGENT_ENABLED: "Is the agent enabled?",
     Step.PERMISSION: "Does the agent have a permission for the action?",
     Step.AMOUNT_PRESENT: "Does the call contain an amount?",

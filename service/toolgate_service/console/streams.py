@@ -25,8 +25,8 @@ logger = logging.getLogger("toolgate.gateway")
 
 #: Seconds between two polls of data whose changes the gateways do not announce to each other.
 POLL_INTERVAL = 0.4
-#: Maximum seconds between two polls of data whose changes are announced. These polls find changes whose announcement
-#: was lost.
+#: Maximum seconds between two polls of data for which the gateways notify each other of changes. Polling finds the
+#: changes whose notification was lost.
 FALLBACK_POLL_INTERVAL = 2.0
 #: Seconds between an announcement and its poll. The delay lets one poll find several changes that occur together.
 DEBOUNCE = 0.05

@@ -103,6 +103,20 @@ BUILT_IN: Plans = MappingProxyType(
 )
 
 
+def describe_limits(plan: Plan) -> str:
+    """Return the limits of a plan, and the features that it does not include, as text. Unlimited values are left out."""
+    limits = (
+        ("agents", plan.max_agents),
+        ("team members", plan.max_team_members),
+        ("requests per minute", plan.requests_per_minute),
+        ("log entries per month", plan.max_logs_per_month),
+        ("days of log retention", plan.log_retention_days),
+    )
+    texts = [f"{name}: {limit:,}" for name, limit in limits if limit != UNLIMITED]
+    texts += [f"no {feature.replace('_', ' ')}" for feature in FEATURES if feature not in plan.features]
+    return ", ".join(texts)
+
+
 def crosses(count: int, limit: int) -> int | None:
     """Return the percentage of a limit that a count has just reached: `WARN_AT`, `FULL`, or None for neither.
 

@@ -1,13 +1,15 @@
 """Settings of the gateway.
 
 A setting is read from the arguments, the ``TOOLGATE_*`` environment variables, the files of secrets, or the defaults.
-The first of these sources that contains the setting is used.
+The first of these sources that contains the setting is used. A former name of a setting is used only if no source
+contains the present name.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import quote, urlsplit
 
 from platformdirs import user_data_path
@@ -21,7 +23,6 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
@@ -47,66 +48,12 @@ from toolgate_service.core.plans import (
     plan_name,
     read_plans,
 )
-
-
-class SettingsFolder(PydanticBaseSettingsSource):
-    """Source of settings that reads files from the folder ``TOOLGATE_SECRETS_DIR``.
-
-    Each file is named like an environment variable, for example ``TOOLGATE_SECRET``, and contains its value. White
-    space around the value is ignored, and an empty file is an error. Docker, Kubernetes and systemd provide secrets in
-    this form. Unlike environment variables, files are not inherited by child processes and not shown by ``docker
-    inspect``.
-    """
-
-    def __call__(self) -> dict[str, Any]:
-        """Return the values of the settings that have a file, by the name of the settings field.
-
-        Raises:
-            StartError: The folder, or the file of a setting, cannot be read.
-        """
-        named = self.current_state.get("secrets_dir")
-        return read_settings_folder(str(named), self.settings_cls.model_fields) if named else {}
-
-    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
-        """Return no value. Pydantic requires this method, but `__call__` reads all fields at once."""
-        del field
-        return None, field_name, False
-
-
-def read_settings_folder(named: str, settings: Iterable[str]) -> dict[str, str]:
-    """Read the settings from a folder with one file per setting, and return the values by field name.
-
-    `named` is the path of the folder. `settings` contains the field names of all settings. The result contains only
-    settings that have a file.
-
-    Raises:
-        StartError: The folder, or the file of a setting, cannot be read.
-    """
-    folder = Path(named).expanduser()
-    try:
-        files = {path.name: path for path in folder.iterdir()}
-    except OSError as error:
-        raise StartError(
-            f"TOOLGATE_SECRETS_DIR: cannot read {str(folder)!r}: {error.strerror}; "
-            "name a folder that contains one file per setting"
-        ) from None
-    fields = {f"TOOLGATE_{name.upper()}": name for name in settings}
-    return {fields[name]: _text(path) for name, path in files.items() if name in fields}
-
-
-def _text(path: Path) -> str:
-    try:
-        text = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        # The error message must not contain the content of the file, because it may be a secret.
-        reason = (error.strerror if isinstance(error, OSError) else None) or "its content is not UTF-8 text"
-        raise StartError(
-            f"{path.name}: cannot read {str(path)!r}: {reason}; write a file that the gateway can read"
-        ) from None
-    if not text:
-        raise StartError(f"{path.name}: {str(path)!r} is empty; write the value into it, or remove it")
-    return text
-
+from toolgate_service.core.settings_sources import (
+    RenamedSettings,
+    SettingsFolder,
+    find_renamed,
+    variable_of,
+)
 
 REDIS_EXAMPLE = "redis://:PASSWORD@HOST:6379/0"
 
@@ -193,17 +140,17 @@ class Settings(BaseSettings):
         default_plan: Plan of new organizations.
         plans_file: ``.toml`` or ``.json`` file that overrides the built-in plans.
         approval_ttl_seconds: Time after which a pending approval request expires.
-        approved_ttl_seconds: Time after the decision within which the approved call must run.
+        approval_use_ttl_seconds: Time after the decision within which the approved call must run.
         approval_reminder_seconds: Time before the expiry of an approval request at which approvers receive a reminder.
         approval_watch_seconds: Interval of the background jobs that expire approval requests and send reminders.
-        denial_memory_seconds: Time after a rejection during which the same call is denied without a new approval
+        denial_cache_seconds: Time after a rejection during which the same call is denied without a new approval
             request.
         pending_per_agent: Maximum number of pending approval requests of an agent.
         denials_before_block: Number of rejections within `denial_window_seconds` after which an agent's action is
             blocked.
         denial_window_seconds: Length of the window in which rejections are counted.
         denial_block_seconds: Time for which an action is blocked: its calls are denied without an approval request.
-        provider_webhook_secret: Secret that verifies events of the payment provider. Without it, all events are
+        stripe_webhook_secret: Secret that verifies events of the payment provider. Without it, all events are
             rejected.
         provider_livemode: Accept live events of the payment provider; if false, accept events of its test mode.
         payment_grace_days: Number of days after a failed payment until the organization is deactivated.
@@ -228,7 +175,7 @@ class Settings(BaseSettings):
         management_requests_per_minute: Rate limit of the management API for each user.
         failed_authentications_per_minute: Number of failed authentications per minute after which an IP address
             receives 429 responses.
-        upkeep_seconds: Interval of the maintenance jobs.
+        maintenance_interval_seconds: Interval of the maintenance jobs.
         test_log_bytes: Maximum size in bytes of the log entries of each organization's test environment.
         prune_batch: Maximum number of rows that a maintenance job deletes in one transaction.
         webhooks_allow_private: Allow webhook URLs with http, and URLs in private networks or on the gateway's machine.
@@ -257,15 +204,15 @@ class Settings(BaseSettings):
     default_plan: PlanName = "enterprise"
     plans_file: Path | None = None
     approval_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 24 * 3600
-    approved_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 3600
+    approval_use_ttl_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 3600
     approval_reminder_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 3600
     approval_watch_seconds: Annotated[int, Field(gt=0, le=3600)] = 5
-    denial_memory_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS)] = 300
+    denial_cache_seconds: Annotated[int, Field(ge=0, le=MAX_SECONDS)] = 300
     pending_per_agent: Annotated[int, Field(gt=0)] = 100
     denials_before_block: Annotated[int, Field(gt=0)] = 10
     denial_window_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 900
     denial_block_seconds: Annotated[int, Field(gt=0, le=MAX_SECONDS)] = 900
-    provider_webhook_secret: SecretStr | None = None
+    stripe_webhook_secret: SecretStr | None = None
     provider_livemode: bool = True
     payment_grace_days: Annotated[int, Field(ge=0, le=365)] = 7
     login_threads: Annotated[int, Field(gt=0)] = 2
@@ -285,7 +232,7 @@ class Settings(BaseSettings):
     failed_authentications_per_minute: Annotated[int, Field(gt=0, le=MAX_RATE)] = 100
     smtp_url: MailServer | None = None
     mail_from: Sender | None = None
-    upkeep_seconds: Annotated[int, Field(gt=0, le=6 * 3600)] = 600
+    maintenance_interval_seconds: Annotated[int, Field(gt=0, le=6 * 3600)] = 600
     test_log_bytes: Annotated[int, Field(gt=0, le=2**40)] = 50 * 1024 * 1024
     prune_batch: Annotated[int, Field(gt=0, le=10_000)] = 200
     webhooks_allow_private: bool = False
@@ -311,7 +258,7 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # not used, because this source ignores unreadable files
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Return the sources of settings, in the order of their precedence."""
-        return init_settings, env_settings, SettingsFolder(settings_cls)
+        return init_settings, env_settings, SettingsFolder(settings_cls), RenamedSettings(settings_cls)
 
     @field_validator("default_plan", mode="before")
     @classmethod
@@ -325,7 +272,7 @@ class Settings(BaseSettings):
             raise ValueError(f"too short; use at least {MIN_SECRET} random characters")
         return value
 
-    @field_validator("provider_webhook_secret")
+    @field_validator("stripe_webhook_secret")
     @classmethod
     def _can_verify(cls, value: SecretStr | None) -> SecretStr | None:
         if value is None:
@@ -448,11 +395,17 @@ def load_settings(overrides: Mapping[str, str]) -> Settings:
     try:
         return Settings(**overrides)  # type: ignore[arg-type]  # the model converts and validates the texts
     except ValidationError as error:
-        raise StartError("; ".join(_format_problem(problem) for problem in error.errors())) from None
+        folder = overrides.get("secrets_dir") or os.environ.get("TOOLGATE_SECRETS_DIR")
+        renamed = {one.name: one.former for one in find_renamed(os.environ, folder) if not one.is_superseded}
+        problems = (_format_problem(problem, renamed) for problem in error.errors())
+        raise StartError("; ".join(problems)) from None
 
 
-def _format_problem(problem: ErrorDetails) -> str:
+def _format_problem(problem: ErrorDetails, renamed: Mapping[str, str]) -> str:
     message = problem["msg"].removeprefix("Value error, ")
-    # A validation error about several settings has no location, but its message already contains the names of the
-    # settings.
-    return f"TOOLGATE_{'_'.join(map(str, problem['loc'])).upper()}: {message}" if problem["loc"] else message
+    if not problem["loc"]:
+        # A validation error about several settings has no location, but its message already contains the names of the
+        # settings.
+        return message
+    name = "_".join(map(str, problem["loc"]))
+    return f"{variable_of(renamed.get(name, name))}: {message}"

@@ -32,8 +32,8 @@ MAX_GROWTH = 64 * 1024
 #: minimum length of a value in bytes: one digit and a comma; the values of a text need not be counted if the text is so
 #: short that it cannot exceed the limit
 _BYTES_PER_NODE = 2
-#: length in bytes up to which the growth of a JSON text is not measured, because it cannot exceed `MAX_GROWTH`; in the
-#: worst case, every 6 bytes `1e400,` become 401 digits
+#: length in bytes up to which a JSON text is not checked for growth. Numbers grow when they are written without an
+#: exponent: at worst, the 6 bytes `1e400,` become 401 digits and a comma. So short a text cannot exceed `MAX_GROWTH`.
 _SMALL = 900
 
 
@@ -281,7 +281,7 @@ class _Numbers:
 
     def decimal(self, text: str) -> Decimal:
         number = _decimal(text)
-        # Without the exponent, `1e400` and `1e-400` each contain 400 zeros.
+        # Written without an exponent, `1e400` and `1e-400` each have 400 zeros, so a short text can become very long.
         if "e" in text or "E" in text:
             self._left -= abs(number.adjusted())
             if self._left < 0:

@@ -38,7 +38,10 @@ class SchemaFloor(Table, table=True):
 
 
 def floor_of(connection: Connection) -> str | None:
-    """Return the oldest schema revision that a gateway must know to use the schema; None if it is not stored."""
+    """Return the minimum revision of this schema, or None if the database does not store it.
+
+    A gateway that does not know this revision is too old to use the schema.
+    """
     if not inspect(connection).has_table(SchemaFloor.__tablename__):
         return None
     found: str | None = connection.execute(_READ).scalar()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -31,7 +31,11 @@ class GrantVoteView(BaseModel):
 
 
 class GrantView(BaseModel):
-    """Temporary approval. `status` is `proposed`, `active`, `exhausted`, `expired` or `revoked`."""
+    """Temporary approval. `status` is `proposed`, `active`, `exhausted`, `expired` or `revoked`.
+
+    `uses`, `seconds` and `except_fields` are former names of `max_uses`, `duration_seconds` and `ignored_fields`, and are
+    part of the response until version 0.2.
+    """
 
     id: str
     agent_id: str
@@ -40,11 +44,14 @@ class GrantView(BaseModel):
     permission_id: str
     approval_id: str
     status: str
-    uses: int
+    max_uses: int
     uses_left: int
-    seconds: int
+    duration_seconds: int
     context: Mapping[str, Any]
-    except_fields: Sequence[str]
+    ignored_fields: Sequence[str]
+    uses: int = Field(deprecated=True)
+    seconds: int = Field(deprecated=True)
+    except_fields: Sequence[str] = Field(deprecated=True)
     required_approvals: int
     votes: Sequence[GrantVoteView]
     created_at: datetime
@@ -80,6 +87,9 @@ async def serialize_grants(
         GrantView.model_validate(
             grant.model_dump()
             | {
+                "max_uses": grant.uses,
+                "duration_seconds": grant.seconds,
+                "ignored_fields": json.loads(grant.except_fields),
                 "agent_name": names[grant.agent_id],
                 "status": state_of(grant, moment),
                 "context": strict_json.loads_own(grant.context),

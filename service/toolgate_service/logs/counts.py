@@ -235,9 +235,9 @@ async def _sum_of_tops(
     table: Literal["day_counts", "log_counts"],
     slots: Sequence[int],
 ) -> Counter[str]:
-    """Return the sums of the largest counts by agent or action.
+    """Return the approximate number of entries of each agent, or of each action.
 
-    The `CANDIDATES` largest counts of each day or hour in `slots` are added up.
+    Only the `CANDIDATES` largest counts of each day or hour in `slots` are added up; smaller counts are ignored.
     """
     values = {**environment._asdict(), "subject": subject} | {
         f"slot{n}": slot for n, slot in enumerate(slots)

@@ -178,8 +178,8 @@ def missing_periods(partitions: Sequence[Partition], moment: datetime) -> Sequen
     current = month_start(moment)
     months = [(month_start(moment, later), month_start(moment, later + 1)) for later in range(MONTHS_AHEAD)]
     needed = [(begins, ends) for begins, ends in months if last is None or begins >= last]
-    # Cover the whole gap by one partition. It stays empty: if there were entries for it, `_attach_default` would
-    # already have created a partition without a gap.
+    # Cover the whole gap with one partition. It stays empty: entries in the gap would be in `DEFAULT`, and
+    # `_attach_default` would already have turned `DEFAULT` into a partition that covers the gap.
     return needed if last is None or last >= current else [(last, current), *needed]
 
 
@@ -300,10 +300,11 @@ async def _has_default_entries(connection: "Connection", before: datetime) -> bo
 async def _attach_default(connection: "Connection") -> str:
     """Turn the partition `DEFAULT` into a partition with bounds, and return its new name.
 
-    The server refuses to create the partition of a month while `DEFAULT` contains entries of this month, and there may
-    be too many entries to move them. The server first validates the new bounds, while other transactions continue to
-    write. Then the tables are exchanged, which locks the log table for milliseconds. The new partition ends after the
-    next month, or later if its newest entry is later, because the clock of a gateway was ahead.
+    The server refuses to create a month's partition while `DEFAULT` contains entries of that month, and there may be too
+    many entries to move. Instead, `DEFAULT` itself gets bounds. The server first validates them, while other
+    transactions continue to write. Then the table is attached with its bounds and a new, empty `DEFAULT` is created,
+    which locks the log table for milliseconds. The partition ends after the next month. If the clock of a gateway was
+    ahead and an entry is later than that, the partition ends after that entry.
 
     Raises:
         asyncpg.LockNotAvailableError: Another transaction held a lock on the log table for too long. Nothing has

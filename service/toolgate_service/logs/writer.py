@@ -327,7 +327,8 @@ class LogWriter:
 
 def _count(metrics: "Metrics", outcomes: Sequence[Outcome | None], seconds: float) -> None:
     metrics.log_commits.observe(seconds)
-    # Entries of locked organizations have no outcome yet, and are counted when they are committed later.
+    # Entries of an organization whose lock another gateway holds have no outcome yet. They are counted when they are
+    # committed.
     done = [outcome for outcome in outcomes if outcome is not None]
     if done:
         metrics.log_batches.observe(len(done))

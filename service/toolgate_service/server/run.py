@@ -1,6 +1,7 @@
 """`toolgate serve`: open the port, prepare the database, create the gateway's secret if it is missing, and serve."""
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from ipaddress import ip_address
@@ -9,7 +10,9 @@ from typing import TYPE_CHECKING
 from toolgate_service.core.crypto import secret_path
 from toolgate_service.core.errors import StartError, StorageError
 from toolgate_service.core.logging import configure_logging
+from toolgate_service.core.plans import describe_limits
 from toolgate_service.core.settings import Settings, is_embedded, load_settings
+from toolgate_service.core.settings_sources import log_renamed_settings
 from toolgate_service.core.text_safety import masked_url
 from toolgate_service.db.sqlite import sqlite_path
 from toolgate_service.secret_check import prepare_database
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
     from toolgate_service.server.metrics import MetricsServer
 
 __all__ = ["StartError", "serve"]
+
+logger = logging.getLogger("toolgate.gateway")
 
 #: maximum number of connections that the operating system queues until the gateway accepts them
 BACKLOG = 2048
@@ -44,6 +49,7 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
     settings = load_settings(overrides)
     certificates = load_certificates(settings)
     configure_logging(settings)
+    log_renamed_settings(settings.secrets_dir)
     listening = listen(host, port)
     try:
         metrics = _metrics_servers(settings)
@@ -55,6 +61,7 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
         summary = startup_summary(listening, settings, [server.url for server in metrics])
 
         def on_started() -> None:
+            _log_plan_limits(settings)
             announce(summary)
 
         if settings.workers > 1:
@@ -145,10 +152,21 @@ def _rows(settings: Settings, address: str, metrics: Sequence[str]) -> Iterator[
 def _warnings(settings: Settings, host: str) -> Iterator[str]:
     if settings.registration == "open" and not ip_address(host).is_loopback:
         yield "anyone who reaches this address can register; TOOLGATE_REGISTRATION=invite prevents that"
-    if settings.provider_webhook_secret is not None and settings.default_plan == "enterprise":
+    if settings.stripe_webhook_secret is not None and settings.default_plan == "enterprise":
         yield (
             "a payment provider is configured, and new organizations get the unlimited plan; "
             "TOOLGATE_DEFAULT_PLAN=free changes that"
+        )
+
+
+def _log_plan_limits(settings: Settings) -> None:
+    """Log the limits of new organizations, and how to lift them, if the default plan is the free plan."""
+    if settings.default_plan == "free":
+        logger.info(
+            "New organizations get the free plan (%s). To lift these limits, set TOOLGATE_DEFAULT_PLAN=enterprise, or "
+            "override the plan in a file that TOOLGATE_PLANS_FILE names. Existing organizations keep their plan until "
+            "you run: toolgate admin set-plan ORGANIZATION enterprise",
+            describe_limits(settings.plans["free"]),
         )
 
 

@@ -320,8 +320,8 @@ def _quorum(approval: Mapping[str, Any]) -> str:
 
 def _full_lines(context: Mapping[str, Any]) -> Sequence[str] | None:
     """Return all lines for the arguments of a call; None if they are too long for a message."""
-    # Checking the length of the JSON first avoids formatting arguments that are far too long: the lines are never much
-    # shorter than the JSON.
+    # Check the length of the JSON first, to avoid formatting arguments that are far too long. The formatted lines are
+    # never much shorter than the JSON, so if the JSON is too long, the lines are too.
     if len(strict_json.dumps(dict(context))) > MAX_CONTEXT:
         return None
     lines, left = [], MAX_CONTEXT

@@ -44,6 +44,8 @@ EVENT_TYPES = (
     "permission.created",
     "permission.updated",
     "permission.deleted",
+    "freeze.created",
+    "freeze.lifted",
     LOG_CREATED,
     USAGE_WARNING,
     "organization.key_regenerated",
@@ -103,7 +105,11 @@ def configure(database: Database, plans: Plans, wake: Callable[[], None]) -> Non
 
 
 def wake_worker(database: Database) -> None:
-    """Wake the delivery worker of this process. Call this function after committing events without a session."""
+    """Wake the delivery worker of this process.
+
+    A database session does this itself when it commits events. Code that commits events without a session must call
+    this function.
+    """
     wake: Callable[[], None] | None = database.info.get(_WAKE)  # type: ignore[assignment]  # set by `configure`
     if wake is not None:
         wake()

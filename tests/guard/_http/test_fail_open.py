@@ -54,7 +54,7 @@ def has_run(url: str, kind: str, outbox: Path, *, calls: int = 1) -> bool:
 @pytest.fixture
 def outbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     # Its entries cannot be sent: a short end for the guards.
-    monkeypatch.setenv("TOOLGATE_OUTBOX_EXIT", "0")
+    monkeypatch.setenv("TOOLGATE_OUTBOX_FLUSH_TIMEOUT", "0")
     return tmp_path / "outbox"
 
 

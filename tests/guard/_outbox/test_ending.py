@@ -146,7 +146,7 @@ except OutboxFull as error:
 
 def test_whoever_sets_up_no_logging_reads_that_it_fills(tmp_path: Path, own_outbox: Path) -> None:
     """At half and at nine tenths a line stands on standard error, long before the first call is refused."""
-    env = {**os.environ, "TOOLGATE_OUTBOX_ROWS": "10", "TOOLGATE_OUTBOX_EXIT": "0"}
+    env = {**os.environ, "TOOLGATE_OUTBOX_ROWS": "10", "TOOLGATE_OUTBOX_FLUSH_TIMEOUT": "0"}
     command = [sys.executable, "-W", "error", "-c", FILLING]
     done = subprocess.run(
         command, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False
@@ -204,7 +204,7 @@ def test_a_short_process_sends_its_entries_before_it_closes_its_connections(
         "TOOLGATE_URL": f"http://127.0.0.1:{slow_gateway.server_port}",
         "TOOLGATE_API_KEY": "ak_" + "a" * 37,
         "TOOLGATE_AGENT_ID": "agent",
-        "TOOLGATE_OUTBOX_EXIT": "30",
+        "TOOLGATE_OUTBOX_FLUSH_TIMEOUT": "30",
     }
     for _ in range(4):
         slow_gateway.taken.clear()

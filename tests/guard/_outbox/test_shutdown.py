@@ -42,7 +42,7 @@ def run(program: str, gateway: SlowGateway | None, outbox: str = "", seconds: st
         "TOOLGATE_URL": f"http://127.0.0.1:{port}",
         "TOOLGATE_API_KEY": "ak_" + "a" * 37,
         "TOOLGATE_AGENT_ID": "agent",
-        "TOOLGATE_OUTBOX_EXIT": seconds,
+        "TOOLGATE_OUTBOX_FLUSH_TIMEOUT": seconds,
     }
     if outbox:
         env["TOOLGATE_OUTBOX"] = outbox

@@ -63,6 +63,16 @@ def test_a_sound_machine_is_told_so(owner: Owner, agent_id: str) -> None:
     assert "→ run the gateway as another user" in shown
 
 
+def test_a_former_name_of_a_setting_is_reported(agent_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLGATE_OUTBOX_EXIT", "5")
+    assert findings()["settings"] == {
+        "check": "settings",
+        "state": "warning",
+        "says": "TOOLGATE_OUTBOX_EXIT is deprecated and accepted until 0.2",
+        "cure": "set TOOLGATE_OUTBOX_FLUSH_TIMEOUT instead",
+    }
+
+
 def test_nothing_set_is_told(home: Path) -> None:
     """Each setting that is missing, with the variable to set."""
     found = findings()

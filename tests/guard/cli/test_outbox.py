@@ -208,7 +208,7 @@ def test_wrong_words(run: Run, environment: dict[str, str], words: list[str], sa
     assert len(listed(run)) == 1
 
 
-@pytest.mark.parametrize("command", ["list", "retry", "drop --parked"])
+@pytest.mark.parametrize("command", ["list", "retry", "purge --parked"])
 def test_no_outbox(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     """Without a file, in memory, or with a file of something else: one line, no traceback, nothing made."""
     assert "there is no outbox" in refused(run(*command.split()))

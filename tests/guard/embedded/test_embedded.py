@@ -305,9 +305,18 @@ def test_file_that_is_not_a_database_is_refused_and_kept(open_guard: Open, tmp_p
 
 
 def test_invalid_setting_of_the_gateway_is_named(open_guard: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOOLGATE_UPKEEP_SECONDS", "never")
-    with pytest.raises(ConfigurationError, match="TOOLGATE_UPKEEP_SECONDS"):
+    monkeypatch.setenv("TOOLGATE_MAINTENANCE_INTERVAL_SECONDS", "never")
+    with pytest.raises(ConfigurationError, match="TOOLGATE_MAINTENANCE_INTERVAL_SECONDS"):
         open_guard()
+
+
+def test_former_name_of_a_gateway_setting_is_logged(
+    open_guard: Open, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("TOOLGATE_UPKEEP_SECONDS", "60")
+    open_guard()
+    expected = "TOOLGATE_UPKEEP_SECONDS is deprecated and accepted until 0.2; set TOOLGATE_MAINTENANCE_INTERVAL_SECONDS instead"
+    assert caplog.messages.count(expected) == 1
 
 
 def test_missing_extra_is_named(open_guard: Open, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What docs/recipe.md says beside the behaviour suite: other ways to hold, who acts, and the traps."""
+"""docs/frameworks/custom beside the behaviour suite: other ways to hold a call, the acting agent, common mistakes."""
 
 import asyncio
 import subprocess

@@ -20,6 +20,7 @@ RIGHTS = {
     ("POST", "/api/agents"): "change",
     ("PUT", "/api/agents/x"): "change",
     ("DELETE", "/api/agents/x"): "change",
+    ("POST", "/api/freeze"): "change",
     ("DELETE", "/api/agents/x/permissions/y"): "full",
     ("DELETE", "/api/permissions/y"): "full",
     ("POST", "/api/approvals/z/approve"): "full",
@@ -44,6 +45,7 @@ RIGHTS = {
     ("POST", "/api/webhooks/x/rotate-secret"): "admin",
     ("POST", "/api/webhooks/x/deliveries/y/retry"): "admin",
     ("DELETE", "/api/team/x"): "admin",
+    ("POST", "/api/freeze/x/lift"): "admin",
 }
 READS = (
     "/auth/me",
@@ -53,6 +55,7 @@ READS = (
     "/api/billing/plan",
     "/api/billing/usage",
     "/api/billing/invoices",
+    "/api/freeze",
     "/api/grants",
     "/api/logs",
     "/api/organization",

@@ -65,7 +65,7 @@ def test_an_outage_is_logged_once_for_each_kind_of_work(tmp_path: Path, line: tu
         "TOOLGATE_DATABASE_URL": url,
         "TOOLGATE_SECRET": SECRET,
         "TOOLGATE_APPROVAL_WATCH_SECONDS": "1",
-        "TOOLGATE_UPKEEP_SECONDS": "1",
+        "TOOLGATE_MAINTENANCE_INTERVAL_SECONDS": "1",
     }
     home = tmp_path / "home"
     home.mkdir()

@@ -135,7 +135,7 @@ def test_a_request_lives_a_day_and_an_approval_an_hour(
 @pytest.fixture
 def hasty(tmp_path: Path) -> Iterator[Owner]:
     """The owner at a gateway where requests wait for one second."""
-    times = {"TOOLGATE_APPROVAL_TTL_SECONDS": "1", "TOOLGATE_APPROVED_TTL_SECONDS": "1"}
+    times = {"TOOLGATE_APPROVAL_TTL_SECONDS": "1", "TOOLGATE_APPROVAL_USE_TTL_SECONDS": "1"}
     with LiveGateway(tmp_path, env=times) as gateway, Owner(gateway.url) as owner:
         yield owner
 

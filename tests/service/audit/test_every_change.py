@@ -82,6 +82,8 @@ AUDITED: dict[Route, str] = {
     ("DELETE", "/api/agents/{agent_id}/permissions/{permission_id}"): "permission.deleted",
     ("PUT", "/api/permissions/{permission_id}"): "permission.updated",
     ("DELETE", "/api/permissions/{permission_id}"): "permission.deleted",
+    ("POST", "/api/freeze"): "freeze.created",
+    ("POST", "/api/freeze/{freeze_id}/lift"): "freeze.lifted",
     ("DELETE", "/api/agents/{agent_id}/denial-blocks"): "agent.denial_block_cleared",
     ("POST", "/api/webhooks"): "webhook.created",
     ("PUT", "/api/webhooks/{webhook_id}"): "webhook.updated",
@@ -107,7 +109,7 @@ def test_every_route_that_changes_something_is_here(tmp_path: Path) -> None:
     settings = Settings(
         database_url=f"sqlite:///{tmp_path}/x.db",
         secret=SecretStr(SECRET),
-        provider_webhook_secret=SecretStr(SECRET),
+        stripe_webhook_secret=SecretStr(SECRET),
     )
     changing = {
         (method.upper(), path)

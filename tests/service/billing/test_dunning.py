@@ -248,9 +248,9 @@ def test_payment_and_upkeep_at_the_same_moment_leave_it_active(
 def test_a_gateway_stops_by_itself_who_does_not_pay(tmp_path: Path) -> None:
     """The gateway's own upkeep does it, without any event: soon after the grace has passed."""
     env = {
-        "TOOLGATE_PROVIDER_WEBHOOK_SECRET": SECRET,
+        "TOOLGATE_STRIPE_WEBHOOK_SECRET": SECRET,
         "TOOLGATE_PAYMENT_GRACE_DAYS": "1",
-        "TOOLGATE_UPKEEP_SECONDS": "1",
+        "TOOLGATE_MAINTENANCE_INTERVAL_SECONDS": "1",
     }
     with LiveGateway(tmp_path, env=env) as gateway, Owner(gateway.url) as owner:
         customer = fresh("cus")

@@ -162,9 +162,9 @@ def test_a_signed_body_that_is_no_object_is_refused(billing: LiveGateway, body: 
 
 def test_a_blank_secret_stops_the_start(tmp_path: Path) -> None:
     """Anybody could sign with it."""
-    ended = run_serve(tmp_path, extra={"TOOLGATE_PROVIDER_WEBHOOK_SECRET": " "})
+    ended = run_serve(tmp_path, extra={"TOOLGATE_STRIPE_WEBHOOK_SECRET": " "})
     assert ended.returncode == 1
-    assert "TOOLGATE_PROVIDER_WEBHOOK_SECRET" in ended.stderr
+    assert "TOOLGATE_STRIPE_WEBHOOK_SECRET" in ended.stderr
 
 
 WITHOUT_STRIPE = """
@@ -188,7 +188,7 @@ def test_a_secret_without_the_extra_stops_the_start(tmp_path: Path) -> None:
     home.mkdir()
     ended = subprocess.run(
         [sys.executable, "-c", WITHOUT_STRIPE],
-        env=environment(home, {"TOOLGATE_PROVIDER_WEBHOOK_SECRET": SECRET}),
+        env=environment(home, {"TOOLGATE_STRIPE_WEBHOOK_SECRET": SECRET}),
         capture_output=True,
         text=True,
         timeout=30,
@@ -196,7 +196,7 @@ def test_a_secret_without_the_extra_stops_the_start(tmp_path: Path) -> None:
     )
     assert (ended.returncode, ended.stdout) == (1, "")
     (line,) = ended.stderr.splitlines()
-    assert "TOOLGATE_PROVIDER_WEBHOOK_SECRET" in line
+    assert "TOOLGATE_STRIPE_WEBHOOK_SECRET" in line
     assert "pip install 'toolgate[billing]'" in line
     assert SECRET not in line
     assert list(home.iterdir()) == []

@@ -24,9 +24,10 @@ from support.valkey import Valkey
 
 from toolgate_cli.gateway import CLIENT_VARIABLES
 from toolgate_service.cli.admin import prune_now
-from toolgate_service.cli.config import check, is_secret, variable_of
+from toolgate_service.cli.config import check, is_secret
 from toolgate_service.cli.database import current
 from toolgate_service.core.settings import Settings
+from toolgate_service.core.settings_sources import variable_of
 from toolgate_service.core.text_safety import masked_url
 from toolgate_service.server.run import StartError, serve
 
@@ -75,14 +76,14 @@ def test_a_first_start_is_looked_at_and_nothing_is_made(home: Path) -> None:
 
 def test_every_setting_says_where_it_comes_from(home: Path) -> None:
     """Option before environment before default; an empty variable is none, and case does not count."""
-    extra = {"TOOLGATE_WORKERS": "3", "toolgate_upkeep_seconds": "60", "TOOLGATE_REGISTRATION": "", "TOOLGATE_DEFAULT_PLAN": "free"}  # fmt: skip
+    extra = {"TOOLGATE_WORKERS": "3", "toolgate_maintenance_interval_seconds": "60", "TOOLGATE_REGISTRATION": "", "TOOLGATE_DEFAULT_PLAN": "free"}  # fmt: skip
     ended = _run(home, "show", "--json", "--plan", "pro", extra=extra)
     assert ended.returncode == 0, ended
     shown = json.loads(ended.stdout)
     assert list(shown) == [variable_of(name) for name in Settings.model_fields]
     assert shown["TOOLGATE_DEFAULT_PLAN"] == {"value": "pro", "source": "option"}
     assert shown["TOOLGATE_WORKERS"] == {"value": "3", "source": "environment"}
-    assert shown["TOOLGATE_UPKEEP_SECONDS"] == {"value": "60", "source": "environment"}
+    assert shown["TOOLGATE_MAINTENANCE_INTERVAL_SECONDS"] == {"value": "60", "source": "environment"}
     assert shown["TOOLGATE_REGISTRATION"] == {"value": "open", "source": "default"}
     assert shown["TOOLGATE_SECRET"] == {"value": None, "source": "default"}
 
@@ -181,6 +182,33 @@ def test_a_misspelt_file_is_named_with_what_was_meant(home: Path, tmp_path: Path
         assert finding["says"] == f"the file {name!r} is not a setting"
         assert finding["cure"] == f"did you mean {meant!r}?"
         (folder / name).unlink()
+
+
+def test_a_former_name_is_shown_by_its_present_name(home: Path) -> None:
+    """Its value is listed, and the check reports the former name with the present one."""
+    extra = {"TOOLGATE_UPKEEP_SECONDS": "60", "TOOLGATE_PROVIDER_WEBHOOK_SECRET": HIDE}
+    ended = _run(home, "check", "--json", extra=extra)
+    assert ended.returncode == 0, ended
+    assert HIDE not in ended.stdout
+    told = json.loads(ended.stdout)
+    assert told["settings"]["TOOLGATE_MAINTENANCE_INTERVAL_SECONDS"] == {
+        "value": "60",
+        "source": "environment",
+    }
+    assert told["settings"]["TOOLGATE_STRIPE_WEBHOOK_SECRET"] == {"value": "…", "source": "environment"}
+    renamed = [finding for finding in told["findings"] if finding["check"] == "variables"]
+    assert [(one["state"], one["says"], one["cure"]) for one in renamed] == [
+        (
+            "warning",
+            "TOOLGATE_PROVIDER_WEBHOOK_SECRET is deprecated and accepted until 0.2",
+            "set TOOLGATE_STRIPE_WEBHOOK_SECRET instead",
+        ),
+        (
+            "warning",
+            "TOOLGATE_UPKEEP_SECONDS is deprecated and accepted until 0.2",
+            "set TOOLGATE_MAINTENANCE_INTERVAL_SECONDS instead",
+        ),
+    ]
 
 
 def test_the_variables_of_agents_are_known() -> None:

@@ -17,7 +17,7 @@ FORMS = [route.path for route in INNER if "POST" in (route.methods or ())]
 SHOWING = [path for path in FORMS if path.endswith("keys/show")]
 CHANGING = [path for path in FORMS if path not in {OWN, *SHOWING}]
 #: paths of resources that belong to both environments
-SHARED = ("/console/settings/team", "/console/settings/slack/links")
+SHARED = ("/console/freezes", "/console/settings/team", "/console/settings/slack/links")
 #: fields that forms require
 FIELDS = {"digest": "0" * 64, "role": "member", "newest": "", "status": "off"}
 
@@ -32,6 +32,7 @@ def things(acme: Owner) -> dict[str, str]:
     assert acme.http.post(f"/api/approvals/{granted}/approve", json=body).status_code == 200
     entry = acme.log(agent, "walk.held").json()["id"]
     [grant] = acme.http.get("/api/grants").json()
+    frozen = acme.http.post("/api/freeze", json={"action": "walk.frozen", "reason": "a test"}).json()
     key = acme.http.post(f"/api/agents/{agent}/keys").json()
     webhook = acme.http.post("/api/webhooks", json={"url": "https://example.com/walked"}).json()
     delivery = acme.http.post(f"/api/webhooks/{webhook['id']}/test").json()
@@ -39,6 +40,7 @@ def things(acme: Owner) -> dict[str, str]:
         return {
             "approval_id": approval,
             "grant_id": grant["id"],
+            "freeze_id": frozen["id"],
             "agent_id": agent,
             "permission_id": permission,
             "entry_id": entry,

@@ -17,7 +17,7 @@ PLAN = "/console/settings/plan"
 @pytest.fixture(scope="module")
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
     """A gateway with a payment provider."""
-    env = {"TOOLGATE_PROVIDER_WEBHOOK_SECRET": SECRET}
+    env = {"TOOLGATE_STRIPE_WEBHOOK_SECRET": SECRET}
     with LiveGateway(tmp_path_factory.mktemp("paid"), env=env, plan="pro") as gateway:
         yield gateway
 
@@ -43,7 +43,7 @@ def test_usage_is_shown_with_limits(newcomer: Owner) -> None:
         assert 'class="notice"' not in reader.page(PLAN)
         agents = [newcomer.agent() for _ in range(8)]
         page = reader.page(PLAN)
-        assert "limit of agents is near: 8/10 used" in text_of(page)
+        assert "limit of agents is near: 8/10 used. The limit comes with your organization" in text_of(page)
         assert re.search(r'class="bar near"[^>]*aria-valuemax="10" aria-valuenow="8"', page)
         agents += [newcomer.agent() for _ in range(2)]
         assert 'class="bar full"' in reader.page(PLAN)
@@ -70,6 +70,24 @@ def test_without_a_payment_provider_no_prices_are_shown(free_gateway: LiveGatewa
             assert "Log entries per month" in words
             for quoted in ("Price", "a month Only", "29 ", "199", "Subscription", "Invoices", "bought"):
                 assert quoted not in words, quoted
+
+
+@pytest.mark.parametrize("path", [PLAN, "/console/overview"])
+def test_a_reached_limit_is_shown_with_its_source(frugal: Owner, path: str) -> None:
+    """The notice names the plan, and the setting and the command that change it."""
+    while frugal.http.post("/api/agents", json={"name": "bot"}).status_code == 201:
+        pass
+    with Reader.of(frugal.url, frugal.email) as reader:
+        page = reader.page(path).partition("<main")[2]
+    [notice] = re.findall(r'<p class="problem" role="alert">.*?</p>', page, re.DOTALL)
+    words = text_of(notice)
+    assert words.startswith(
+        "The free plan's limit of agents is reached: 2/2 used. The limit comes with the plan"
+    )
+    assert "TOOLGATE_DEFAULT_PLAN" in words
+    assert "toolgate admin set-plan" in words
+    assert ("/console/settings/plan" in notice) is (path != PLAN)
+    assert page.index(notice) < page.index("<section")
 
 
 def test_with_a_payment_provider_prices_are_shown(newcomer: Owner) -> None:

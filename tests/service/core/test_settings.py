@@ -35,8 +35,8 @@ def test_the_defaults_are_those_of_the_decisions(home: Path) -> None:
     settings = Settings()
     assert settings.default_plan == "enterprise"
     assert settings.approval_ttl_seconds == 24 * 3600
-    assert settings.approved_ttl_seconds == 3600
-    assert settings.denial_memory_seconds == 300
+    assert settings.approval_use_ttl_seconds == 3600
+    assert settings.denial_cache_seconds == 300
     assert settings.database_url == default_database_url()
     assert settings.database_url.startswith(f"sqlite:///{home}")
 
@@ -79,8 +79,8 @@ def test_the_environment_goes_before_the_default_and_an_argument_before_both(
         ("DEFAULT_PLAN", "gold", "free, pro, business, enterprise"),
         ("SECRET", "short", "at least 16"),
         ("APPROVAL_TTL_SECONDS", "0", "greater than 0"),
-        ("APPROVED_TTL_SECONDS", "soon", "valid integer"),
-        ("APPROVED_TTL_SECONDS", "99999999999", "less than or equal"),
+        ("APPROVAL_USE_TTL_SECONDS", "soon", "valid integer"),
+        ("APPROVAL_USE_TTL_SECONDS", "99999999999", "less than or equal"),
         ("LOGIN_THREADS", "-1", "greater than 0"),
         ("PUBLIC_URL", "toolgate.example.com", "not a web address"),
         ("PUBLIC_URL", "https://user:password@toolgate.example.com", "not a web address"),

@@ -1,5 +1,6 @@
 """Settings from files: `TOOLGATE_SECRETS_DIR`."""
 
+import logging
 import os
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from toolgate_service.core.errors import StartError
 from toolgate_service.core.settings import load_settings
+from toolgate_service.core.settings_sources import RENAMED, STRICT, log_renamed_settings, variable_of
 
 SECRET = "of a file, and long enough"
 
@@ -80,4 +82,83 @@ def test_a_wrong_value_of_a_file_is_named_as_its_setting(folder: Path) -> None:
     """The message names the setting, wherever its value came from, and never the value."""
     (folder / "TOOLGATE_SECRET").write_text("too short")
     with pytest.raises(StartError, match=r"^TOOLGATE_SECRET: too short; use at least 16 random characters$"):
+        load_settings({})
+
+
+#: a value that each renamed setting accepts, and the value of the setting with it
+VALUES = {
+    "approval_use_ttl_seconds": "61",
+    "denial_cache_seconds": "62",
+    "stripe_webhook_secret": "whsec_63",
+    "maintenance_interval_seconds": "64",
+}
+
+
+@pytest.mark.parametrize("place", ["environment", "folder"])
+@pytest.mark.parametrize(("former", "name"), RENAMED.items())
+def test_a_former_name_is_accepted(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    former: str,
+    name: str,
+    place: str,
+) -> None:
+    """Its value applies, and one warning names both names; empty variables are ignored."""
+    if place == "folder":
+        (folder / variable_of(former)).write_text(f"{VALUES[name]}\n")
+    else:
+        monkeypatch.setenv(variable_of(former).lower(), VALUES[name])
+        monkeypatch.setenv(variable_of(name), "")
+    settings = load_settings({})
+    value = getattr(settings, name)
+    assert str(value.get_secret_value() if name == "stripe_webhook_secret" else value) == VALUES[name]
+    with caplog.at_level(logging.WARNING, "toolgate.gateway"):
+        log_renamed_settings(settings.secrets_dir)
+    message = f"{variable_of(former)} is deprecated and accepted until 0.2; set {variable_of(name)} instead"
+    assert caplog.messages == [message]
+
+
+@pytest.mark.parametrize("newer_in_folder", [True, False])
+def test_a_present_name_wins(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, newer_in_folder: bool
+) -> None:
+    """Also if the former name is set closer to the process."""
+    names = ["TOOLGATE_UPKEEP_SECONDS", "TOOLGATE_MAINTENANCE_INTERVAL_SECONDS"]
+    values = dict(zip(names, ("60", "70"), strict=True))
+    in_folder = names[newer_in_folder]
+    (folder / in_folder).write_text(values.pop(in_folder))
+    ((variable, value),) = values.items()
+    monkeypatch.setenv(variable, value)
+    assert load_settings({}).maintenance_interval_seconds == 70
+    with caplog.at_level(logging.WARNING, "toolgate.gateway"):
+        log_renamed_settings(folder)
+    assert caplog.messages == [f"{names[0]} is deprecated and ignored, because {names[1]} is set; remove it"]
+
+
+@pytest.mark.parametrize("name", sorted(STRICT))
+def test_different_values_of_a_strict_setting_end_the_start(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Equal values are accepted; the message contains neither value."""
+    [former] = [variable_of(former) for former, present in RENAMED.items() if present == name]
+    (folder / variable_of(name)).write_text(VALUES[name])
+    monkeypatch.setenv(former, VALUES[name])
+    load_settings({})
+    monkeypatch.setenv(former, f"{VALUES[name]}0")
+    with pytest.raises(StartError) as told:
+        load_settings({})
+    assert str(told.value) == (
+        f"{variable_of(name)}: differs from {former}, the former name of the same setting; remove {former}"
+    )
+
+
+def test_a_wrong_value_is_reported_by_the_name_that_is_set(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "TOOLGATE_UPKEEP_SECONDS").write_text("soon")
+    with pytest.raises(StartError, match=r"^TOOLGATE_UPKEEP_SECONDS: .*valid integer"):
+        load_settings({})
+    monkeypatch.setenv("TOOLGATE_MAINTENANCE_INTERVAL_SECONDS", "later")
+    with pytest.raises(StartError, match=r"^TOOLGATE_MAINTENANCE_INTERVAL_SECONDS: .*valid integer"):
         load_settings({})

@@ -125,6 +125,24 @@ async def test_new_rows_raise_the_epoch(connection: AsyncConnection) -> None:
     assert before[key] < between[key] < after[key]
 
 
+@pytest.mark.parametrize("change", ["created", "lifted", "deleted"])
+async def test_change_of_a_freeze_raises_both_epochs_and_no_other_ones(
+    connection: AsyncConnection, change: str
+) -> None:
+    made = {"id": new_id(), "organization_id": ORGANIZATION, "reason": "x", "created_by": USER}
+    before = await epochs(connection)
+    await insert(connection, "freezes", created_at=MOMENT, **made)
+    if change != "created":
+        before = await epochs(connection)
+        lift = "UPDATE freezes SET lifted_at = created_at, lifted_by = created_by"
+        await connection.execute(text(lift if change == "lifted" else "DELETE FROM freezes"))
+    after = await epochs(connection)
+    assert {key for key in after if after[key] != before.get(key)} == {
+        (ORGANIZATION, "production"),
+        (ORGANIZATION, "test"),
+    }
+
+
 async def test_change_of_the_organization_raises_both_epochs_and_no_other_ones(
     connection: AsyncConnection,
 ) -> None:

@@ -38,7 +38,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, mailbox: Mailbox) -> Itera
         "TOOLGATE_PUBLIC_URL": "http://gate.test",
         "TOOLGATE_WEBHOOKS_ALLOW_PRIVATE": "true",
         "TOOLGATE_APPROVAL_WATCH_SECONDS": "3600",
-        "TOOLGATE_UPKEEP_SECONDS": "21600",
+        "TOOLGATE_MAINTENANCE_INTERVAL_SECONDS": "21600",
     }
     with LiveGateway(tmp_path_factory.mktemp("gateway"), env=env) as gateway:
         yield gateway

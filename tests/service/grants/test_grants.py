@@ -286,8 +286,33 @@ def test_a_quorum_raised_since_wins(gateway: LiveGateway) -> None:
 
 
 @pytest.mark.parametrize(
+    "terms",
+    [
+        {"max_uses": 3, "duration_seconds": 600, "ignored_fields": ["order"]},
+        {"uses": 3, "seconds": 600, "except_fields": ["order"]},
+        {"max_uses": 3, "seconds": 600, "ignored_fields": ["order"]},
+    ],
+)
+def test_former_names_of_terms_are_accepted(one: Board, terms: dict[str, Any]) -> None:
+    """Responses contain both names until 0.2."""
+    one.approved(one.ask(SEEN), grant=terms)
+    [shown] = one.grants()
+    assert (shown["max_uses"], shown["duration_seconds"], shown["ignored_fields"]) == (3, 600, ["order"])
+    assert (shown["uses"], shown["seconds"], shown["except_fields"]) == (3, 600, ["order"])
+
+
+@pytest.mark.parametrize(
     ("terms", "message"),
     [
+        (
+            {"max_uses": 0, "duration_seconds": 60},
+            "'grant.max_uses': ['input should be greater than or equal to 1",
+        ),
+        ({"max_uses": 1}, "'grant.duration_seconds': ['this field is required"),
+        (
+            {"uses": 1, "max_uses": 1, "seconds": 60},
+            "uses is the former name of max_uses; send only max_uses",
+        ),
         ({"uses": 0, "seconds": 60}, "greater than or equal to 1"),
         ({"uses": 1001, "seconds": 60}, "less than or equal to 1000"),
         ({"uses": 1, "seconds": 59}, "greater than or equal to 60"),

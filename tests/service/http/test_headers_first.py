@@ -189,7 +189,7 @@ def test_header_with_one_value_is_refused_twice(acme: Owner, bot: str, name: str
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
     """A gateway that answers few failures of an address with 401."""
     folder: Path = tmp_path_factory.mktemp("strict")
-    env = {"TOOLGATE_FAILED_AUTHENTICATIONS_PER_MINUTE": "4", "TOOLGATE_PROVIDER_WEBHOOK_SECRET": SECRET}
+    env = {"TOOLGATE_FAILED_AUTHENTICATIONS_PER_MINUTE": "4", "TOOLGATE_STRIPE_WEBHOOK_SECRET": SECRET}
     with LiveGateway(folder, env=env) as gateway:
         yield gateway
 

@@ -16,7 +16,7 @@ from toolgate_service.maintenance import prune
 @pytest.fixture(scope="module")
 def attic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
     """A gateway on the free plan that does no upkeep while a test runs."""
-    env = {"TOOLGATE_UPKEEP_SECONDS": "21600"}
+    env = {"TOOLGATE_MAINTENANCE_INTERVAL_SECONDS": "21600"}
     with LiveGateway(tmp_path_factory.mktemp("attic"), plan="free", env=env) as gateway:
         yield gateway
 

@@ -30,7 +30,7 @@ def timed(client: Wire, agent: str) -> list[float]:
 @pytest.mark.parametrize("entries", [20_000, 200_000])
 def test_checks_and_logs_go_on_while_entries_are_removed(tmp_path: Path, entries: int) -> None:
     """Most take a few times what they take alone, and the slowest a small part of the removal."""
-    env = {"TOOLGATE_UPKEEP_SECONDS": "1"}
+    env = {"TOOLGATE_MAINTENANCE_INTERVAL_SECONDS": "1"}
     left = "SELECT count(*) FROM log_entries WHERE created_at < ?"
     with (
         LiveGateway(tmp_path, plan="enterprise", env=env) as gateway,

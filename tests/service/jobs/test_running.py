@@ -9,7 +9,7 @@ from support.tables import execute, rows
 from support.upkeep import ago, ago_text
 from support.waiting import until
 
-OFTEN = {"TOOLGATE_UPKEEP_SECONDS": "1"}
+OFTEN = {"TOOLGATE_MAINTENANCE_INTERVAL_SECONDS": "1"}
 
 
 def holder(gateway: LiveGateway) -> str | None:

@@ -36,7 +36,7 @@ def held(gateway: LiveGateway, owner: Owner) -> int:
 @pytest.fixture(scope="module")
 def tight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
     """A gateway whose test environments hold little, and which does its upkeep often."""
-    env = {"TOOLGATE_TEST_LOG_BYTES": str(CAP), "TOOLGATE_UPKEEP_SECONDS": "1"}
+    env = {"TOOLGATE_TEST_LOG_BYTES": str(CAP), "TOOLGATE_MAINTENANCE_INTERVAL_SECONDS": "1"}
     with LiveGateway(tmp_path_factory.mktemp("tight"), env=env) as gateway:
         yield gateway
 

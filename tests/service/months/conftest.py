@@ -9,7 +9,7 @@ from support.gateway import LiveGateway, Owner
 @pytest.fixture(scope="module")
 def calendar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveGateway]:
     """A gateway that does no upkeep while a test runs."""
-    env = {"TOOLGATE_UPKEEP_SECONDS": "21600"}
+    env = {"TOOLGATE_MAINTENANCE_INTERVAL_SECONDS": "21600"}
     with LiveGateway(tmp_path_factory.mktemp("calendar"), plan="enterprise", env=env) as gateway:
         yield gateway
 

@@ -29,7 +29,7 @@ LOG_LOCK = b"log entries of"
 #: what a management transaction begins with; the statement that takes the organization's lock comes next
 BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED"
 #: No background job comes between: each waits for most of a minute before its first round.
-QUIET = {"TOOLGATE_UPKEEP_SECONDS": "3600", "TOOLGATE_APPROVAL_WATCH_SECONDS": "3600"}
+QUIET = {"TOOLGATE_MAINTENANCE_INTERVAL_SECONDS": "3600", "TOOLGATE_APPROVAL_WATCH_SECONDS": "3600"}
 
 
 @dataclass

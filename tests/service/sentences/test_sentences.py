@@ -1,4 +1,4 @@
-"""Every sentence of the specification, and every decision, is held by a test that can be named."""
+"""Every sentence of the specification and the decisions has tests, named in a table."""
 
 import re
 from collections import Counter
@@ -8,15 +8,15 @@ import pytest
 from support.collected import collected
 from support.sentences import DOCUMENTS, Row, sentences, table
 
-#: how many sentences one test may stand for
+#: maximum number of sentences for one test
 MOST = 3
-#: how many tests one sentence may name; of the decisions many a one is a list of rules
+#: maximum number of tests for one sentence; a decision may be a list of rules
 MOST_NAMED = {"specification": 4, "decisions": 8}
-#: the last section of decisions.md
+#: number of sections of the decisions
 SECTIONS = 13
-#: what the gateway does not do yet, or what is not the gateway's
+#: topics that are not implemented, or not part of the gateway
 LATER = ("metrics", "replicas", "SDK", "console")
-#: sentences that introduce, point elsewhere or name things, and rule nothing
+#: maximum number of sentences without a rule, such as introductions
 NO_RULE = 25
 
 OPEN = re.compile(r"not (shown|given|listed)")
@@ -27,43 +27,44 @@ between them, and `later: …` for a part that is not built; or instead `settled
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_sentence_has_a_row(document: str) -> None:
-    """The table names the document's sentences, all of them, in their order, and nothing else."""
+    """The table contains all sentences of the document, in order, and nothing else."""
     pairs = zip_longest(sentences(document), [row.sentence for row in table(document)])
     for sentence, named in pairs:
         assert sentence == named, (
-            f"docs/internals/{document}.md and tests/service/sentences/{document}.md go apart here.\nThe document says:\n"
-            f"  {sentence}\nwhere the table has:\n  {named}\nWrite the sentence into the table as the document "
-            "has it, in its place, and beside it the tests that hold what it says now."
+            f"tests/service/sentences/{document}.md differs from the pages of the {document}.\nPages:\n"
+            f"  {sentence}\nTable:\n  {named}\nCopy the sentence into the table, with the tests of what it requires now."
         )
 
 
 def test_every_row_is_held() -> None:
-    """Beside each sentence stand tests that exist, or a word why there is none."""
+    """Each sentence has tests that exist, or a reason why it has none."""
     rows = {document: table(document) for document in DOCUMENTS}
     there = collected({name for document in DOCUMENTS for row in rows[document] for name in row.tests})
     for document in DOCUMENTS:
         most = MOST_NAMED[document]
         unheld = [f"{row.sentence} {what}" for row in rows[document] if (what := _wrong(row, there, most))]
-        assert unheld == [], f"docs/internals/{document}.md: {CURE.format(most=most)}:\n" + "\n".join(unheld)
+        assert unheld == [], (
+            f"tests/service/sentences/{document}.md: {CURE.format(most=most)}:\n" + "\n".join(unheld)
+        )
 
 
 def test_no_test_stands_for_too_many() -> None:
-    """One test holds three sentences at most."""
+    """One test is named for at most three sentences."""
     rows = [row for document in DOCUMENTS for row in table(document)]
     counted = Counter(name for row in rows for name in row.tests)
     too_many = {name: count for name, count in counted.items() if count > MOST}
-    assert too_many == {}, "write tests of their own for some of the sentences that these stand for"
+    assert too_many == {}, "write separate tests for some of these sentences"
 
 
 def test_few_sentences_rule_nothing() -> None:
-    """Most sentences are rules; the others are few."""
+    """Few sentences contain no rule."""
     rows = [row for document in DOCUMENTS for row in table(document)]
     nothing = [str(row.sentence) for row in rows if row.instead.startswith("no rule: ")]
-    assert len(nothing) <= NO_RULE, "one of these does rule something:\n" + "\n".join(nothing)
+    assert len(nothing) <= NO_RULE, "too many sentences without tests:\n" + "\n".join(nothing)
 
 
 def _wrong(row: Row, there: frozenset[str], most: int) -> str:
-    """Say what is wrong with a row; nothing if nothing is."""
+    """Return the error of a row; an empty string if it is valid."""
     if (row.instead or not row.tests) and not _excused(row):
         return f"says {row.instead!r}"
     if len(set(row.tests)) != len(row.tests) or len(row.tests) > most:

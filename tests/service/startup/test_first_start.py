@@ -1,11 +1,13 @@
 """The first start with nothing set: where things are kept, who may read them, and what is said."""
 
+import json
 import re
 import signal
 import socket
 import subprocess
 import sys
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -16,6 +18,7 @@ from support.serving import Serving
 
 from toolgate_service.core import crypto as secret_file
 from toolgate_service.core import settings
+from toolgate_service.core.plans import BUILT_IN, describe_limits
 from toolgate_service.server.run import startup_summary
 
 pytestmark = pytest.mark.sqlite_only("where nothing is set, the gateway makes an SQLite file")
@@ -134,6 +137,41 @@ def test_a_new_organization_has_no_limits_by_default(tmp_path: Path) -> None:
             assert rows_of(gateway.summary)["plan"].startswith(plan)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_limits_of_the_free_plan_are_logged_once(tmp_path: Path, workers: int) -> None:
+    """From the plan table with the operator's changes, in the configured log format."""
+    home = tmp_path / "home"
+    home.mkdir()
+    plans = home / "plans.toml"
+    plans.write_text("[free]\nmax_agents = 4321\nfeatures = ['webhooks']\n")
+    extra = {
+        "TOOLGATE_LOG_FORMAT": "json",
+        "TOOLGATE_PLANS_FILE": str(plans),
+        "TOOLGATE_WORKERS": str(workers),
+        "TOOLGATE_UPKEEP_SECONDS": "60",
+    }
+    with Serving(home, "--plan", "free", extra=extra) as gateway:
+        gateway.listening()
+        renamed, limits = map(json.loads, gateway.complaint.splitlines())
+        assert renamed["level"] == "WARNING"
+        assert "set TOOLGATE_MAINTENANCE_INTERVAL_SECONDS instead" in renamed["message"]
+        free = replace(BUILT_IN["free"], max_agents=4321, features=("webhooks",))
+        assert limits["message"].startswith(f"New organizations get the free plan ({describe_limits(free)}).")
+        assert "agents: 4,321, " in limits["message"]
+        assert "no webhooks" not in limits["message"]
+        assert "TOOLGATE_DEFAULT_PLAN=enterprise" in limits["message"]
+        assert "TOOLGATE_PLANS_FILE" in limits["message"]
+
+
+def test_limits_are_described_from_the_plan_table() -> None:
+    """Every limit and every feature that is missing; of a plan without limits only its rate remains."""
+    assert describe_limits(BUILT_IN["free"]) == (
+        "agents: 2, team members: 1, requests per minute: 100, log entries per month: 1,000, days of log retention: 7, "
+        "no webhooks, no approval workflows, no advanced permissions, no priority support"
+    )
+    assert describe_limits(BUILT_IN["enterprise"]) == "requests per minute: 1,000,000"
+
+
 def test_the_startup_summary_warns_of_open_registration(tmp_path: Path) -> None:
     """On an address that others reach; the console is named by an address that a browser here can open."""
     home = tmp_path / "home"
@@ -176,7 +214,7 @@ def test_the_startup_summary_shows_no_secret(tmp_path: Path) -> None:
 )
 def test_the_startup_summary_masks_the_databases_password(url: str, shown: str) -> None:
     """Host and database are shown, credentials are not."""
-    given = settings.Settings(database_url=url, secret=SecretStr("x" * 32), provider_webhook_secret=None)
+    given = settings.Settings(database_url=url, secret=SecretStr("x" * 32), stripe_webhook_secret=None)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         summary = startup_summary(listening, given)
     assert rows_of(summary)["database"] == shown
@@ -186,7 +224,7 @@ def test_the_startup_summary_masks_the_databases_password(url: str, shown: str) 
 
 def test_the_startup_summary_warns_of_a_shop_that_gives_everything_away() -> None:
     """With a payment provider, unlimited new organizations are probably a mistake."""
-    given = settings.Settings(secret=SecretStr("x" * 32), provider_webhook_secret=SecretStr("whsec_x"))
+    given = settings.Settings(secret=SecretStr("x" * 32), stripe_webhook_secret=SecretStr("whsec_x"))
     with socket.create_server(("127.0.0.1", 0)) as listening:
         assert "TOOLGATE_DEFAULT_PLAN=free" in startup_summary(listening, given)
         given.default_plan = "free"

@@ -15,7 +15,7 @@ from support.walk.table import WALK, Stop
 
 #: one denial blocks, so that there is a block to clear
 ENV = {
-    "TOOLGATE_PROVIDER_WEBHOOK_SECRET": PROVIDER_SECRET,
+    "TOOLGATE_STRIPE_WEBHOOK_SECRET": PROVIDER_SECRET,
     "TOOLGATE_DENIALS_BEFORE_BLOCK": "1",
     "TOOLGATE_WEBHOOKS_ALLOW_PRIVATE": "true",
     # The walk is one long minute of one admin's.

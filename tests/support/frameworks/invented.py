@@ -1,4 +1,4 @@
-"""A small agent framework of our own invention, with the habits of real ones: `your_framework` of docs/recipe.md.
+"""A small agent framework of our own invention, with the habits of real ones: `your_framework` of docs/frameworks/custom.
 
 A loop that calls the tools of a turn in parallel, synchronously or not, through hooks. It pauses natively, and its state
 goes on in another process. Its bad habits are real ones too: what `before` raises is swallowed and the tool runs, `after`

@@ -1,4 +1,4 @@
-"""The code of docs/recipe.md, hung into an invented framework."""
+"""The code of docs/frameworks/custom, in the hooks of an invented framework."""
 
 import asyncio
 import sys
@@ -12,13 +12,15 @@ from support.frameworks.harness import Call, Harness, Mode, OnHold, Scene, Seen
 from support.frameworks.invented import Hooks, Loop, ToolCall
 from support.readme import blocks
 
-PAGE = "docs/recipe.md"
+PAGE = "docs/frameworks/custom/recipe.md"
+#: the page that continues the plugin of `PAGE`
+HOOKS_PAGE = "docs/frameworks/custom/hooks.md"
 
 
 def files() -> dict[str, str]:
-    """The page's Python blocks by the file name in their first lines; a file may be continued in a later block."""
+    """The Python blocks of both pages by the file name in their first lines; a file may be continued in a later block."""
     found: dict[str, str] = {}
-    for block in blocks(PAGE, "python"):
+    for block in [*blocks(PAGE, "python"), *blocks(HOOKS_PAGE, "python")]:
         name = block.split()[1].rstrip(",")
         found[name] = f"{found.get(name, '')}{block}"
     return found

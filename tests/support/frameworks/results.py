@@ -29,6 +29,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
         "test_a_finished_run_is_not_carried_out_again",
     ),
     "waits": ("test_waited_for_then_approved", "test_waited_for_then_declined"),
+    "raises": ("test_pending_call_ends_the_run",),
     "notifies the model": ("test_told_then_asked_again",),
     "checks received arguments": (
         "test_default_argument_is_asked_about",
@@ -114,7 +115,7 @@ class Results:
 
 def page_of(name: str) -> str:
     """The page about a harness's framework: the longest name of one that it begins with."""
-    pages = {each.stem: each.stem for each in PAGE.parent.glob("*.md")}
+    pages = {"recipe": "frameworks/custom/recipe"}
     pages |= {each.stem: f"frameworks/{each.stem}" for each in PAGE.parent.glob("frameworks/*.md")}
     written = name.replace("_", "-")
     return f"{pages[max((each for each in pages if written.startswith(each)), key=len)]}.md"

@@ -33,6 +33,8 @@ DESCRIPTIONS = {
     "permission.created": "a permission was created",
     "permission.updated": "a permission was changed",
     "permission.deleted": "a permission was deleted",
+    "freeze.created": "calls are denied from now on; the event is sent in both environments",
+    "freeze.lifted": "a freeze was lifted; the event is sent in both environments",
     "log.created": "a log entry was stored (*opt-in*)",
     "usage.warning": "80 or 100 percent of the plan's agents or of the month's log entries are used",
     "organization.key_regenerated": "an API key of the organization was replaced; the event contains no key",

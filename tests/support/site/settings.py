@@ -8,6 +8,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from toolgate_service.core.settings import Settings
+from toolgate_service.core.settings_sources import RENAMED, STRICT, variable_of
 
 HEAD = """\
 # Gateway settings
@@ -24,6 +25,17 @@ checks them before a start. A misspelt name is reported by `config check`.
 | --- | --- | --- |
 """
 
+FORMER = """\
+
+## Former names
+
+The gateway accepts these names until version 0.2, and logs a warning for each at start. If both names are set, the present name
+wins. The gateway does not start if the values differ for {strict}.
+
+| former name | present name |
+| --- | --- |
+"""
+
 #: defaults that are computed when the gateway starts
 COMPUTED = {"database_url": "`sqlite:///…/toolgate.db` in your data folder"}
 
@@ -32,10 +44,13 @@ def render_settings() -> str:
     """Return the page."""
     described = read_descriptions()
     rows = [
-        f"| `TOOLGATE_{name.upper()}` | {_default(name, field)} | {described[name]} |"
+        f"| `{variable_of(name)}` | {_default(name, field)} | {described[name]} |"
         for name, field in Settings.model_fields.items()
     ]
-    return HEAD + "\n".join([*rows, ""])
+    former = [f"| `{variable_of(old)}` | `{variable_of(new)}` |" for old, new in RENAMED.items()]
+    *first, last = (f"`{variable_of(name)}`" for name in sorted(STRICT))
+    section = FORMER.format(strict=f"{', '.join(first)} or {last}")
+    return HEAD + "\n".join([*rows, ""]) + section + "\n".join([*former, ""])
 
 
 def read_descriptions() -> dict[str, str]:

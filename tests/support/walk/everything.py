@@ -27,8 +27,8 @@ ENV = {
     "TOOLGATE_WEBHOOKS_ALLOW_PRIVATE": "true",
     "TOOLGATE_MANAGEMENT_REQUESTS_PER_MINUTE": "1000000",
     "TOOLGATE_DENIALS_BEFORE_BLOCK": "1",
-    "TOOLGATE_PROVIDER_WEBHOOK_SECRET": PROVIDER_SECRET,
-    "TOOLGATE_UPKEEP_SECONDS": "1",
+    "TOOLGATE_STRIPE_WEBHOOK_SECRET": PROVIDER_SECRET,
+    "TOOLGATE_MAINTENANCE_INTERVAL_SECONDS": "1",
     "TOOLGATE_APPROVAL_WATCH_SECONDS": "1",
     "TOOLGATE_METRICS_ADDRESS": "127.0.0.1:0",
 }
@@ -40,6 +40,7 @@ LISTS = {
     "/api/logs/export": ("agent_id", "action", "status=success", "from=2020-01-01", "to=2100-01-01"),
     "/api/approvals": ("agent_id", "action", "status=denied", "status=pending", "status=expired"),
     "/api/grants": ("agent_id", "status=active", "status=expired", "status=used_up"),
+    "/api/freeze": ("status=lifted",),
     "/api/audit": ("kind=agent.created", "user_id"),
     "/api/webhooks/{webhook_id}/deliveries": ("status=failed",),
 }
@@ -48,6 +49,7 @@ AGED = {
     "log_entries": "created_at",
     "approvals": "created_at expires_at decided_at",
     "grants": "created_at expires_at",
+    "freezes": "created_at",
     "audit_entries": "created_at",
     "deliveries": "created_at",
     "events": "created_at",

@@ -15,7 +15,7 @@ except ImportError:
     iter_route_contexts = iter
 
 #: every setting that brings routes with it
-ALL_ON = {"provider_webhook_secret": PROVIDER_SECRET}
+ALL_ON = {"stripe_webhook_secret": PROVIDER_SECRET}
 
 
 def routes() -> list[str]:

@@ -155,7 +155,7 @@ def test_an_edit_sends_the_whole_context(gateway: PretendGateway, run: Any) -> N
         (["--for", "59s", "--uses", "3"], "1 minute"),
         (["--for", "31d", "--uses", "3"], "30 days"),
         (["--for", "1h", "--uses", "1001"], "1,000"),
-        (["--for", "1h", "--uses", "3", "--any", "x"], "no field 'x'"),
+        (["--for", "1h", "--uses", "3", "--ignore-field", "x"], "no field 'x'"),
     ],
 )
 def test_a_wrong_wish_is_named_before_the_password(
@@ -180,7 +180,8 @@ def test_the_same_for_a_while(gateway: PretendGateway, run: Any) -> None:
     gateway.answers["GET", "/api/grants"] = (200, [other, grant])
     ended = approve(run, "--for", "1h", "--uses", "10", "--ignore-field", "order", "--any", "order")
     assert ended.exit_code == 0, ended.output
-    grant = {"uses": 10, "seconds": 3600, "except_fields": ["order"]}
+    assert "--any is deprecated and accepted until 0.2; use --ignore-field" in ended.stderr
+    grant = {"max_uses": 10, "duration_seconds": 3600, "ignored_fields": ["order"]}
     assert json.loads(gateway.bodies(APPROVE)[0]) == {"grant": grant}
     assert "you approve up to 10 calls within 1 h" in ended.stdout
     assert "any value: order" in ended.stdout
