@@ -1,4 +1,4 @@
-"""What a guarded call costs beside the same request by hand, and how far behind the record is after many.
+"""Cost of a guarded call, compared with the same request without the SDK, and delay of the log entries after many calls.
 
 Both are timed in turn, in one process, so that whatever else the machine does falls on both; which of the two goes first
 changes from pair to pair, since each leaves caches and the gateway to the other. By hand nothing is written to a file, and
@@ -35,7 +35,7 @@ def timed(call: Callable[[], object]) -> float:
 
 
 def recorded(owner: Owner) -> int:
-    """How many entries the gateway has, counted to 10,000."""
+    """Return the number of log entries of the gateway, counted up to 10,000."""
     return int(owner.http.get("/api/logs?limit=1").headers["X-Total-Count"])
 
 

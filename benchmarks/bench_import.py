@@ -1,4 +1,4 @@
-"""What `from toolgate import guarded` and one decoration cost, beside `import wrapt`: interleaved, medians.
+"""Cost of `from toolgate import guarded` and one decoration, compared with `import wrapt`: interleaved runs, medians.
 
 Twice: inside the interpreter, between its first line and its last, and the whole process from its start to its end. It
 is processor time, since a busy machine lets both wait as it likes.

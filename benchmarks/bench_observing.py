@@ -1,4 +1,4 @@
-"""What telemetry costs a guarded call, beside the same call without: interleaved in one process, medians of processor time.
+"""Cost of telemetry for a guarded call: interleaved with calls without it in one process, medians of processor time.
 
 The gateway is a function in this process, so that a microsecond would show.
 """

@@ -56,7 +56,7 @@ def outbox(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Outbox]:
 
 
 def entry() -> Entry:
-    """What is recorded of a refund."""
+    """Return a log entry of a refund."""
     return new_entry(
         action="stripe.refund", agent_id="a", status="success", context={"charge_id": "ch_1", "amount": 12.5}
     )

@@ -1,7 +1,7 @@
-"""What size costs: the same questions to a very large database and to an almost empty one, in turn.
+"""Cost of size: the same requests to a very large database and to an almost empty one, in turn.
 
-Held: the check's statement within twice, and page 100,000 of the log within one and a half times page 1. The rest is
-printed. Medians of interleaved pairs, with what 95 of 100 resamplings of the pairs say.
+The statement of the check may take at most twice as long, and page 100,000 of the log one and a half times as long as
+page 1. Other figures are only printed. Figures are medians of interleaved pairs, with 95 % intervals by resampling.
 
 Run it with `make bench-scale`; it needs minutes and some ten gigabytes, and removes what it wrote.
 """
@@ -93,7 +93,7 @@ async def in_turn(pairs: int, left: Ask, right: Ask) -> tuple[list[float], list[
 
 
 def compared(name: str, took: tuple[list[float], list[float]], most: float | None = None) -> bool:
-    """Print medians and their ratio, right to left; say whether it is within what it may be."""
+    """Print the medians and their ratio, right to left; return True if the ratio is within the bound."""
     left, right = took
     ratio = statistics.median(right) / statistics.median(left)
     chance = random.Random(1)
@@ -113,7 +113,7 @@ def compared(name: str, took: tuple[list[float], list[float]], most: float | Non
 
 
 def checks(side: Side, callers: int) -> Ask:
-    """Return what runs the check's statement, for one of so many callers by chance."""
+    """Return a function that runs the statement of the check for a random caller."""
     chance, asked = random.Random(2), side.asked[:callers]
 
     async def ask() -> None:
@@ -187,7 +187,7 @@ async def deep_place(side: Side) -> tuple[int, Position]:
 
 
 async def measure(large: Side, small: Side, pairs: int) -> bool:
-    """Print every figure, and say whether what is held was."""
+    """Print all figures, and return True if all bounds are met."""
     print(f"{'':42} {'almost empty':>12} {'large':>12}")
     one = (checks(side, 1) for side in (small, large))
     held = compared("the check's statement", await in_turn(pairs * 10, *one), MOST_CHECK)
@@ -224,7 +224,7 @@ def _statement(side: Side, after: Position | None) -> Ask:
 
 
 def made(folder: Path, url: str, size: big.Size) -> tuple[str, str, big.Filled]:
-    """Fill a database and return where it is, whose, and what may be asked about."""
+    """Fill a database and return its URL, the id of its organization, and values for requests."""
     with InsideGateway(folder, database_url=url, maintenance_interval_seconds=6 * 3600) as gateway:
         body = {"email": "owner@example.test", "password": PASSWORD, "organization_name": "Large"}
         owner = gateway.send("POST", "/auth/register", json=body).json()
@@ -241,7 +241,7 @@ def made(folder: Path, url: str, size: big.Size) -> tuple[str, str, big.Filled]:
 
 
 async def opened(stack: AsyncExitStack, url: str, organization_id: str, filled: big.Filled) -> Side:
-    """Return a filled database, to be asked."""
+    """Open a filled database."""
     gateway = Gateway(Settings(database_url=url, secret=SecretStr(SECRET)))
     await gateway.database.start()
     stack.push_async_callback(gateway.database.close)
@@ -251,7 +251,7 @@ async def opened(stack: AsyncExitStack, url: str, organization_id: str, filled: 
 
 
 async def ask_both(pairs: int, *databases: tuple[str, str, big.Filled]) -> bool:
-    """Open both databases, print every figure, and say whether what is held was."""
+    """Open both databases, print all figures, and return True if all bounds are met."""
     async with AsyncExitStack() as stack:
         large, small = [await opened(stack, *one) for one in databases]
         return await measure(large, small, pairs)

@@ -1,7 +1,7 @@
-"""A database as large as one will ever be, filled past the gateway: SQLite with `executemany`, PostgreSQL with `COPY`.
+"""Very large database, filled directly: SQLite with `executemany`, PostgreSQL with `COPY`.
 
-One organization is registered as everybody is, and has more than half of the log: its page 100,000 exists. The others
-share the rest evenly. The indexes of the log that hold no rule are dropped meanwhile and made anew at the end.
+One organization is registered through the API and has more than half of the log, so that its page 100,000 exists. The
+others share the rest evenly. Indexes of the log without a constraint are dropped meanwhile and created again at the end.
 """
 
 import asyncio
@@ -20,9 +20,9 @@ from toolgate_service.db.sqlite import sqlite_path
 
 #: how far back the log goes, in microseconds
 SPAN = 60 * 86_400 * 1_000_000
-#: so many permissions has an agent
+#: number of permissions of an agent
 OF_AGENT = 20
-#: of a hundred entries, so many are the large organization's
+#: percentage of the entries that belong to the large organization
 LARGE = 55
 STATUSES = ("success",) * 17 + ("failed", "denied", "pending")
 CHUNK = 20_000
@@ -31,7 +31,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much there is to be.
+    """Size of the database.
 
     Attributes:
         organizations: with the large one.
@@ -46,10 +46,10 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What was made, to ask about.
+    """Values in the filled database, for requests.
 
     Attributes:
-        asked: digests of keys, each with an agent and an action that it may ask about.
+        asked: digests of keys, each with an agent and an action for a check.
         agents: some of the large organization's.
         actions: some of its actions.
     """
@@ -69,7 +69,7 @@ class Target(Protocol):
         """Return a moment as the database is given it."""
 
     def drop_indexes(self, table: str) -> list[str]:
-        """Drop the indexes that hold no rule, and return what makes them anew."""
+        """Drop the indexes without a constraint, and return the statements that create them again."""
 
     def run(self, statement: str) -> None:
         """Run a statement."""
@@ -107,7 +107,7 @@ class IntoSqlite:
         return f"{self._prefix}.{rest:06}Z"
 
     def drop_indexes(self, table: str) -> list[str]:
-        """Drop the indexes that hold no rule, and return what makes them anew."""
+        """Drop the indexes without a constraint, and return the statements that create them again."""
         found = self._connection.execute(
             "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = ? AND sql LIKE 'CREATE INDEX%'",
             (table,),
@@ -127,7 +127,7 @@ class IntoSqlite:
 
 
 class IntoPostgres:
-    """A PostgreSQL database; the user may switch its triggers off."""
+    """PostgreSQL database; its user may disable triggers."""
 
     def __init__(self, url: str) -> None:
         self._loop = asyncio.new_event_loop()
@@ -149,12 +149,12 @@ class IntoPostgres:
         return EPOCH + timedelta(microseconds=microseconds)
 
     def drop_indexes(self, table: str) -> list[str]:
-        """Drop the indexes that hold no rule, and return what makes them anew."""
+        """Drop the indexes without a constraint, and return the statements that create them again."""
         query = "SELECT indexname, indexdef FROM pg_indexes WHERE tablename = $1 AND indexdef LIKE 'CREATE INDEX%'"
         found = self._finish(self._connection.fetch(query, table))
         for name, _ in found:
             self.run(f"DROP INDEX {name}")
-        # Of a table in partitions it says ONLY: each would have to be given its own.
+        # For a partitioned table the definition contains ONLY, which would exclude the partitions.
         return [definition.replace(" ON ONLY ", " ON ") for _, definition in found]
 
     def run(self, statement: str) -> None:
@@ -162,7 +162,7 @@ class IntoPostgres:
         self._finish(self._connection.execute(statement))
 
     def close(self) -> None:
-        """Have the server know what it has, as it would by itself after a while."""
+        """Update the planner statistics of the server, and close the connection."""
         self.run("VACUUM ANALYZE")
         self._finish(self._connection.close())
         self._loop.close()

@@ -81,7 +81,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--results", type=Path, default=results.FOLDER, help="folder of results; RESULTS.md is written beside"
     )
-    parser.add_argument("--render", action="store_true", help="only write RESULTS.md anew")
+    parser.add_argument("--render", action="store_true", help="only write RESULTS.md again")
     options = parser.parse_args(arguments)
     if options.pairs < 1 or options.slice <= 0 or (options.minutes is not None and options.minutes <= 0):
         parser.error("--pairs, --slice and --minutes must be above 0")
@@ -157,6 +157,6 @@ def _say(what: str) -> None:
 
 
 if __name__ == "__main__":
-    # Servers end with this process, also when it is told to end.
+    # Exit normally on SIGTERM, so that the servers stop with this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     sys.exit(main())

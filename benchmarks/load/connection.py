@@ -1,4 +1,4 @@
-"""One keep-alive connection of the load: it reads just enough HTTP to know when an answer is whole, and the right one."""
+"""Keep-alive connection of the load generator: it parses only enough HTTP to detect complete and correct responses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import cast
 
 
 class UnexpectedAnswer(Exception):
-    """A server answered something else than what is being measured."""
+    """Error: a server sent an unexpected response."""
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Asked:
     """One kind of request.
 
     Attributes:
-        request: Makes the next one, whole.
-        expected: What the body of every answer contains; anything else is no answer to what is measured.
+        request: Function that returns the next request.
+        expected: Text that every correct response body contains.
     """
 
     request: Callable[[], bytes]
@@ -28,7 +28,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Target:
-    """What is asked.
+    """Server and requests of a measurement.
 
     Attributes:
         port: Where it listens on the loopback address.
@@ -40,14 +40,14 @@ class Target:
 
 
 class Connection(asyncio.Protocol):
-    """At most one request is under way at a time.
+    """Connection with at most one request at a time.
 
     Args:
-        target: What is asked.
-        answered: Told of every answer: which connection, which of the requests, and after how many nanoseconds.
+        target: Server and requests.
+        answered: Callback for each response, with the connection, the index of the request, and the nanoseconds.
 
     Attributes:
-        transport: The way out, once there is one.
+        transport: Transport of the connection, once it is open.
         lost: Done when the connection has ended, with the reason if there is one.
     """
 
@@ -78,7 +78,7 @@ class Connection(asyncio.Protocol):
         self.transport.write(request)
 
     def data_received(self, data: bytes) -> None:
-        """Take what came; tell when an answer is whole."""
+        """Collect received data, and call `answered` for a complete response."""
         if self._gathered:
             data = self._gathered + data
         if not whole(data):
@@ -94,16 +94,16 @@ class Connection(asyncio.Protocol):
         self._answered(self, self._turn, took)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remember why."""
+        """Store the reason."""
         if not self.lost.done():
             self.lost.set_result(self._broken or exc)
 
 
 def whole(data: bytes) -> bool:
-    """Whether an answer has come to its end.
+    """Return True if a response is complete.
 
     Args:
-        data: What came of it.
+        data: Received part of the response.
     """
     end = data.find(b"\r\n\r\n")
     if end < 0:

@@ -27,7 +27,7 @@ SPIN = 150_000
 
 @dataclass
 class Slice:
-    """What one slice of time showed.
+    """Measurements of one time slice.
 
     Attributes:
         seconds: How long it lasted.
@@ -84,7 +84,7 @@ class Load:
         return one
 
     async def _renew(self) -> None:
-        # Where the other side's slice was a minute long, the server has closed what nobody used.
+        # Where the other side's slice was a minute long, the server has closed idle connections.
         for place, one in enumerate(self._connections):
             if one.lost.done():
                 self._connections[place] = await self._connect()

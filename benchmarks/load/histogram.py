@@ -11,7 +11,7 @@ _BITS = 8
 
 @dataclass
 class Histogram:
-    """Counts latencies; a million of them take no more room than a thousand.
+    """Histogram of latencies, whose size does not depend on their number.
 
     Attributes:
         counts: How many by bucket.

@@ -22,7 +22,7 @@ _ALLOWED = os.sched_getaffinity(0) if sys.platform == "linux" else set()
 
 
 def pinnable() -> bool:
-    """Whether servers and load can have a core each."""
+    """Return True if the servers and the load generator can have one core each."""
     return {SERVER, LOAD} <= _ALLOWED
 
 
@@ -45,7 +45,7 @@ def on_core(core: int) -> Iterator[None]:
 
 
 def circumstances() -> dict[str, str]:
-    """What a figure is worth nothing without: when, of which commit, on which machine, with which versions."""
+    """Return the circumstances of a measurement: time, commit, machine and versions."""
     cores = os.cpu_count()
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     pinned = f"server core {SERVER}, load core {LOAD}" if pinnable() else "not pinned"
@@ -59,13 +59,13 @@ def circumstances() -> dict[str, str]:
 
 
 class Others:
-    """How much of the two cores went to others, and to no one of this machine, while a row was measured; a `with` block.
+    """Context manager that measures the time of the two cores that other processes and the host used.
 
-    Whoever started servers in the block must also have waited for their end in it.
+    Servers that are started in the block must also end in it.
 
     Attributes:
-        share: Of both cores' time, what processes took that were not started here; None where that is not known.
-        stolen: Of both cores' time, what the host of a virtual machine kept; None likewise.
+        share: Share of other processes in the time of both cores; None if unknown.
+        stolen: Share of the virtual machine's host in the time of both cores; None if unknown.
     """
 
     def __init__(self) -> None:

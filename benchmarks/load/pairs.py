@@ -21,8 +21,8 @@ class Side:
 
     Attributes:
         label: What it is.
-        slice: Loads it for so many seconds.
-        figure: What of a slice is compared.
+        slice: Function that loads the side for a number of seconds.
+        figure: Function that returns the compared figure of a slice.
     """
 
     label: str
@@ -32,7 +32,7 @@ class Side:
 
 @dataclass
 class Seen:
-    """What the slices of one side showed.
+    """Measurements of the slices of one side.
 
     Attributes:
         figures: One a slice.
@@ -97,7 +97,7 @@ async def in_turn(
         other: The other.
         pairs: How many slices of each.
         seconds: How long a slice is.
-        told: Called with the number of pairs there are, after each.
+        told: Callback after each pair, with the number of pairs.
     """
     seen = {side.label: Seen() for side in (ours, other)}
     for pair in range(pairs):
@@ -131,9 +131,9 @@ def ratio(ours: Sequence[float], other: Sequence[float]) -> Ratio:
 
 
 def interval(count: int) -> tuple[int, float]:
-    """How many of the sorted values are left out at either end of a median's interval, and how sure it then is.
+    """Return the number of sorted values to exclude at each end of the interval of a median, and its confidence.
 
-    By order statistics: nothing is supposed about how the values are distributed, but that they are independent.
+    The interval uses order statistics, so it assumes only that the values are independent.
 
     Args:
         count: How many values there are.

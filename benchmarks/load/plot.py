@@ -1,4 +1,4 @@
-"""Pictures as SVG, by hand: they need no library, and show the same wherever a page is read."""
+"""SVG plots without a library."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Point = tuple[float, float]
 
 
 def ratios(rows: Sequence[Result]) -> str:
-    """How far every ratio is from its bar: right of the line is better than it.
+    """Return a plot of the distance of each ratio from its bar: right of the line is better.
 
     Args:
         rows: Results with a ratio.
@@ -69,7 +69,7 @@ def latencies(one: Result) -> str:
     lines: dict[str, Sequence[Point]] = {}
     for side in one["sides"]:
         kinds = side["latency_us"][0].items()
-        # One in two, one in ten, one in a hundred: each power of ten takes the same room.
+        # One in two, one in ten, one in a hundred: each power of ten has the same width.
         lines[side["label"]] = [(-math.log10(1 - float(q)), us / 1e3) for q, us in kinds if float(q) < 1]
     return _chart("Latency from when a request was due", "nines: 2 is p99, 3 is p99.9", "ms", lines)
 
@@ -113,7 +113,7 @@ def _chart(
 
 
 def _step(most: float) -> float:
-    """A round number of which four reach the greatest value."""
+    """Return a round number whose fourfold reaches the maximum."""
     # A hair less, or the last digit of a sum would take the next step.
     least = max(most, 1e-9) / 4 * (1 - 1e-9)
     power = 10.0 ** math.floor(math.log10(least))

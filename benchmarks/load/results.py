@@ -22,7 +22,7 @@ Result: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True)
 class Pace:
-    """How a row was measured.
+    """Number and length of the slices of a row.
 
     Attributes:
         pairs: Slices of each side.
@@ -36,7 +36,7 @@ class Pace:
 def of_pairs(
     row: Row, database: str, pace: Pace, sides: tuple[Side, Side], seen: tuple[Seen, Seen]
 ) -> Result:
-    """What a row showed, ready to be written.
+    """Return the result of a row, as it is stored.
 
     Args:
         row: Which.

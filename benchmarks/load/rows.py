@@ -1,4 +1,4 @@
-"""What is measured: one function a row, each of which sets up the two sides that are compared."""
+"""Rows of the table: one function per row, which sets up the two compared sides."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Sides: TypeAlias = Callable[[Stage], AbstractAsyncContextManager[tuple[Side, Sid
 
 @dataclass(frozen=True)
 class Bar:
-    """What a ratio has to reach.
+    """Bound of a ratio.
 
     Attributes:
         at_least: Whether it is a lower bound.
@@ -48,7 +48,7 @@ class Bar:
         return f"{'≥' if self.at_least else '≤'} {self.ratio:g} ×"
 
     def judged(self, median: float, low: float, high: float) -> float:
-        """The value that the bar is held against.
+        """Return the value to compare with the bound.
 
         Args:
             median: Of the ratios.
@@ -58,10 +58,10 @@ class Bar:
         return median if self.at_median else high if self.at_least else low
 
     def reached(self, value: float) -> bool:
-        """Whether a value is on the right side.
+        """Return True if a value meets the bound.
 
         Args:
-            value: What `judged` said.
+            value: Result of `judged`.
         """
         return value >= self.ratio if self.at_least else value <= self.ratio
 

@@ -1,4 +1,7 @@
-"""Servers to put load on: each a process group on the servers' core, told ready by a line or by an open port."""
+"""Measured servers: each is a process group on the core of the servers.
+
+A server is ready after its first line of output, or when its port is open.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class Server:
 
     Args:
         command: Starts it.
-        folder: Where it runs, and where what it says is kept.
+        folder: Working directory, which also stores its output.
         env: Variables beside this process's own.
         port: Where it will listen; None is read from its first line.
 
@@ -167,7 +170,7 @@ def floor(folder: Path, postgresql: str | None) -> Server:
 
 
 def free_port() -> int:
-    """A port that nobody uses just now."""
+    """Return an unused port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

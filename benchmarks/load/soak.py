@@ -30,7 +30,7 @@ async def soak(stage: Stage, database: str, seconds: float, told: Callable[[floa
         stage: Where.
         database: The gateway's.
         seconds: For how long after the warm-up.
-        told: Called every five seconds with the time since the start and the bytes.
+        told: Callback every five seconds, with the time since the start and the bytes.
     """
     ours = stage.gateway()
     samples: list[tuple[float, int]] = []

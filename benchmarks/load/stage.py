@@ -71,7 +71,7 @@ class Ours:
         return Asked(_numbered("/sdk/log", body, self._headers), LOGGED)
 
     def target(self, *asked: Asked) -> Target:
-        """What is asked, once it was answered rightly.
+        """Return the target after each request got a correct response.
 
         Args:
             *asked: The requests, taken in turn.
@@ -191,7 +191,7 @@ def staged(*, postgresql: bool) -> Iterator[Stage]:
 
 
 def right(port: int, *asked: Asked) -> Target:
-    """What is asked, once each of it was answered rightly.
+    """Return the target after each request got a correct response.
 
     Args:
         port: Where.

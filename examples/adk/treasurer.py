@@ -1,4 +1,4 @@
-"""An agent of Google's ADK whose payments wait for a person, and whose session goes on in another process."""
+"""Google ADK agent whose payments require an approval, and whose session is resumed in another process."""
 
 import asyncio
 import os
@@ -40,7 +40,7 @@ def pay_invoice(number: str, amount: float) -> str:
 
 
 class Scripted(BaseLlm):
-    """What a model would say, where there is no key for one."""
+    """Scripted model for runs without an API key."""
 
     model: str = "scripted"
 
@@ -59,7 +59,7 @@ class Scripted(BaseLlm):
         else:
             last = results[-1].response or {}
             told = last.get("result") or last.get("error")
-            said = types.Part(text=f"I read INV-7, and of the payment I was told: {told}")
+            said = types.Part(text=f"I read INV-7. Result of the payment: {told}")
         yield LlmResponse(content=types.Content(role="model", parts=[said]))
 
 
@@ -70,7 +70,7 @@ def waiting(events: list[Event]) -> list[types.FunctionCall]:
 
 
 async def run(file: str) -> str:
-    """Begin, or go on where the last run stopped; the session tells which.
+    """Start a run, or resume the last one. The session contains its state.
 
     Returns:
         The model's last words, or what waits for a person.

@@ -1,4 +1,4 @@
-"""An agent of Microsoft's Agent Framework whose payments wait for a person, and whose run goes on in another process."""
+"""Microsoft Agent Framework: payments require an approval, and the run is resumed in another process."""
 
 import asyncio
 import json
@@ -40,7 +40,7 @@ def pay_invoice(number: str, amount: float) -> str:
 
 
 class Scripted(FunctionInvocationLayer[Any], BaseChatClient[Any]):
-    """What a model would say, where there is none."""
+    """Scripted model for runs without an API key."""
 
     async def _inner_get_response(
         self, *, messages: Sequence[Message], stream: bool, options: Mapping[str, Any], **_more: Any
@@ -53,12 +53,12 @@ class Scripted(FunctionInvocationLayer[Any], BaseChatClient[Any]):
                 call_id=f"call-{len(results)}", name=name, arguments=json.dumps(arguments)
             )
         else:
-            said = Content.from_text(f"I read INV-7, and of the payment I was told: {results[-1].result}")
+            said = Content.from_text(f"I read INV-7. Result of the payment: {results[-1].result}")
         return ChatResponse(messages=[Message(role="assistant", contents=[said])])
 
 
 async def go_on(kept: str | None) -> tuple[str, str]:
-    """Begin, or go on where the last run stopped.
+    """Start a run, or resume the last one.
 
     Args:
         kept: What the last one left, if there was one.

@@ -1,4 +1,4 @@
-"""An Agno agent whose payments wait for a person, and whose run goes on in another process."""
+"""An Agno agent whose payments require an approval, and whose run is resumed in another process."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def pay_invoice(number: str, amount: float) -> str:
 
 
 class Scripted(Model):
-    """What a model would say, where there is no key for one."""
+    """Scripted model for runs without an API key."""
 
     def invoke(self, messages: list[Message], *_: Any, **__: Any) -> ModelResponse:
         """The next turn, by how many results there are."""
@@ -42,7 +42,7 @@ class Scripted(Model):
         if results and results[-1].tool_name == "pay_invoice":
             return ModelResponse(
                 role="assistant",
-                content=f"I read INV-7, and of the payment I was told: {results[-1].content}",
+                content=f"I read INV-7. Result of the payment: {results[-1].content}",
             )
         name = "pay_invoice" if results else "read_invoice"
         arguments = {"number": "INV-7", **({"amount": 120.5} if results else {})}
@@ -51,17 +51,17 @@ class Scripted(Model):
         return ModelResponse(role="assistant", tool_calls=[call])
 
     async def ainvoke(self, messages: list[Message], *_: Any, **__: Any) -> ModelResponse:
-        """As `invoke`."""
+        """Asynchronous variant of `invoke`."""
         return self.invoke(messages)
 
     def invoke_stream(self, messages: list[Message], *_: Any, **__: Any) -> Iterator[ModelResponse]:
-        """As `invoke`, in one piece."""
+        """Variant of `invoke` that streams one chunk."""
         yield self.invoke(messages)
 
     async def ainvoke_stream(
         self, messages: list[Message], *_: Any, **__: Any
     ) -> AsyncIterator[ModelResponse]:
-        """As `invoke`, in one piece."""
+        """Variant of `invoke` that streams one chunk."""
         yield self.invoke(messages)
 
     def _parse_provider_response(self, response: Any, **_: Any) -> Any:
@@ -72,7 +72,7 @@ class Scripted(Model):
 
 
 def run(folder: Path) -> str:
-    """Begin, or go on where the last run stopped; the session tells which.
+    """Start a run, or resume the last one. The session contains its state.
 
     Returns:
         The model's last words, or what waits for a person.

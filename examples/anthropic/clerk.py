@@ -1,4 +1,4 @@
-"""A clerk on Anthropic's tool runner whose payments wait for a person, and whose run goes on in another process."""
+"""Anthropic tool runner: payments require an approval, and the run is resumed in another process."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def pay_invoice(number: str, amount: float) -> str:
 
 
 def scripted(request: httpx2.Request) -> httpx2.Response:
-    """What the API would answer, where there is no key for it."""
+    """Return the next reply of a scripted model, for runs without an API key."""
     body = json.loads(request.content)
     said = [
         block for each in body["messages"] if isinstance(each["content"], list) for block in each["content"]
@@ -45,7 +45,7 @@ def scripted(request: httpx2.Request) -> httpx2.Response:
         given = {"number": "INV-7", "amount": 120.5}
         block = {"type": "tool_use", "id": "call-2", "name": "pay_invoice", "input": given}
     else:
-        block = {"type": "text", "text": f"I read INV-7, and of the payment I was told: {results[-1]}"}
+        block = {"type": "text", "text": f"I read INV-7. Result of the payment: {results[-1]}"}
     reason = "tool_use" if block["type"] == "tool_use" else "end_turn"
     usage = {"input_tokens": 1, "output_tokens": 1}
     message = {"id": "msg-1", "type": "message", "role": "assistant", "model": body["model"], "usage": usage}
@@ -60,7 +60,7 @@ def model() -> Anthropic:
 
 
 def run(file: Path) -> str:
-    """Begin, or go on where the last run paused; the file tells which.
+    """Start a run, or resume the last one. The file contains its state.
 
     Returns:
         The model's last words, or what waits for a person.

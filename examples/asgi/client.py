@@ -1,4 +1,4 @@
-"""What an agent's HTTP tool does with the service: it repeats what waits for a person, and gives the rest to the model."""
+"""HTTP tool of an agent: it repeats requests that are pending, and passes all other responses to the model."""
 
 import os
 from typing import Any
@@ -15,7 +15,7 @@ CALLS: list[tuple[str, str, dict[str, Any] | None]] = [
 
 
 def call(method: str, path: str, body: dict[str, Any] | None) -> httpx.Response:
-    """Make one request under one name, so that it is carried out once however often it is repeated."""
+    """Send a request with an idempotency key, so that repeated attempts run it once."""
     headers = {"Idempotency-Key": str(uuid4())}
     while True:
         answer = httpx.request(method, SERVICE + path, json=body, headers=headers)

@@ -24,26 +24,26 @@ app.add_middleware(
 
 
 class Refund(BaseModel):
-    """What is given back."""
+    """Amount to refund."""
 
     amount: float
 
 
 @app.get("/health")
 def health() -> str:
-    """Say that it is there."""
+    """Return a fixed text for health checks."""
     return "here"
 
 
 @app.get("/charges/{charge_id}")
 def charge(charge_id: str) -> dict[str, str]:
-    """Look at a charge."""
+    """Return a charge."""
     return {"id": charge_id, "customer": "ada@example.test"}
 
 
 @app.delete("/charges/{charge_id}")
 def forget(charge_id: str) -> None:
-    """Delete a charge for good."""
+    """Delete a charge permanently."""
     _note(f"deleted {charge_id}")
 
 

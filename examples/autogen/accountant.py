@@ -39,13 +39,13 @@ def pay_invoice(number: str, amount: float) -> str:
 
 
 class Scripted(ChatCompletionClient):
-    """What a model would say."""
+    """Scripted model."""
 
     async def create(self, messages: Sequence[LLMMessage], **_: Any) -> CreateResult:
-        """Look first, then pay, then tell."""
+        """Return the next scripted reply: read, pay, report the result."""
         answers = [each for each in messages if isinstance(each, FunctionExecutionResultMessage)]
         if len(answers) > 1:
-            said = f"I read INV-7, and of the payment I was told: {answers[-1].content[0].content}"
+            said = f"I read INV-7. Result of the payment: {answers[-1].content[0].content}"
             return CreateResult(finish_reason="stop", content=said, usage=NOTHING, cached=False)
         name, arguments = [
             ("read_invoice", {"number": "INV-7"}),
@@ -57,31 +57,31 @@ class Scripted(ChatCompletionClient):
     async def create_stream(
         self, messages: Sequence[LLMMessage], **_: Any
     ) -> AsyncGenerator[str | CreateResult, None]:
-        """As `create`."""
+        """Streaming variant of `create`."""
         yield await self.create(messages)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is no connection."""
 
     def actual_usage(self) -> RequestUsage:
-        """Nothing is used."""
+        """Return zero: the model is scripted."""
         return NOTHING
 
     def total_usage(self) -> RequestUsage:
-        """Nothing is used."""
+        """Return zero: the model is scripted."""
         return NOTHING
 
     def count_tokens(self, messages: Sequence[LLMMessage], **_: Any) -> int:  # noqa: ARG002 - the framework's signature
-        """None are counted."""
+        """Return zero: the model is scripted."""
         return 0
 
     def remaining_tokens(self, messages: Sequence[LLMMessage], **_: Any) -> int:  # noqa: ARG002 - likewise
-        """Always enough."""
+        """Return a number that is always sufficient."""
         return 1000
 
     @property
     def capabilities(self) -> Any:
-        """As `model_info`."""
+        """Former name of `model_info`."""
         return self.model_info
 
     @property

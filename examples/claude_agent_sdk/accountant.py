@@ -35,13 +35,13 @@ async def pay_invoice(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def transfer(number: str, amount: float) -> None:
-    """What it is all about."""
+    """Write the payment to the file of payments."""
     with Path(os.environ.get("PAYMENTS_FILE", "payments.txt")).open("a") as payments:
         payments.write(f"{number} {amount:.2f}\n")
 
 
 def said(text: str) -> dict[str, Any]:
-    """What a tool returns."""
+    """Return a text as the result of a tool."""
     return {"content": [{"type": "text", "text": text}]}
 
 
@@ -68,7 +68,7 @@ async def run(env: dict[str, str]) -> str:
 
 
 class Scripted(BaseHTTPRequestHandler):
-    """What a model would say, where there is no key for one."""
+    """Scripted model for runs without an API key."""
 
     def do_POST(self) -> None:
         """Answer with the next call, or with what came of them."""
@@ -95,7 +95,7 @@ class Scripted(BaseHTTPRequestHandler):
             }
         else:
             last = results[-1] if isinstance(results[-1], str) else results[-1][0]["text"]
-            block = {"type": "text", "text": f"I read INV-7, and of the payment I was told: {last}"}
+            block = {"type": "text", "text": f"I read INV-7. Result of the payment: {last}"}
         return self._answer(
             200,
             {

@@ -16,7 +16,7 @@ COMMAND = {"command": "rm -r build", "description": "Remove what was built"}
 
 
 class ScriptedModel(BaseHTTPRequestHandler):
-    """Wants to run one command, then says what it was told of it; a small part of Anthropic's Messages API."""
+    """Scripted model that runs one command and repeats its result; it implements a part of Anthropic's Messages API."""
 
     def do_POST(self) -> None:
         """Answer with the next message; streams are refused, so the client asks again without."""

@@ -36,7 +36,7 @@ def pay_invoice(number: str, amount: float) -> str:
 
 
 class Scripted(BaseLLM):
-    """What a model would say, where there is no key for one."""
+    """Scripted model for runs without an API key."""
 
     def supports_function_calling(self) -> bool:
         """It calls functions natively."""
@@ -46,13 +46,13 @@ class Scripted(BaseLLM):
         """Make the next call, or say what came of the last."""
         results = [each["content"] for each in messages if each["role"] == "tool"]
         if len(results) == len(CALLS):
-            return f"I read INV-7, and of the payment I was told: {results[-1]}"
+            return f"I read INV-7. Result of the payment: {results[-1]}"
         name, arguments = CALLS[len(results)]
         function = {"name": name, "arguments": json.dumps(arguments)}
         return [{"id": f"call-{len(results)}", "type": "function", "function": function}]
 
     async def acall(self, messages: Any, *_args: Any, **_options: Any) -> Any:
-        """As `call`."""
+        """Asynchronous variant of `call`."""
         return self.call(messages)
 
 

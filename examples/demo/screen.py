@@ -122,7 +122,7 @@ class Screen(logging.Handler):
 
     def print_result(self, text: str) -> None:
         """Print the model's last message."""
-        self._print("\n[bold]What the model was told[/]\n")
+        self._print("\n[bold]Summary of the model[/]\n")
         for line in text.splitlines():
             self._print(f"  {escape(line)}")
 

@@ -27,7 +27,7 @@ _REAL_MODELS: Final = {
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message is printed."""
+    """Error that ends the demo; its message is printed."""
 
 
 class Credentials(Protocol):

@@ -27,7 +27,7 @@ def pay_invoice(number: str, amount: float) -> str:
 
 
 def scripted() -> Any:
-    """What a model would say, where there is no key for one."""
+    """Return the next reply of a scripted model, for runs without an API key."""
     calls = [
         ("read_invoice", {"number": "INV-7"}),
         ("pay_invoice", {"number": "INV-7", "amount": 120.5}),
@@ -44,7 +44,7 @@ def run() -> str:
     """Read the invoice and pay it, once a person has approved.
 
     Returns:
-        The model's answer, and what it was told of the payment.
+        The answer of the model, and the result of the payment.
     """
     named = os.environ.get("DSPY_MODEL")
     program = dspy.ReAct(
@@ -53,7 +53,7 @@ def run() -> str:
     # Such as openai/gpt-5-mini, with a key for it.
     with dspy.context(lm=dspy.LM(named) if named else scripted()):
         said = program(question=TASK)
-    return f"{said.answer} I was told: {said.trajectory.get('observation_1')}"
+    return f"{said.answer} Result of the payment: {said.trajectory.get('observation_1')}"
 
 
 if __name__ == "__main__":

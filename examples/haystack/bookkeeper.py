@@ -1,4 +1,4 @@
-"""A Haystack agent whose payments wait for a person, and whose run goes on in another process."""
+"""A Haystack agent whose payments require an approval, and whose run is resumed in another process."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def pay_invoice(number: str, amount: float) -> str:
 
 
 def scripted(messages: list[ChatMessage]) -> ChatMessage:
-    """What a model would say."""
+    """Return the next reply of a scripted model."""
     results = [each for message in messages for each in message.tool_call_results]
     if not results:
         call = ToolCall("read_invoice", {"number": "INV-7"}, id="call-1")
@@ -38,11 +38,11 @@ def scripted(messages: list[ChatMessage]) -> ChatMessage:
     if len(results) == 1:
         call = ToolCall("pay_invoice", {"number": "INV-7", "amount": 120.5}, id="call-2")
         return ChatMessage.from_assistant(tool_calls=[call])
-    return ChatMessage.from_assistant(f"I read INV-7, and of the payment I was told: {results[-1].result}")
+    return ChatMessage.from_assistant(f"I read INV-7. Result of the payment: {results[-1].result}")
 
 
 def run(file: Path) -> str:
-    """Begin, or go on where the last run stopped; the file tells which.
+    """Start a run, or resume the last one. The file contains its state.
 
     Returns:
         The model's last words, or what waits for a person.

@@ -1,4 +1,4 @@
-"""A LangChain agent whose payments wait for a person, and whose run goes on in another process."""
+"""A LangChain agent whose payments require an approval, and whose run is resumed in another process."""
 
 import os
 import sys
@@ -39,7 +39,7 @@ def pay_invoice(number: str, amount: float) -> str:
 
 
 class Scripted(BaseChatModel):
-    """What a model would say, where there is no key for one."""
+    """Scripted model for runs without an API key."""
 
     @property
     def _llm_type(self) -> str:
@@ -62,12 +62,12 @@ class Scripted(BaseChatModel):
             name, args = CALLS[len(results)]
             answer = AIMessage("", tool_calls=[{"name": name, "args": args, "id": f"call-{len(results)}"}])
         else:
-            answer = AIMessage(f"I read INV-7, and of the payment I was told: {results[-1].text}")
+            answer = AIMessage(f"I read INV-7. Result of the payment: {results[-1].text}")
         return ChatResult(generations=[ChatGeneration(message=answer)])
 
 
 def run(checkpoints: Path) -> str:
-    """Begin, or go on where the last run stopped; the checkpoints tell which.
+    """Start a run, or resume the last one. The checkpoints contain its state.
 
     Returns:
         The model's last words, or what waits for a person.

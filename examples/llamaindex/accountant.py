@@ -1,4 +1,4 @@
-"""A LlamaIndex agent whose payments wait for a person, and whose run goes on in another process."""
+"""A LlamaIndex agent whose payments require an approval, and whose run is resumed in another process."""
 
 import asyncio
 import json
@@ -35,12 +35,10 @@ def pay_invoice(number: str, amount: float) -> str:
 
 
 def scripted(messages: Sequence[ChatMessage], **_: Any) -> ChatMessage:
-    """What a model would say."""
+    """Return the next reply of a scripted model."""
     results = [str(each.content) for each in messages if each.role.value == "tool"]
     if len(results) > 1:
-        return ChatMessage(
-            role="assistant", content=f"I read INV-7, and of the payment I was told: {results[1]}"
-        )
+        return ChatMessage(role="assistant", content=f"I read INV-7. Result of the payment: {results[1]}")
     name, arguments = [
         ("read_invoice", {"number": "INV-7"}),
         ("pay_invoice", {"number": "INV-7", "amount": 120.5}),
@@ -50,7 +48,7 @@ def scripted(messages: Sequence[ChatMessage], **_: Any) -> ChatMessage:
 
 
 async def until_idle(events: Any) -> list[InputRequiredEvent] | None:
-    """What waits for a person, once nothing else happens; None if the run has ended."""
+    """Return the pending approval requests when the run is idle; None if the run has ended."""
     asked = []
     async for event in events:
         if isinstance(event, InputRequiredEvent):
@@ -63,7 +61,7 @@ async def until_idle(events: Any) -> list[InputRequiredEvent] | None:
 
 
 async def run(kept: dict[str, Any] | None) -> tuple[str, dict[str, Any] | None]:
-    """Begin, or go on where the last run stopped.
+    """Start a run, or resume the last one.
 
     Returns:
         The model's last words, or what waits for a person; and what to keep, if the run is paused.

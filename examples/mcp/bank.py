@@ -1,4 +1,4 @@
-"""An MCP server with three tools, every call of which asks the gateway first."""
+"""MCP server with three tools, whose calls are checked by the gateway."""
 
 import os
 from pathlib import Path
@@ -16,13 +16,13 @@ BOOK = Path(os.environ.get("BANK_BOOK", "bank.txt"))
 
 @server.tool()
 def balance(account: str) -> str:
-    """Say what an account holds."""
+    """Return the balance of an account."""
     return f"{account} holds 1200"
 
 
 @server.tool()
 def pay(to: str, amount: int) -> str:
-    """Pay somebody."""
+    """Send a payment."""
     with BOOK.open("a") as book:
         book.write(f"{to} {amount}\n")
     return f"paid {amount} to {to}"
@@ -30,7 +30,7 @@ def pay(to: str, amount: int) -> str:
 
 @server.tool()
 def close_account(account: str) -> str:
-    """Close an account for good."""
+    """Close an account permanently."""
     with BOOK.open("a") as book:
         book.write(f"closed {account}\n")
     return f"closed {account}"

@@ -1,6 +1,7 @@
 """An MCP client that calls the three tools, as a chat application would for its model.
 
-What is held is shown to whoever sits here. Pressing Enter wakes the call; whether it runs is decided at the gateway.
+Calls that require an approval are shown to the user. Enter resumes such a call; it runs only if the gateway has an
+approval for it.
 """
 
 import asyncio
@@ -22,12 +23,12 @@ CALLS: list[tuple[str, dict[str, Any]]] = [
 async def ask(_context: object, question: Any) -> ElicitResult:
     """Show where to decide, and wait until the user comes back."""
     print(f"  {question.message}", *([question.url] if question.mode == "url" else []), flush=True)
-    said = await asyncio.to_thread(input, "  Enter to go on, n to drop it: ")
+    said = await asyncio.to_thread(input, "  Enter to continue, n to cancel: ")
     return ElicitResult(action="decline" if said.strip() == "n" else "accept")
 
 
 async def main() -> None:
-    """Call every tool and say what came back."""
+    """Call every tool and print the results."""
     bank = str(Path(__file__).with_name("bank.py"))
     server = StdioServerParameters(command=sys.executable, args=[bank], env=dict(os.environ))
     async with Client(stdio_client(server), elicitation_callback=ask) as client:

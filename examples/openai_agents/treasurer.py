@@ -26,7 +26,7 @@ def balance() -> str:
 
 @function_tool
 def pay(to: str, amount: int) -> str:
-    """Pay somebody."""
+    """Send a payment."""
     print(f"* paid {amount} to {to}")
     return f"paid {amount} to {to}"
 
@@ -39,7 +39,7 @@ def close(account: str) -> str:
 
 
 def treasurer(*, real: bool, fresh: bool) -> GuardedAgent:
-    """The guarded agent; a scripted model begins where the run stands."""
+    """Return the guarded agent, with a scripted model that continues the current run."""
     models: dict[str, Any] = {} if real else _scripted(fresh=fresh)
     clerk = Agent("clerk", model=models.get("clerk"), tools=[balance])
     ask = clerk.as_tool("ask_clerk", "Ask the clerk about the account.")
@@ -47,7 +47,7 @@ def treasurer(*, real: bool, fresh: bool) -> GuardedAgent:
 
 
 async def go_on(agent: GuardedAgent, kept: str | None) -> tuple[str | None, list[str], str]:
-    """Begin, or go on from a state; returns the state if the run paused, what waits, and the last words."""
+    """Start a run or resume it from a state; return the new state if it paused, the pending calls, and the final output."""
     config = RunConfig(tracing_disabled="OPENAI_API_KEY" not in os.environ)
     if kept is None:
         result = await Runner.run(agent, TASK, run_config=config)
@@ -60,7 +60,7 @@ async def go_on(agent: GuardedAgent, kept: str | None) -> tuple[str | None, list
 
 
 def main() -> None:
-    """Do the task, or go on with it where an earlier process stopped."""
+    """Run the task, or resume it if an earlier process stopped."""
     kept = PAUSED.read_text() if PAUSED.exists() else None
     agent = treasurer(real="OPENAI_API_KEY" in os.environ, fresh=kept is None)
     with asyncio.Runner() as loop:

@@ -1,4 +1,4 @@
-"""An agent's calls of a REST API, each asked about as the operation that the API's OpenAPI document names."""
+"""Calls of a REST API, each checked as the operation in the API's OpenAPI document."""
 
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ CALLS: list[tuple[str, str, Any]] = [
 
 
 def call(client: httpx.Client, method: str, path: str, body: Any) -> str:
-    """Call the API as an agent's tool would, and say what a model would read."""
+    """Call the API as a tool of an agent, and return the text for the model."""
     try:
         answer = client.request(method, path, json=body)
     except ApprovalPending as pending:
@@ -32,7 +32,7 @@ def call(client: httpx.Client, method: str, path: str, body: Any) -> str:
 
 
 def main() -> None:
-    """Make each call once; what a person has approved meanwhile goes through the next time."""
+    """Make each call once; a call that was approved in the meantime is allowed the next time."""
     with serving() as address:
         # The document names no server: this one has another port each time.
         guard = GuardTransport(

@@ -1,4 +1,4 @@
-"""A Pydantic AI agent whose payments wait for a person, and whose run goes on in another process."""
+"""A Pydantic AI agent whose payments require an approval, and whose run is resumed in another process."""
 
 import os
 import sys
@@ -37,17 +37,17 @@ def pay_invoice(number: str, amount: float) -> str:
 
 
 def scripted(messages: list[ModelMessage], _: AgentInfo) -> ModelResponse:
-    """What a model would say, where there is no key for one."""
+    """Return the next reply of a scripted model, for runs without an API key."""
     results = [part for each in messages for part in each.parts if isinstance(part, ToolReturnPart)]
     if not results:
         return ModelResponse([ToolCallPart("read_invoice", {"number": "INV-7"})])
     if len(results) == 1:
         return ModelResponse([ToolCallPart("pay_invoice", {"number": "INV-7", "amount": 120.5})])
-    return ModelResponse([TextPart(f"I read INV-7, and of the payment I was told: {results[-1].content}")])
+    return ModelResponse([TextPart(f"I read INV-7. Result of the payment: {results[-1].content}")])
 
 
 def run(history: Path) -> str:
-    """Begin, or go on where the last run stopped; the history tells which.
+    """Start a run, or resume the last one. The history contains its state.
 
     Returns:
         The model's last words, or what waits for a person.

@@ -1,4 +1,4 @@
-"""A Semantic Kernel agent whose payments wait for a person, and whose run goes on in another process."""
+"""A Semantic Kernel agent whose payments require an approval, and whose run is resumed in another process."""
 
 import asyncio
 import json
@@ -27,7 +27,7 @@ INVOICES = {"INV-7": 120.5}
 
 
 class Invoices:
-    """What the agent can do."""
+    """Tools of the agent."""
 
     @kernel_function
     def read(self, number: str) -> str:
@@ -43,7 +43,7 @@ class Invoices:
 
 
 class Scripted(ChatCompletionClientBase):
-    """What a model would say: read, pay, then tell what came of it."""
+    """Scripted model: it reads the invoice, pays it and reports the result."""
 
     SUPPORTS_FUNCTION_CALLING = True
 
@@ -57,7 +57,7 @@ class Scripted(ChatCompletionClientBase):
             call_id = f"call-{len(results)}"
             said = FunctionCallContent(id=call_id, name=f"invoices-{name}", arguments=json.dumps(arguments))
         else:
-            said = TextContent(text=f"I read INV-7, and of the payment I was told: {results[-1]}")
+            said = TextContent(text=f"I read INV-7. Result of the payment: {results[-1]}")
         return [ChatMessageContent(role=AuthorRole.ASSISTANT, items=[said])]
 
     def _update_function_choice_settings_callback(self) -> Callable[..., None]:
@@ -71,7 +71,7 @@ class Scripted(ChatCompletionClientBase):
 
 
 async def go_on(history: ChatHistory) -> tuple[str, ChatHistory]:
-    """Begin with an empty history, or go on where the last run stopped.
+    """Start with an empty history, or resume the last run.
 
     Returns:
         The model's last words, and the history with what came of it.
@@ -81,7 +81,7 @@ async def go_on(history: ChatHistory) -> tuple[str, ChatHistory]:
     agent = ChatCompletionAgent(kernel=guard_kernel(kernel), name="treasurer")
     arguments = KernelArguments(toolgate_run_id="INV-7")
     said = None if history.messages else "Read invoice INV-7, then pay it."
-    # It asks the gateway again: nobody says here whether the payment is approved.
+    # `aresume` asks the gateway for the decision.
     if await aresume(kernel, history, arguments=arguments):
         return "", history
     thread = ChatHistoryAgentThread(chat_history=history)

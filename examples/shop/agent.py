@@ -40,7 +40,7 @@ def run(model: BaseChatModel, on_call: Callable[[Mapping[str, Any]], None] | Non
     def tell_the_model(
         request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
     ) -> ToolMessage | Command[Any]:
-        """Let the model read a refusal and go on, rather than end the run."""
+        """Return a denial to the model as a tool result, so that the run continues."""
         call = request.tool_call
         if on_call is not None:
             on_call(call["args"])

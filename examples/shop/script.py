@@ -1,4 +1,4 @@
-"""A chat model that needs no key: it asks for four tool calls, one a turn, and then sums up what it was told."""
+"""Scripted chat model without an API key: it makes four tool calls, one per turn, and then summarizes the results."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -45,7 +45,7 @@ def pay_invoice(number: str, amount: float) -> str:
 
 
 class Scripted(Model):
-    """What a model would say, where there is no key for one."""
+    """Scripted model for runs without an API key."""
 
     def generate(self, messages: list[ChatMessage], *_: Any, **__: Any) -> ChatMessage:
         """The next turn, by how many results there are."""
@@ -55,7 +55,7 @@ class Scripted(Model):
         if len(results) == 1:
             return self._call("pay_invoice", number="INV-7", amount=120.5)
         told = results[-1].content[0]["text"]
-        return self._call("final_answer", answer=f"I read INV-7, and of the payment I was told: {told}")
+        return self._call("final_answer", answer=f"I read INV-7. Result of the payment: {told}")
 
     def _call(self, name: str, **arguments: Any) -> ChatMessage:
         function = ChatMessageToolCallFunction(name=name, arguments=arguments)

@@ -1,4 +1,4 @@
-"""A Strands agent whose payments wait for a person, and whose run goes on in another process."""
+"""A Strands agent whose payments require an approval, and whose run is resumed in another process."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def pay_invoice(number: str, amount: float) -> str:
 
 
 class Scripted(Model):
-    """What a model would say: read, pay, then tell what came of it."""
+    """Scripted model: it reads the invoice, pays it and reports the result."""
 
     def update_config(self, **_: Any) -> None:
         """Nothing can be configured."""
@@ -41,7 +41,7 @@ class Scripted(Model):
         return {}
 
     def structured_output(self, *_: Any, **__: Any) -> Any:
-        """Nobody asks for it."""
+        """Raise an error: the agent does not use structured output."""
         raise NotImplementedError
 
     async def stream(self, messages: Any, *_: Any, **__: Any) -> AsyncIterator[Any]:
@@ -56,9 +56,7 @@ class Scripted(Model):
             start = {"toolUse": {"toolUseId": f"call-{len(blocks)}", "name": name}}
             said: dict[str, Any] = {"toolUse": {"input": json.dumps(arguments)}}
         else:
-            said = {
-                "text": f"I read INV-7, and of the payment I was told: {blocks[-1]['content'][0]['text']}"
-            }
+            said = {"text": f"I read INV-7. Result of the payment: {blocks[-1]['content'][0]['text']}"}
         yield {"messageStart": {"role": "assistant"}}
         yield {"contentBlockStart": {"start": start}}
         yield {"contentBlockDelta": {"delta": said}}
@@ -67,7 +65,7 @@ class Scripted(Model):
 
 
 def run(folder: Path) -> str:
-    """Begin, or go on where the last run stopped; the folder tells which.
+    """Start a run, or resume the last one. The folder contains its state.
 
     Returns:
         The model's last words, or what waits for a person.

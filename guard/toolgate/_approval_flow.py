@@ -369,7 +369,7 @@ def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
             return approval_id
         return (yield from _recapture(call, approval_id))
     if approval.status == "denied":
-        raise (yield from deny(call, approval.note or "the approval request was declined", ApprovalDenied))
+        raise (yield from deny(call, approval.note or "the approval request was rejected", ApprovalDenied))
     if approval.status == "expired":
         # Log entries have no status for an expired request. The entry therefore has the status `denied`, and its reason
         # states that the request expired.

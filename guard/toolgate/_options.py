@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict, cast
 
 from toolgate._identity import valid_id
+from toolgate._telemetry import warn_renamed
 from toolgate.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = [
     "Limits",
     "Options",
     "Permitted",
+    "current_on_hold",
     "exact_action",
     "is_amount_required",
     "make_options",
@@ -143,6 +145,21 @@ def valid_answer(on_hold: OnHold, answer: object) -> OnHoldWord:
         f"on_hold {on_hold!r} returned {_described(answer)}; return 'pause', 'wait', 'check' or None. "
         "No return value lets the tool run: only the gateway does"
     )
+
+
+def current_on_hold(on_hold: Any, *, stacklevel: int) -> Any:
+    """Return the current name of an `on_hold` value of the ASGI middleware, with a warning if it is the former name.
+
+    Raises:
+        ConfigurationError: If the value is unknown.
+    """
+    if on_hold in (None, "notify_model", "wait"):
+        return on_hold
+    # The former name is accepted until 0.2.
+    if on_hold != "tell":
+        raise ConfigurationError(f"Invalid on_hold {on_hold!r}: expected 'notify_model' or 'wait'")
+    warn_renamed("on_hold='tell'", "'notify_model'", stacklevel=stacklevel)
+    return "notify_model"
 
 
 def _valid_on_hold(on_hold: object) -> OnHold:

@@ -22,6 +22,7 @@ from toolgate._capture.jsontext import Json, dumps, loads
 from toolgate._default import action, default_guard
 from toolgate._guard import Guard
 from toolgate._identity import acting_as, tool_call, valid_id
+from toolgate._options import current_on_hold
 from toolgate._telemetry import log_event
 from toolgate.errors import (
     ActionDenied,
@@ -65,8 +66,8 @@ class Endpoint:
 
     Attributes:
         action: The action, like `stripe.refund`.
-        on_hold: Reaction to a call that requires an approval: `tell` responds with HTTP 202 at once, `wait` waits for
-            the approver; None uses the middleware's setting.
+        on_hold: Reaction to a call that requires an approval: `notify_model` responds with HTTP 202, `wait` waits; None
+            uses the middleware's setting.
         hold_timeout: Seconds to wait for the approver; None uses the middleware's setting.
         include: Names of the arguments that are shown to the gateway and the approver; all others are hidden.
         exclude: Names of arguments that are hidden from the gateway and the approver.
@@ -75,7 +76,7 @@ class Endpoint:
     """
 
     action: str
-    on_hold: Literal["tell", "wait"] | None = None
+    on_hold: Literal["notify_model", "wait"] | None = None
     hold_timeout: float | None = None
     include: Iterable[str] | None = None
     exclude: Iterable[str] = ()
@@ -88,6 +89,7 @@ class Endpoint:
             given = getattr(self, option)
             if given is not None and not isinstance(given, (str, re.Pattern)):
                 object.__setattr__(self, option, tuple(given))
+        object.__setattr__(self, "on_hold", current_on_hold(self.on_hold, stacklevel=5))
 
 
 class GuardMiddleware:
@@ -105,7 +107,7 @@ class GuardMiddleware:
         guard: The guard that checks requests; None uses the default guard, which `toolgate.guarded` uses too.
         agent: Name of the header with the agent's id, or a function, possibly asynchronous, that receives the scope
             and returns the id. A request without an id is refused. None uses the agent of the guard.
-        on_hold: Reaction to a call that requires an approval: `tell` responds with HTTP 202 at once, `wait` waits.
+        on_hold: Reaction to a call that requires an approval: `notify_model` responds with HTTP 202, `wait` waits.
         hold_timeout: Seconds that `wait` waits before it responds with 202; None waits until the client disconnects.
         max_body: Maximum size of a guarded request's body, in bytes; a larger body is refused with status 413.
 
@@ -121,7 +123,7 @@ class GuardMiddleware:
         unguarded: Iterable[str] = (),
         guard: Guard | None = None,
         agent: AgentSource | None = None,
-        on_hold: Literal["tell", "wait"] = "tell",
+        on_hold: Literal["notify_model", "wait"] = "notify_model",
         hold_timeout: float | None = None,
         max_body: int = 1024 * 1024,
     ) -> None:
@@ -136,7 +138,7 @@ class GuardMiddleware:
         self._routes = _Routes(actions, unguarded)
         self._guard = guard
         self._agent = agent
-        self._on_hold: Literal["tell", "wait"] = on_hold
+        self._on_hold: Literal["notify_model", "wait"] = current_on_hold(on_hold, stacklevel=4)
         self._hold_timeout = hold_timeout
         self._max_body = max_body
         # An `Action` is created for each endpoint, so that invalid options raise an error here, before any request.
@@ -213,8 +215,6 @@ class GuardMiddleware:
 
     def _action(self, endpoint: Endpoint, arguments: dict[str, object]) -> Action:
         on_hold = endpoint.on_hold or self._on_hold
-        if on_hold not in ("tell", "wait"):
-            raise ConfigurationError(f"Invalid on_hold {on_hold!r}: expected 'tell' or 'wait'")
         hold_timeout = self._hold_timeout if endpoint.hold_timeout is None else endpoint.hold_timeout
         make = action if self._guard is None else self._guard.action
         return make(

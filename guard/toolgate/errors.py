@@ -81,7 +81,7 @@ class ActionDenied(GuardError):
 class ApprovalDenied(ActionDenied):
     """An approver rejected the approval request; `reason` is the approver's note."""
 
-    _verb = "was declined by a person"
+    _verb = "was rejected by a person"
 
 
 class _ApprovalError(GuardError):
@@ -121,7 +121,7 @@ class ApprovalExpired(_ApprovalError):
         reason: Explanation of the expiry.
     """
 
-    _verb = "was not carried out, its approval request expired"
+    _verb = "did not run, because its approval request expired"
 
 
 class _GatewayError(GuardError):
@@ -168,9 +168,7 @@ class OutboxFull(GuardError):
     """
 
     def __init__(self, *, action: str, reason: str, hint: str) -> None:
-        super().__init__(
-            f"action {action!r} is not carried out, because it could not be recorded: {reason}; {hint}"
-        )
+        super().__init__(f"action {action!r} does not run, because it could not be logged: {reason}; {hint}")
         self.action = action
         self.reason = reason
         self.hint = hint

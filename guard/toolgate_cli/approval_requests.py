@@ -233,7 +233,7 @@ def _page(
             yield from layout.line(label, sanitize(other))
     if hidden := list(find_hidden(approval.context)):
         more = f" and {len(hidden) - _MAX_HIDDEN_NAMES} more" if len(hidden) > _MAX_HIDDEN_NAMES else ""
-        yield from layout.line("hidden", ", ".join(map(sanitize, hidden[:_MAX_HIDDEN_NAMES])) + more)
+        yield from layout.line("redacted", ", ".join(map(sanitize, hidden[:_MAX_HIDDEN_NAMES])) + more)
     yield "  arguments"
     yield from layout.context(approval.context)
     if approval.approved_context is not None and approval.approved_context != approval.context:

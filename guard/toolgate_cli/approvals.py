@@ -271,7 +271,7 @@ def _parse_edits(edits: Sequence[str], approval: Approval) -> _Edit | None:
         if name not in context:
             fail(f"the request has no field {name!r}; it has {_field_names(context)}")
         if list(find_hidden(context[name])):
-            fail(f"{name!r} is hidden from you, wholly or in part, and cannot be edited")
+            fail(f"{name!r} is redacted, wholly or in part, and cannot be edited")
         try:
             changes[name] = loads(text, exactly=True)
         except (ValueError, RecursionError):

@@ -254,7 +254,7 @@ class Outage:
     def end(self) -> None:
         """Print that the gateway responds again, if an outage was reported."""
         if self._is_reported:
-            print_note("the gateway answers again")
+            print_note("the gateway is available again")
         self._is_reported = False
 
 

@@ -102,7 +102,7 @@ class Layout:
         if is_hidden(value):
             return _hidden_text(value)
         if (text := redacted_text(value)) is not None:
-            return f"{self._text(text)} ({_hidden_text(value, 'partly hidden from you')})"
+            return f"{self._text(text)} ({_hidden_text(value, 'partly redacted')})"
         return self._text(value) if isinstance(value, str) else _scalar(value)
 
     def _text(self, value: str) -> str:
@@ -136,9 +136,9 @@ class Layout:
 
 
 def summarize(context: Mapping[str, Any]) -> str:
-    """Return a context as one short line, in which hidden values are marked."""
+    """Return a context as one short line, in which redacted values are marked."""
     if is_hidden(context):
-        return "(hidden)"
+        return "(redacted)"
     fields = sort_fields(context)
     parts = [f"{_name(name)}={_short(value)}" for name, value in fields[:_MAX_SUMMARY_FIELDS]]
     if len(fields) > _MAX_SUMMARY_FIELDS:
@@ -190,13 +190,13 @@ def _rank(name: str) -> int:
 
 def _short(value: Any) -> str:
     if is_hidden(value):
-        return "(hidden)"
+        return "(redacted)"
     if (text := redacted_text(value)) is not None:
-        return f"{_short(text)} (partly hidden)"
+        return f"{_short(text)} (partly redacted)"
     if isinstance(value, str):
         return _quote(value[:_MAX_SUMMARY_TEXT]) + ("…" if len(value) > _MAX_SUMMARY_TEXT else "")
     if isinstance(value, dict | list) and value:
-        hidden = " (hidden)" if any(find_hidden(value)) else ""
+        hidden = " (redacted)" if any(find_hidden(value)) else ""
         return f"{{…{hidden}}}" if isinstance(value, dict) else f"[…{hidden}]"
     return _scalar(value)
 
@@ -232,7 +232,7 @@ def _has_members(value: Any) -> bool:
     return isinstance(value, dict | list) and bool(value) and not is_leaf
 
 
-def _hidden_text(value: dict[str, Any], text: str = "hidden from you") -> str:
+def _hidden_text(value: dict[str, Any], text: str = "redacted") -> str:
     size, digest = value.get("bytes"), str(value["$digest"])
     if "$object" in value:
         text += f", a {sanitize(value['$object'])}"

@@ -75,7 +75,7 @@ def mcp_proxy(
     ] = None,
     on_hold: Annotated[
         OnHold,
-        typer.Option(help="A call that needs approval: point the user to it, wait, or tell the model."),
+        typer.Option(help="A call that needs approval: point the user to it, wait, or notify the model."),
     ] = OnHold.PAUSE,
     hold_timeout: Annotated[
         float, typer.Option(help="Seconds to wait for an approval; 0 for no limit.")

@@ -122,8 +122,8 @@ class ToolNames:
             # The check would contain the wrapper's arguments. It would send values that `@guarded` is configured to
             # hide, and lack values that `@guarded` computes from the arguments, so the call is refused.
             raise ConfigurationError(
-                f"the tool {call.name!r} wraps a guarded function that hides or derives arguments, and a wrapper is asked "
-                "about by itself; put @guarded around the wrapper, or give the tool the guarded function"
+                f"the tool {call.name!r} wraps a guarded function that hides or derives arguments, and a wrapper is "
+                "checked with its own arguments; put @guarded around the wrapper, or give the tool the guarded function"
             )
         return guarded_action(call.function) or self._named(call.name) or self._default(call)
 
@@ -233,7 +233,7 @@ def _visible(name: str) -> str:
 #: Name of a tool's server, which is None for a local tool, and the tool's name on that server.
 _Tool: TypeAlias = tuple[str | None, str]
 # Minimum similarity, from 0 to 1, of a misspelt name to the correct one. It is lower for short names, in which one
-# wrong letter makes a larger difference.
+# wrong character makes a larger difference.
 _CLOSE: Final = 0.8
 _CLOSE_SHORT: Final = 0.65
 _SHORT: Final = 5

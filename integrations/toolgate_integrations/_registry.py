@@ -210,7 +210,7 @@ State: TypeAlias = Literal[
     "unknown",
     # The next two states belong to coding agents, which call a hook command instead of using a plugin.
     "no hooks",
-    "switched off",
+    "disabled",
 ]
 #: Distributions that install a framework together with additional packages, mapped to the framework's own
 #: distribution.

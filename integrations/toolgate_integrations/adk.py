@@ -204,7 +204,7 @@ def served_by(tool: BaseTool) -> tuple[str | None, str | None]:
     return ("" if prefix == tool.name else prefix.rstrip("_")), own_name
 
 
-_WHY = "rejected where the session is gone on with"
+_WHY = "rejected when the session was resumed"
 _REJECTED = "Not done: it was rejected. Do not ask for it again."
 _ENDED = "Not done: its approval request has ended. Asking again makes a new request."
 logger = logging.getLogger("toolgate")
@@ -268,7 +268,7 @@ class GuardPlugin(BasePlugin):
         try:
             if isinstance(tool, AgentTool) and not getattr(tool, "include_plugins", True):
                 raise ConfigurationError(
-                    f"the tools of the agent {tool.name!r} would not be asked about; make it a tool with "
+                    f"the tools of the agent {tool.name!r} would not be checked; make it a tool with "
                     "include_plugins=True"
                 )
             if not is_guarded(call.function):
@@ -368,7 +368,7 @@ class GuardPlugin(BasePlugin):
             if opened.context.invocation_id == invocation_context.invocation_id:
                 self._closed(opened.context)
                 logger.warning(
-                    "what came of a call of the tool %r is not known; list the guard first in plugins=[…]",
+                    "the result of a call of the tool %r is unknown; list the guard first in plugins=[…]",
                     opened.call.name,
                 )
 

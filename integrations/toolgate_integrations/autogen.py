@@ -134,7 +134,7 @@ def _tool(given: BaseTool[Any, Any] | Callable[..., Any]) -> BaseTool[Any, Any]:
     if isinstance(given, BaseTool):
         return given
     if not callable(given):
-        raise ConfigurationError(f"{given!r} is no tool; pass a function or a BaseTool")
+        raise ConfigurationError(f"{given!r} is not a tool; pass a function or a BaseTool")
     return FunctionTool(given, description=getattr(given, "__doc__", None) or "")
 
 
@@ -195,9 +195,7 @@ class GuardedWorkbench(Workbench):
         agent_name: str | None = None,
     ) -> None:
         if isinstance(workbench, GuardedWorkbench):
-            raise ConfigurationError(
-                "the workbench is guarded already, and each call would be asked about twice"
-            )
+            raise ConfigurationError("the workbench is guarded already, and each call would be checked twice")
         self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout)
         self._workbench = workbench_of(workbench)
         if agent_name is not None:

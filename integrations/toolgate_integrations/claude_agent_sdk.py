@@ -86,7 +86,7 @@ class Gate:
             return {}
         why_not = told["error"] if told["hook_event_name"] == "PostToolUseFailure" else None
         if others := _differing(passed, told["tool_input"]):
-            why_not = f"ran with other arguments than the gateway was asked about: {', '.join(others)}"
+            why_not = f"ran with arguments that differ from the check: {', '.join(others)}"
             logger.error(
                 "%r %s; a hook of a settings file or plugin changed them", told["tool_name"], why_not
             )
@@ -148,7 +148,7 @@ class Gate:
         except Exception as error:
             # An exception would reach only the CLI, which does not show it to the program's user, so it is logged
             # here.
-            logger.exception("a call of a tool was not asked about, and is not done")
+            logger.exception("a tool call was not checked, and does not run")
             return f"Not done: the guard failed with {type(error).__name__}."
         self._running[_key(told)] = told, passed
         return passed
@@ -251,7 +251,7 @@ def guard_options(
     gate = Gate(Bridge(guard, tool_actions, agents, on_hold, hold_timeout))
     given: dict[Any, list[HookMatcher]] = dict(options.hooks or {})
     if any(isinstance(getattr(hook, "__self__", None), Gate) for hook in _all_hooks(given)):
-        raise ConfigurationError("the options are guarded already; a call would be asked about twice")
+        raise ConfigurationError("the options are guarded already; a call would be checked twice")
     hooks = {event: [_deny_changes(event, each) for each in matchers] for event, matchers in given.items()}
     asking = HookMatcher(hooks=[gate.before], timeout=_LONGEST, on_failure="block")
     hooks["PreToolUse"] = [asking, *hooks.get("PreToolUse", [])]
@@ -348,7 +348,7 @@ def _settings(options: ClaudeAgentOptions) -> str:
         why = (
             error.strerror
             if isinstance(error, OSError)
-            else "it is no JSON object with an object as its 'env'"
+            else "it is not a JSON object with an object as its 'env'"
         )
         raise ConfigurationError(f"options.settings cannot be read: {why}") from None
 
@@ -358,7 +358,7 @@ _LONGEST: Final = 2_000_000
 # The CLI calls no hooks if CLAUDE_CODE_SIMPLE is 1. The process or a settings file may have set the variable, so it
 # is overridden.
 _HOOKS_ON: Final = {"CLAUDE_CODE_SIMPLE": "0"}
-_CHANGED: Final = "Not done: another hook changed its arguments, and the gateway was not asked about those."
+_CHANGED: Final = "Not done: another hook changed its arguments after the check."
 _DENIALS: Final[Mapping[str, dict[str, Any]]] = {
     "PreToolUse": {"permissionDecision": "deny", "permissionDecisionReason": _CHANGED},
     "PermissionRequest": {"decision": {"behavior": "deny", "message": _CHANGED}},

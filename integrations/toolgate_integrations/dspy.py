@@ -125,7 +125,7 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework comes without ty
 
     def __init__(self, *_: Any, **__: Any) -> NoReturn:
         raise ConfigurationError(
-            "a GuardedTool is made by guard_tools([…]); made by itself it would ask nobody"
+            "create a GuardedTool with guard_tools([…]); otherwise its calls would not be checked"
         )
 
     @classmethod
@@ -184,7 +184,7 @@ def guard_tools(
 
 def _guarded(given: Callable[..., Any] | Tool, bridge: Bridge) -> GuardedTool:
     if not callable(given) or isinstance(given, (GuardedTool, GuardedFunction, type)):
-        raise ConfigurationError(f"tool {given!r} is no function or dspy.Tool, or is guarded already")
+        raise ConfigurationError(f"tool {given!r} is not a function or dspy.Tool, or is already guarded")
     tool = given if isinstance(given, Tool) else Tool(given)
     _look_at(tool)
     guarded = tool.model_copy()
@@ -196,7 +196,7 @@ def _guarded(given: Callable[..., Any] | Tool, bridge: Bridge) -> GuardedTool:
 
 def _look_at(tool: Tool) -> None:
     if isinstance(tool.func, GuardedFunction):
-        raise ConfigurationError(f"tool {tool.name!r} is no function or dspy.Tool, or is guarded already")
+        raise ConfigurationError(f"tool {tool.name!r} is not a function or dspy.Tool, or is already guarded")
     if type(tool) is not Tool:
         raise ConfigurationError(
             f"tool {tool.name!r} is of {type(tool)!r}, whose own way of calling would be lost; pass a dspy.Tool, or "

@@ -333,7 +333,9 @@ def _guarded(tool: Any, bridge: Bridge, agent: str | None) -> AsyncBaseTool:
         return tool.of(bridge, agent)
     if not isinstance(tool, BaseTool):
         if not callable(tool):
-            raise ConfigurationError(f"{tool!r} is no tool; pass a function, a FunctionTool or another tool")
+            raise ConfigurationError(
+                f"{tool!r} is not a tool; pass a function, a FunctionTool or another tool"
+            )
         tool = FunctionTool.from_defaults(tool)
     kind = GuardedFunctionTool if isinstance(tool, FunctionTool) else GuardedTool
     return kind(adapt_to_async_tool(tool), bridge, agent)

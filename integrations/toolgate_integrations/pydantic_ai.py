@@ -449,7 +449,7 @@ class GuardToolset(WrapperToolset[Any]):
             raise ConfigurationError("the toolset has no gate; make it with GuardToolset(…)")
         if is_already_allowed(ctx):
             raise ConfigurationError(
-                f"the tool {name!r} is guarded twice, and would be asked about twice; take GuardToolset away where "
+                f"the tool {name!r} is guarded twice, and would be checked twice; take GuardToolset away where "
                 "there is a GuardCapability, or one of two around each other"
             )
         below = super().call_tool

@@ -42,7 +42,7 @@ class ReportedErrors:
         text = str(error)
         if text not in self._texts and len(self._texts) < _MAX_REPORTED:
             self._texts.add(text)
-            logger.error("tool calls are not carried out: %s", text)
+            logger.error("tool calls do not run: %s", text)
 
 
 class OtherArgumentsError(Exception):
@@ -91,7 +91,7 @@ def refusal_text(error: GuardError, *, paused: bool = False) -> str:
     """
     match error:
         case ApprovalDenied():
-            return f"Not done: a person declined {error.action!r}. {_sentence(error.reason)} Do not ask for it again."
+            return f"Not done: a person rejected {error.action!r}. {_sentence(error.reason)} Do not ask for it again."
         case ActionDenied():
             return (
                 f"Not done: {error.action!r} is blocked. {_sentence(error.reason)} Asking again with the same "
@@ -109,7 +109,7 @@ def refusal_text(error: GuardError, *, paused: bool = False) -> str:
             )
         case ApprovalExpired():
             return (
-                f"Not done: nobody decided about {error.action!r} in time (approval {error.approval_id}). Asking again "
+                f"Not done: {error.action!r} was not decided in time (approval {error.approval_id}). Asking again "
                 "makes a new request."
             )
         case GatewayUnavailable():

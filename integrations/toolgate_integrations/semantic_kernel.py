@@ -388,7 +388,7 @@ def guard_kernel(
         raise ConfigurationError(f"kernel is {kernel!r}; pass a semantic_kernel.Kernel")
     if guard_of(kernel) is not None:
         raise ConfigurationError(
-            "the kernel is guarded already, and its calls would be asked about twice; guard it once"
+            "the kernel is guarded already, and its calls would be checked twice; guard it once"
         )
     filters = Filters(Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True))
     kernel.add_filter(FilterTypes.AUTO_FUNCTION_INVOCATION, filters.around_call)

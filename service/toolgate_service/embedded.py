@@ -78,7 +78,7 @@ async def bootstrap(
         problem = error.errors(include_url=False)[0]
         where, why = problem["loc"][0], problem["msg"].removeprefix("Value error, ")
         raise StartError(f"{'agent' if where == 'name' else where} {why}: {problem['input']!r}") from None
-    # Nobody can sign in with this random password, because only its hash is stored. An operator can set a new password
+    # No user can sign in with this random password, because only its hash is stored. An operator can set a new password
     # with `toolgate admin reset-password`.
     password = await gateway.passwords.hash(secrets.token_urlsafe(32))
     try:

@@ -114,7 +114,7 @@ async def prune(database: Database, plans: Plans, batch: int, *, force: bool = F
     await delete_where(database, batch, RateWindow, col(RateWindow.minute) > _minute(moment + RATE_WINDOWS))
     if trusted > moment and not force:
         raise RetentionHalted(
-            "the clock is, or recently was, more than a day ahead of the latest heartbeat: no rows are deleted until "
+            "the clock is, or recently was, more than a day ahead of the latest maintenance round: no rows are deleted until "
             f"{wire(trusted)}"
         )
     counts = await _prune_expired(database, batch, moment)

@@ -95,13 +95,13 @@ def test_everything_is_shown_for_reading(user, owner, held_agent):
     lines = user.done("approvals", "show", approval_id).splitlines()
     assert lines[1:3] == ["  agent        shop-assistant", "  action       stripe.refund"]
     assert "  run          run-7" in lines
-    assert "  hidden       card" in lines
+    assert "  redacted     card" in lines
     assert lines[lines.index("  arguments") + 1 :] == [
         "  │ amount  250",
         '  │ to      "ada@example.test"',
         '  │ body    "Hi\\n',
         '  │           amount  1.00\\x1b[2J\\u202e"',
-        "  │ card    hidden from you, 16 bytes (hmac-sha256:abababab…)",
+        "  │ card    redacted, 16 bytes (hmac-sha256:abababab…)",
         '  │ order   "1002"',
     ]
     answer = json.loads(user.done("approvals", "show", approval_id, "--json"))

@@ -108,7 +108,7 @@ def test_it_outlives_its_gateway(user, tmp_path):
             gateway.kill()
             terminal.wait_for("; retrying")
             gateway.start()
-            shown = terminal.wait_for("the gateway answers again")
+            shown = terminal.wait_for("the gateway is available again")
             assert "retrying" not in shown
             after = hold(owner, agent_id, 2)
             shown = terminal.wait_for(after)

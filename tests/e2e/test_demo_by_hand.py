@@ -45,7 +45,7 @@ def test_a_person_decides_in_a_second_terminal(tmp_path: Path, verb: str, says: 
             assert '│ name  "customers-2019.csv"' in shown
             second.type(password)
             assert second.end() == 0, second.shown
-        first.wait_for("What the model was told")
+        first.wait_for("Summary of the model")
         first.wait_for(says)
         assert first.end() == 0, first.shown
     assert list(tmp_path.iterdir()) == []

@@ -56,7 +56,7 @@ def test_each_entry_is_shown_once_through_outages(user: CommandLine, tmp_path: P
                 assert tail.stderr is not None
                 assert "; retrying" in tail.stderr.readline()
                 gateway.start()
-                assert "answers again" in tail.stderr.readline()
+                assert "is available again" in tail.stderr.readline()
                 recorded += [owner.log(agent_id, "a.b").json()["id"] for _ in range(60)]
                 assert next_ids(tail, len(recorded)) == recorded
             tail.send_signal(signal.SIGINT)

@@ -114,7 +114,7 @@ def test_call_that_is_held_again_waits_for_the_new_request() -> None:
     ("approval", "kind", "reason"),
     [
         (Approval("denied", "too much"), ApprovalDenied, "too much"),
-        (Approval("denied"), ApprovalDenied, "declined"),
+        (Approval("denied"), ApprovalDenied, "rejected"),
         (Approval("expired"), ApprovalExpired, "expired"),
         (Approval("cancelled"), ActionDenied, "cancelled"),
         (Approval("replaced"), ActionDenied, "replaced"),

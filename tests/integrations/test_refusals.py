@@ -20,9 +20,9 @@ FACTS = {"action": "mail.send", "agent_id": "bot", "reason": "The note says no"}
     ("error", "told"),
     [
         (ActionDenied(**FACTS), ["'mail.send' is blocked", "The note says no.", "will not help"]),
-        (ApprovalDenied(**FACTS), ["a person declined 'mail.send'", "The note says no.", "Do not ask"]),
+        (ApprovalDenied(**FACTS), ["a person rejected 'mail.send'", "The note says no.", "Do not ask"]),
         (ApprovalPending(approval_id="a-1", **FACTS), ["waits for a person", "a-1", "same arguments"]),
-        (ApprovalExpired(approval_id="a-1", **FACTS), ["nobody decided", "a-1", "new request"]),
+        (ApprovalExpired(approval_id="a-1", **FACTS), ["was not decided in time", "a-1", "new request"]),
         (GatewayUnavailable("connection refused"), ["did not answer", "later"]),
         (ConfigurationError("url is not set; set TOOLGATE_URL"), ["set TOOLGATE_URL.", "operator"]),
         (GatewayProtocolError("unexpected answer 404"), ["unexpected answer 404.", "operator"]),

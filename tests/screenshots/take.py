@@ -63,10 +63,10 @@ def pictures(browser: Browser, url: str, shop: Shop, scheme: str) -> Iterator[tu
     page.locator("#try-amount").fill("640")
     page.locator("#try-arguments").fill('{"currency": "EUR", "order": "NW-20481"}')
     page.get_by_role("button", name="Try", exact=True).click()
-    page.get_by_role("heading", name="Blocked").wait_for()
+    page.get_by_role("heading", name="Denied").wait_for()
     yield "try-a-check", page
     go(page, f"{url}/console/logs")
-    yield "audit-log", page
+    yield "activity-log", page
     go(page, f"{url}/console/settings/team")
     yield "settings", page
     page.context.close()

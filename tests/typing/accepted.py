@@ -370,7 +370,7 @@ def serve() -> ASGIApp:
     inner = GuardMiddleware(app, actions=named, agent=agent_of, guard=guard, on_hold="wait", hold_timeout=5)
     return GuardMiddleware(
         inner,
-        actions={"GET /a": "a.read", "POST /a?n": Endpoint("a.write", exclude={"n"}, on_hold="tell")},
+        actions={"GET /a": "a.read", "POST /a?n": Endpoint("a.write", exclude={"n"}, on_hold="notify_model")},
         unguarded=["GET /health"],
         max_body=10_000,
     )

@@ -105,7 +105,7 @@ def _ca(given: object) -> str | ssl.SSLContext | None:
         if given.verify_mode is not ssl.CERT_REQUIRED or not given.check_hostname:
             raise ConfigurationError(
                 "ca is an SSLContext that does not verify certificate and host name; "
-                "anybody could answer in the gateway's place: set verify_mode and check_hostname"
+                "another server could impersonate the gateway; set verify_mode and check_hostname"
             )
         return given
     return _path(given, "ca")

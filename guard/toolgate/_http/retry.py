@@ -235,7 +235,7 @@ class Attempts:
             self._breaker.record_response()
 
     def _unavailable(self, reason: str, *, answered: bool, reached: bool) -> GatewayUnavailable:
-        message = f"no gateway answers at {self._url!r}: {reason}"
+        message = f"the gateway at {self._url!r} is unavailable: {reason}"
         return GatewayUnavailable(message, answered=answered, reached=reached)
 
 
@@ -339,7 +339,7 @@ class CircuitBreaker:
             outage, self._outage = self._outage, None
         if outage is not None:
             seconds = self._clock() - outage.since
-            logger.warning("the gateway at %r answers again, after %.1f s", self._name, seconds)
+            logger.warning("the gateway at %r is available again, after %.1f s", self._name, seconds)
 
     def record_failure(
         self, began: float, longest: float, reason: str, *, probe: bool, reached: bool
@@ -369,7 +369,9 @@ class CircuitBreaker:
                 return
         if outage is None:
             logger.warning(
-                "no gateway answers at %r (%s); calls are refused at once until one does", self._name, reason
+                "the gateway at %r is unavailable (%s); until it responds, calls fail at once",
+                self._name,
+                reason,
             )
 
     def abandon_probe(self) -> None:

@@ -160,7 +160,7 @@ class BatchSender:
         except ConfigurationError as error:
             return Delivery((), error, lasting=True)
         except TransportError as error:
-            return Delivery((), GatewayUnavailable(f"no gateway answers at {self._url!r}: {error}"))
+            return Delivery((), GatewayUnavailable(f"the gateway at {self._url!r} is unavailable: {error}"))
         headers = response.headers
         try:
             return Delivery(self._parse(response, count, is_batch=key is None), headers=headers)

@@ -370,7 +370,7 @@ class Sender:
             problem = "the guard was closed before the gateway answered"
         if problem is None:
             if self._pace.is_failing:
-                # After an outage the queued entries are marked as old, so that they do not use up the rate limit of
+                # After an outage the queued entries are marked as old, so that they do not exhaust the rate limit of
                 # current calls.
                 self._patiently(self.outbox.age)
                 self._outages.over()

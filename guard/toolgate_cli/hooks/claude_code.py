@@ -254,7 +254,7 @@ def read_status(versions: Any) -> Status | None:
 def _check_settings(version: str | None, settings: Mapping[str, dict[str, Any]]) -> Status | None:
     user = settings.get(str(settings_path("user")), {})
     if (name := find_effective_disabling(os.environ, user, list(settings.values()))) is not None:
-        return Status(version, "switched off", f"{name!r} disables all hooks", "remove or unset it")
+        return Status(version, "disabled", f"{name!r} disables all hooks", "remove or unset it")
     coverage = {path: find_coverage(each) for path, each in settings.items()}
     if "full" in coverage.values():
         return None

@@ -89,7 +89,7 @@ ToolAction: TypeAlias = Annotated[
     list[str] | None, typer.Option(metavar="TOOL=ACTION", help="Another action for a tool; repeatable.")
 ]
 OnHold: TypeAlias = Annotated[
-    str, typer.Option(help="A call that needs approval: wait for it, or tell the model.")
+    str, typer.Option(help="A call that needs approval: wait for it, or notify the model.")
 ]
 HoldTimeout: TypeAlias = Annotated[float, typer.Option(help="Seconds to wait for an approval.")]
 AllowReading: TypeAlias = Annotated[

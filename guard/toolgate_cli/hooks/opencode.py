@@ -51,7 +51,7 @@ def _check_plugin(version: str | None) -> Status | None:
             continue
         if (variable := find_disabling_variable(os.environ, user=user)) is not None:
             description = f"with {variable!r} set, OpenCode does not load the plugin in {str(path)!r}"
-            found = Status(version, "switched off", description, "unset it")
+            found = Status(version, "disabled", description, "unset it")
         elif is_unchanged:
             return None
         else:

@@ -10,7 +10,7 @@ _VERSION_SECONDS: Final = 10
 
 
 class Status(NamedTuple):
-    """Whether the gateway checks the tool calls of a coding agent in the current folder.
+    """Coverage: whether the gateway checks the tool calls of a coding agent in the current folder.
 
     Attributes:
         version: the coding agent's version, or None if its program is not on PATH or prints no version.

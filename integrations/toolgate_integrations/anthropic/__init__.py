@@ -260,7 +260,7 @@ def _guarded(tool: Any, bridge: Bridge) -> Any:
         raise ConfigurationError(
             f"the toolset {tool.toolset_name!r} cannot be guarded; give its runner the single tools, or leave it out"
         )
-    raise ConfigurationError(f"{tool!r} is no tool; make one with beta_tool or beta_async_tool")
+    raise ConfigurationError(f"{tool!r} is not a tool; create one with beta_tool or beta_async_tool")
 
 
 def _kept(result: Any) -> Any:

@@ -33,7 +33,7 @@ __all__ = ["AsyncGuardedRun", "Called", "GuardedRun", "HeldCall", "PausedRun", "
 T = TypeVar("T")
 logger = logging.getLogger("toolgate")
 
-_NO_STATE: Final = "state is no paused run's; pass what the guarded run has as its state"
+_NO_STATE: Final = "state is not the state of a paused run; pass the attribute state of the guarded run"
 _INTERRUPTED: Final = (
     "The call was interrupted, and may have been carried out in part. It is not carried out again."
 )

@@ -133,5 +133,7 @@ def _pairs(parser: argparse.ArgumentParser, option: str, given: list[str], form:
 def _seconds(text: str) -> float:
     seconds = float(text)
     if not 0 < seconds <= _LONGEST_HOLD:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; use seconds above 0, a day at most")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a valid time; expected seconds above 0, at most a day"
+        )
     return seconds

@@ -24,9 +24,9 @@ def told(given: bytes) -> dict[str, Any]:
     try:
         found = json.loads(given)
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"the hook's input is no JSON ({type(error).__name__})") from None
+        raise ConfigurationError(f"the hook's input is not JSON ({type(error).__name__})") from None
     if not isinstance(found, dict):
-        raise ConfigurationError(f"the hook's input is no JSON object, but {type(found).__name__}")
+        raise ConfigurationError(f"the hook's input is not a JSON object but {type(found).__name__}")
     return found
 
 

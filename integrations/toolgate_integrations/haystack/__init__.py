@@ -433,7 +433,7 @@ def _noes(held: Sequence[HeldCall], decisions: Decisions) -> dict[str, str]:
     noes = {}
     for each in decisions:
         if not isinstance(each, ToolExecutionDecision):
-            raise ConfigurationError(f"{each!r} is no decision; pass ToolExecutionDecision(…)")
+            raise ConfigurationError(f"{each!r} is not a decision; pass ToolExecutionDecision(…)")
         name = each.tool_name
         named = [one for one in held if one.tool_call.tool_name == name]
         about = [one for one in named if not each.tool_call_id or each.tool_call_id == one.tool_call.id]

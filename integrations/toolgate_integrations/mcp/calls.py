@@ -20,7 +20,7 @@ from toolgate import ApprovalPending, ConfigurationError, Guard, GuardError
 from toolgate_integrations._arguments import Received
 from toolgate_integrations._options import OnHold
 from toolgate_integrations.base import Bridge, ToolActions, ToolCall, refusal_text
-from toolgate_integrations.mcp.elicitation import NOBODY_ASKED, ROUNDS, Page, Round, way_to_ask
+from toolgate_integrations.mcp.elicitation import NOT_DECIDED, ROUNDS, Page, Round, way_to_ask
 
 __all__ = ["Calls", "OnHold", "Refusal", "Request", "ToolAsksError", "text_of"]
 
@@ -198,7 +198,7 @@ class Calls:
                 if named is None:
                     return Refusal(refusal_text(pending))
                 if way is None or request.session is None or turn.number >= ROUNDS:
-                    return await self.withdrawn(call, NOBODY_ASKED)
+                    return await self.withdrawn(call, NOT_DECIDED)
                 question = self._page.question(way, pending)
                 if request.stands_alone:
                     return turn.required(question)
@@ -228,7 +228,7 @@ class Calls:
         """
         # The rejection is not final if the user only closed the question, because closing it does not reject the
         # call.
-        await self._bridge.areject(call, why, final=why != NOBODY_ASKED)
+        await self._bridge.areject(call, why, final=why != NOT_DECIDED)
         return Refusal(f"Not done. {why}")
 
     def _reachable(self, request: Request[T]) -> Any:

@@ -24,13 +24,13 @@ from mcp_types import (
 
 from toolgate import ApprovalPending, ConfigurationError
 
-__all__ = ["NOBODY_ASKED", "ROUNDS", "Page", "Round", "Way", "way_to_ask"]
+__all__ = ["NOT_DECIDED", "ROUNDS", "Page", "Round", "Way", "way_to_ask"]
 
 #: Number of questions about one pending call before the call is cancelled; clients stop after ten rounds.
 ROUNDS: Final = 8
 #: Reason of a call that was cancelled without a decision, for the log entry and for the model.
-NOBODY_ASKED: Final = "Nobody decided, and its request is withdrawn. Asking again makes a new request."
-_DECLINED: Final = "It was declined in the client, and its request is withdrawn. Do not ask for it again."
+NOT_DECIDED: Final = "The request was not decided, and is cancelled. Asking again makes a new request."
+_DECLINED: Final = "It was declined in the client, and its request is cancelled. Do not ask for it again."
 _KEY: Final = "toolgate"
 _PLACE: Final = "{approval_id}"
 _EMPTY_FORM: Final[dict[str, Any]] = {"type": "object", "properties": {}}
@@ -74,13 +74,11 @@ class Page:
         """
         waits = f"{pending.action!r} waits for a person (approval {pending.approval_id})."
         if self._template is None:
-            told = (
-                f"Decide with `toolgate approvals approve {pending.approval_id}`, or `deny`, then go on here."
-            )
+            told = f"Decide with `toolgate approvals approve {pending.approval_id}`, or `deny`, then continue here."
             return ElicitRequestFormParams(message=f"{waits} {told}", requested_schema=_EMPTY_FORM)
         address = self._template.replace(_PLACE, quote(pending.approval_id, safe=""))
         if way == "form":
-            told = f"Decide at {address}, then go on here."
+            told = f"Decide at {address}, then continue here."
             return ElicitRequestFormParams(message=f"{waits} {told}", requested_schema=_EMPTY_FORM)
         return ElicitRequestURLParams(
             message=f"{waits} Decide on its page.", url=address, elicitation_id=pending.approval_id
@@ -156,7 +154,7 @@ class Round:
         """Reason for which the user's answer cancels the call; None if there is no answer or the user accepted."""
         if self.answer is None or self.answer.action == "accept":
             return None
-        return _DECLINED if self.answer.action == "decline" else NOBODY_ASKED
+        return _DECLINED if self.answer.action == "decline" else NOT_DECIDED
 
     def answered(self, answer: ElicitResult) -> Round:
         """Return the next round, for an answer that the client sent within the same request."""

@@ -28,7 +28,7 @@ _TOLD: Final = {"name", "title", "description", "input_schema", "output_schema",
 # Maximum size of the file in bytes, which is enough for several thousand tools.
 _LONGEST: Final = 4 * 1024 * 1024
 _HINT: Final = Hint(
-    "look at the server's tools before you trust it anew", "remove it, and look at the server's tools"
+    "look at the server's tools before you trust it again", "remove it, and look at the server's tools"
 )
 
 
@@ -173,7 +173,7 @@ class Pins:
             return _PINS.validate_json(content, strict=True)["tools"]
         except (ValidationError, KeyError) as error:
             raise ConfigurationError(
-                f"{self._unknown}: {str(self._path)!r} holds none; remove it to trust the server anew"
+                f"{self._unknown}: {str(self._path)!r} holds none; remove it to trust the server again"
             ) from error
 
     def _known(self, names: Collection[str], pins: Mapping[str, Pin]) -> None:
@@ -212,7 +212,7 @@ class Pins:
 
     @property
     def _unknown(self) -> str:
-        return f"what the tools of {self._server!r} said before cannot be told"
+        return f"the former descriptions of the tools of {self._server!r} are unknown"
 
     def _write(self, pins: Mapping[str, Pin]) -> None:
         told = {"tools": {name: asdict(pin) for name, pin in sorted(pins.items())}}

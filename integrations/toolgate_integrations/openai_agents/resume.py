@@ -31,7 +31,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from toolgate_integrations.openai_agents import GuardedAgent
-_NO_MORE: Final = "its request was declined, withdrawn, or ran out before anybody decided"
+_NO_MORE: Final = "its request was rejected, cancelled, or expired"
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,7 @@ class GuardedTool:
         if isinstance(error, ApprovalPending) and self.pauses:
             return (
                 f"Not done: still pending, approval {error.approval_id}. Only the gateway's decision counts, and "
-                f"nobody has decided there about {error.action!r}. Asking again makes a new request."
+                f"{error.action!r} has not been decided there. Asking again makes a new request."
             )
         return self._bridge.refusal(error)
 

@@ -71,7 +71,7 @@ def split(address: object) -> tuple[Origin, str]:
     except ValueError:
         pass
     raise ConfigurationError(
-        f"the server {address!r} is no address with a host; pass servers=['https://api.example.com/v1']"
+        f"the server {address!r} is not an address with a host; pass servers=['https://api.example.com/v1']"
     )
 
 
@@ -216,7 +216,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text("utf-8-sig")
     except (OSError, ValueError) as error:
-        said = getattr(error, "strerror", None) or "it is no UTF-8 text"
+        said = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigurationError(
             f"the OpenAPI document {str(path)!r} cannot be read: {said}; pass its path, its text, or a mapping"
         ) from None
@@ -227,12 +227,12 @@ def _parsed(text: str, what: str) -> Any:
         try:
             return loads(text)
         except (ValueError, RecursionError) as error:
-            raise ConfigurationError(f"{what} is no JSON: {error}") from None
+            raise ConfigurationError(f"{what} is not JSON: {error}") from None
     try:
         yaml = importlib.import_module("yaml")
     except ImportError:
         raise ConfigurationError(
-            f"{what} is no JSON, and YAML needs a library; pip install pyyaml, or pass it as JSON"
+            f"{what} is not JSON, and YAML needs a library; pip install pyyaml, or pass it as JSON"
         ) from None
     try:
         return yaml.safe_load(text)

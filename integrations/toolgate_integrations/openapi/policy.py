@@ -225,7 +225,7 @@ class TransportBase:
         self._unknown = None if unknown == REFUSE else unknown
         self._amounts = dict(amounts or {})
         self._holding: dict[str, Any] = {"on_hold": on_hold, "hold_timeout": hold_timeout}
-        # A single string is not converted to a tuple, because that would contain its letters; `Rules` rejects the
+        # A single string is not converted to a tuple, because that would contain its characters; `Rules` rejects the
         # string below.
         self._redact = redact if isinstance(redact, (str, Pattern)) else tuple(redact)
         arguments = _headers(headers, credentials(loaded, "header"))
@@ -263,7 +263,7 @@ class TransportBase:
             return Asked(request, action, arguments, found, self._amounts.get(action))
         if self._unknown is None:
             raise ConfigurationError(
-                f"{told(request)} is no operation of the OpenAPI document: {found}; it was not sent. Add it to the "
+                f"{told(request)} is not an operation of the OpenAPI document: {found}; it was not sent. Add it to the "
                 "document, or give what is not in it an action by unknown="
             )
         arguments = self._arguments(request, body, None, self._unknown)

@@ -140,8 +140,8 @@ def _said(error: Exception) -> str:
 
 def _unreadable(request: Any, why: str, what: str = "body") -> ConfigurationError:
     return ConfigurationError(
-        f"the {what} of {told(request)} cannot be read: {why}; it was not sent, since the API might read it otherwise "
-        "than whoever approves"
+        f"the {what} of {told(request)} cannot be read: {why}; it was not sent, because the API might read it "
+        "differently than the approver"
     )
 
 
@@ -263,6 +263,6 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str | list
 
 def _twice(request: Any, name: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{told(request)} says {name!r} in several places, or beside a body that cannot be read, and nobody knows which "
-        "the API reads; it was not sent: say it once"
+        f"{told(request)} contains {name!r} in several places, or together with a body that cannot be read, so it is "
+        "unclear which value the API uses; it was not sent: pass the value once"
     )

@@ -67,7 +67,7 @@ class Session(Table, table=True):
 
 
 class Invitation(Table, table=True):
-    """Invitation to join an organization. Its link contains a one-time token, of which only the hash is stored."""
+    """Invitation to join an organization. Its link contains a one-time token. Only the hash of the token is stored."""
 
     __tablename__ = "invitations"
     __table_args__ = (of_user("invited_by"), one_of("role", ROLES), Index(None, "expires_at"))
@@ -85,7 +85,7 @@ class Invitation(Table, table=True):
 
 
 class PasswordReset(Table, table=True):
-    """Password reset that a user requested. Its link contains a one-time token, of which only the hash is stored."""
+    """Password reset that a user requested. Its link contains a one-time token. Only the hash of the token is stored."""
 
     __tablename__ = "password_resets"
     __table_args__ = (of_user("user_id"), Index(None, "expires_at"))

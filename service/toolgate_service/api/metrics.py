@@ -216,7 +216,7 @@ class GatewayCollector(Collector):
         listener = gateway.listener
         yield _gauge(
             "toolgate_notifications_lost",
-            "Whether changes made at other gateways are not heard through LISTEN",
+            "1 if notifications of other gateways through LISTEN do not arrive",
             listener is not None and not listener.is_connected,
         )
         yield _gauge(

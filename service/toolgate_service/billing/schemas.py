@@ -194,7 +194,7 @@ Seconds = Annotated[datetime, BeforeValidator(_from_seconds)]
 ProviderId = Annotated[str, BeforeValidator(_id_of), Field(min_length=1, max_length=255)]
 #: Amount in the currency's smallest unit, such as cents. The limits are those of a 64-bit database column.
 MinorUnits = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-#: Currency code. Only ASCII letters are allowed, because others can become several characters in lower case.
+#: Currency code. Only ASCII letters are allowed: other characters can become several ones in lower case.
 Currency = Annotated[str, Field(pattern=r"^[A-Za-z]{1,10}$")]
 Status = Annotated[str, Field(min_length=1, max_length=32)]
 

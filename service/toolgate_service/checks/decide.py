@@ -34,7 +34,7 @@ class Step(StrEnum):
     RATE = "rate"
     AGENT = "agent"
     FREEZE = "freeze"
-    AGENT_ENABLED = "switched on"
+    AGENT_ENABLED = "enabled"
     PERMISSION = "permission"
     AMOUNT_PRESENT = "amount named"
     AMOUNT_VALID = "amount read"

@@ -116,7 +116,7 @@ async def explain(
         )
 
 
-_NO_APPROVAL = "No person is asked."
+_NO_APPROVAL = "No approval is required."
 
 
 async def _peek(context: AppContext, rate_limiter: RateLimiter, auth: AuthContext) -> Rate | None:
@@ -156,26 +156,26 @@ def _describe_steps(auth: AuthContext, rate: Rate, request: CheckRequest) -> Ite
     yield Passed(Step.ORGANIZATION, _ACTIVE)
     used = rate.limit - rate.remaining - 1
     yield Passed(Step.RATE, f"{used:,} of {rate.limit:,} requests of this minute are used, plan {auth.plan}.")
-    yield Passed(Step.AGENT, "The agent is one of this organization's.")
+    yield Passed(Step.AGENT, "The agent belongs to this organization.")
     yield Passed(Step.FREEZE, "No freeze applies to the call.")
-    yield Passed(Step.AGENT_ENABLED, "It is switched on.")
-    yield Passed(Step.PERMISSION, f"It has a permission for '{request.action}'.")
+    yield Passed(Step.AGENT_ENABLED, "The agent is enabled.")
+    yield Passed(Step.PERMISSION, f"The agent has a permission for '{request.action}'.")
     if auth.max_amount is None:
-        yield Passed(Step.AMOUNT_PRESENT, "Any amount will do: the permission has no largest one.")
+        yield Passed(Step.AMOUNT_PRESENT, "The permission has no maximum amount.")
     else:
         yield from _describe_amount(plain_number(Decimal(auth.max_amount)), request.context)
-    yield Passed(Step.APPROVAL, "A person must approve every call.")
+    yield Passed(Step.APPROVAL, "Every call requires an approval.")
 
 
 def _describe_amount(maximum: str, context: Mapping[str, Json]) -> Iterator[Passed]:
     if "amount" not in context:
-        yield Passed(Step.AMOUNT_PRESENT, "No amount is named, which the permission lets pass.")
+        yield Passed(Step.AMOUNT_PRESENT, "The call has no amount; the permission does not require one.")
         return
-    yield Passed(Step.AMOUNT_PRESENT, "The amount is named.")
+    yield Passed(Step.AMOUNT_PRESENT, "The call has an amount.")
     amount = context["amount"]
     number = plain_number(Decimal(amount)) if isinstance(amount, int | Decimal) else ""
-    yield Passed(Step.AMOUNT_VALID, f"It is a number: {number}.")
-    yield Passed(Step.AMOUNT_WITHIN, f"{number} is not above the largest amount, {maximum}.")
+    yield Passed(Step.AMOUNT_VALID, f"The amount is a number: {number}.")
+    yield Passed(Step.AMOUNT_WITHIN, f"{number} does not exceed the maximum amount of {maximum}.")
 
 
 async def _explain_settled(
@@ -197,7 +197,10 @@ async def _explain_settled(
     match decision:
         case Allowed():
             return Explanation(
-                decision, Step.APPROVAL_ID, "It may happen without the approval it names.", passed[:-1]
+                decision,
+                Step.APPROVAL_ID,
+                "The call is allowed without the approval that it names.",
+                passed[:-1],
             )
         case Denied():
             return Explanation(decision, decision.at, f"{decision.reason}.", passed)
@@ -210,22 +213,22 @@ async def _explain_settled(
 
 #: sentences that explain why a check passes a step after `APPROVAL`
 _PASSED_TEXTS: Mapping[Step, str] = {
-    Step.APPROVAL_ID: "Approval {0} is of this very check.",
-    Step.CALL_ID: "Call {0!r} was not let through before.",
-    Step.APPROVED: "An approval of the same call no longer counts: {0}.",
-    Step.DENIED: "The call was not denied, and no equal one within the last {settings.denial_cache_seconds} seconds.",
-    Step.DENIAL_BLOCK: "The action is not blocked by denials.",
-    Step.PENDING_LIMIT: "Fewer than {settings.pending_per_agent} requests of the agent wait.",
+    Step.APPROVAL_ID: "Approval {0} belongs to this call.",
+    Step.CALL_ID: "No call with the id {0!r} was allowed before.",
+    Step.APPROVED: "An approval of the same call cannot be used: {0}.",
+    Step.DENIED: "The call was not rejected, and no identical call was rejected in the last {settings.denial_cache_seconds} seconds.",
+    Step.DENIAL_BLOCK: "The action is not blocked after repeated rejections.",
+    Step.PENDING_LIMIT: "The agent has fewer than {settings.pending_per_agent} pending requests.",
 }
 #: sentences for steps after `APPROVAL` that allow a check or make it wait for an approver
 _DECIDED_TEXTS: Mapping[Step, str] = {
-    Step.APPROVED: "A person approved the same call; the approval would be used up.",
-    Step.GRANT: "It is allowed for a while; one call of those left would be used up.",
-    Step.EDITED: "A person changed this very call; what they made of it waits.",
-    Step.PENDING: "The same call waits for a person already.",
+    Step.APPROVED: "The same call was approved; this check would consume the approval.",
+    Step.GRANT: "A temporary approval covers the call; this check would use one of its remaining calls.",
+    Step.EDITED: "An approver edited this call; the edited call is pending.",
+    Step.PENDING: "An identical call is already pending.",
 }
 _REQUIRED_APPROVALS = select(Permission.required_approvals).where(col(Permission.id) == bindparam("id"))
 
 
 def _describe_request(people: int) -> str:
-    return f"A new request would be made, and wait for {'a person' if people == 1 else f'{people} people'}."
+    return f"A new approval request would be created; it requires {'one approval' if people == 1 else f'{people} approvals'}."

@@ -252,7 +252,7 @@ async def consume_approval(session: AsyncSession, approval: Approval, request: C
     """Consume an approved request and return the id of the decision. No other code consumes an approval.
 
     The transaction holds the organization's write lock. Under this lock, `settle` has read the request as approved, or
-    `consume_grant` has used up one use of a grant for it. A second check therefore finds the request consumed.
+    `consume_grant` has consumed one use of a grant for it. A second check therefore finds the request consumed.
     """
     decision_id = new_id()
     approval.status, approval.consumed_at, approval.decision_id = CONSUMED, now(session), decision_id

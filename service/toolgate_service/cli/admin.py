@@ -399,8 +399,8 @@ async def _vault(operator: OperatorSession) -> Vault:
 
 def _registration(name: str, email: str) -> Registration:
     try:
-        # The administrator sets a password with the link, so until then the account has a random password that nobody
-        # knows.
+        # The administrator sets a password with the link, so until then the account has a random password that is not
+        # stored.
         return Registration(organization_name=name, email=email, password=secrets.token_urlsafe(32))
     except ValidationError as error:
         problem = error.errors()[0]

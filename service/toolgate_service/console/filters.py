@@ -279,7 +279,7 @@ def _argument(name: str, value: Any, budget: _Budget, kind: str | None = None) -
     if is_hidden(value):
         return Argument(label, kind, "hidden", _hidden(value))
     if (text := redacted_text(value)) is not None:
-        note = Argument(Markup(""), kind, "hidden", _hidden(value, "partly hidden by the agent"))
+        note = Argument(Markup(""), kind, "hidden", _hidden(value, "partly redacted by the agent"))
         return Argument(label, kind, "group", Markup(""), (Argument(Markup(""), kind, *_scalar(text)), note))
     if isinstance(value, dict | list) and value:
         if len(value) > budget.left:
@@ -325,7 +325,7 @@ def _number_items(items: list[Any]) -> list[tuple[str, Any]]:
     return [(str(index), item) for index, item in enumerate(items, 1)]
 
 
-def _hidden(value: Mapping[str, Any], words: str = "hidden by the agent") -> Markup:
+def _hidden(value: Mapping[str, Any], words: str = "redacted by the agent") -> Markup:
     size, digest = value.get("bytes"), str(value["$digest"])
     text_html = Markup("{}").format(words)
     if isinstance(size, int) and not isinstance(size, bool):

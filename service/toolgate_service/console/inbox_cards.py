@@ -50,7 +50,7 @@ class PastRequest:
     Attributes:
         outcome: State of the earlier request, such as ``approved`` or ``expired``; never ``pending``.
         same: True if both requests have identical arguments.
-        when: Time of the decision; time at which the request was created if nobody decided it.
+        when: Time of the decision; time at which the request was created if the request is not decided.
         by: E-mail address of the user who decided; None if no user decided it.
         note: Note of the user who decided.
         granted: True if a temporary approval covered the request, so that no user had to decide.
@@ -256,7 +256,7 @@ async def _card(
 def _reasons(view: ApprovalView, permission: Permission | None) -> list[str]:
     if permission is None:
         return ["The permission was deleted: the call cannot run even if you approve it."]
-    reasons = ["The permission requires that a person approves every call"]
+    reasons = ["The permission requires an approval for every call"]
     if permission.max_amount is not None:
         reasons[0] += f", and allows amounts up to {plain_number(permission.max_amount)}"
     reasons[0] += "."
@@ -269,7 +269,7 @@ def _reasons(view: ApprovalView, permission: Permission | None) -> list[str]:
             "Users who created the agent, or created or loosened the permission, may not approve it."
         )
     if any(hidden_names(view.context)):
-        reasons.append("Some arguments are hidden: the agent's process sent only their digests.")
+        reasons.append("Some arguments are redacted: the SDK sent only their fingerprints.")
     return reasons
 
 

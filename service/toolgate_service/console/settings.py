@@ -318,7 +318,7 @@ async def show_plan(page: PageContext) -> Response:
         meters=(
             Meter("Agents", usage.agents),
             Meter("Log entries", usage.logs, "this month"),
-            Meter("People in the team", billing.share(people, current.plan_details.limits.max_team_members)),
+            Meter("Users", billing.share(people, current.plan_details.limits.max_team_members)),
         ),
         warnings=usage.warnings,
         subscription=subscription,

@@ -158,9 +158,9 @@ def _headline(explanation: Explanation) -> tuple[str, str]:
         case ApiError(status_code=status):
             return "bad", f"Rejected with status {status}"
         case Denied():
-            return "bad", "Blocked"
+            return "bad", "Denied"
         case PendingApproval():
-            return "waits", "Waits for an approval"
+            return "waits", "Approval required"
         case Consumed():
             return "good", "Allowed once"
         case Allowed():

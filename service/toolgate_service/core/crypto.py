@@ -290,7 +290,7 @@ class Passwords:
             ApiError: 429, too many other requests are waiting for a password to be hashed.
         """
         if self._decoy is None:
-            self._decoy = await self.hash("nobody's password")
+            self._decoy = await self.hash("password of no user")
         candidate = stored or self._decoy
         fits = await self._run(lambda: self._hasher.verify(password, candidate))
         return fits and stored is not None

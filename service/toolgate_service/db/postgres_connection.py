@@ -124,7 +124,7 @@ class Connector:
 
         Args:
             timeout: Time in seconds after which connecting fails. Several hosts share this time equally, because a host
-                that is switched off does not respond at all.
+                that is shut down does not respond at all.
             command_timeout: Time in seconds after which a statement fails; None waits without limit.
             settings: Additional session settings.
             statement_cache_size: Maximum number of prepared statements that the driver caches; 0 disables the cache.
@@ -240,7 +240,7 @@ _MARK = "toolgate.probe"
 
 
 class _Session(NamedTuple):
-    """What a transaction observed of its PostgreSQL session: the process id of the server, and the value of `_MARK`.
+    """PostgreSQL session that a transaction observed: the process id of the server, and the value of `_MARK`.
 
     If two transactions of one connection observe different values, a connection pooler has switched sessions between them.
     """

@@ -1,1 +1,1 @@
-"""Grants: temporary approvals that allow further equal calls until they expire or are used up."""
+"""Grants: temporary approvals that allow further equal calls until they expire or are exhausted."""

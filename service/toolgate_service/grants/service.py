@@ -20,7 +20,7 @@ async def revoke(context: AppContext, caller: Caller, environment: str, grant_id
     Calls that are checked after the commit need an approval again.
 
     Raises:
-        ApiError: 404, the temporary approval does not exist; 409, it was already revoked, or it is expired or used up
+        ApiError: 404, the temporary approval does not exist; 409, it was already revoked, or it is expired or exhausted
             and all requests that it approved were consumed.
     """
     async with transaction_as(context, caller) as session:

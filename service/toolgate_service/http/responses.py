@@ -99,7 +99,7 @@ async def _is_accepted(request: Request, send: Send, chunk: bytes) -> bool:
         async with asyncio.timeout(SEND_TIMEOUT):
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
     except TimeoutError:
-        logger.warning("an answer was given up: its caller took nothing for %d seconds", SEND_TIMEOUT)
+        logger.warning("stopped sending a response: the client received no data for %d seconds", SEND_TIMEOUT)
         return False
     # `send` does not raise an error after the client has disconnected, so the connection is checked here.
     return not await request.is_disconnected()

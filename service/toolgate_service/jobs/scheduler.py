@@ -46,7 +46,7 @@ class Heartbeat(Table, table=True):
     steady_since: datetime = Field(sa_type=Timestamp)
 
 
-#: Maximum time between two heartbeats. A longer gap means that the clock has jumped.
+#: Maximum time between two maintenance rounds. A longer gap means that the clock has jumped.
 JUMP = timedelta(days=1)
 #: Time for which the clock must run steadily after a jump before rows are deleted again.
 STEADY = timedelta(days=1)
@@ -123,7 +123,7 @@ async def _claim(database: Database, holder: str, rounds: Rounds) -> bool:
 
 def _may_begin(beat: Heartbeat, holder: str, rounds: Rounds, moment: datetime) -> bool:
     if beat.holder in {None, holder} or beat.held_until is None:
-        # Maintenance is due if the latest heartbeat is older than the interval, or lies in the future because a clock
+        # Maintenance is due if the latest round is older than the interval, or lies in the future because a clock
         # was wrong.
         return beat.holder is not None or not moment - rounds.every < beat.beaten_at <= moment
     # Ignore a lease that ends too far in the future, because a wrong clock has set it. Leases of earlier versions last
@@ -139,7 +139,7 @@ class RetentionHalted(Exception):
 
 
 async def steady_from(database: Database) -> tuple[datetime, datetime]:
-    """Record a heartbeat, and return the current time and the time from which the clock counts as reliable.
+    """Record a maintenance round, and return the current time and the time from which the clock counts as reliable.
 
     Rows may be deleted only if the second time has been reached.
     """
@@ -161,7 +161,7 @@ async def _beat(session: AsyncSession, job: str) -> Heartbeat:
     found = (await session.exec(select(Heartbeat).where(Heartbeat.job == job))).first()
     if found is not None:
         return found
-    # Without an earlier heartbeat, no jump can be detected, so the clock is trusted. The first round of maintenance
+    # Without an earlier round, no jump can be detected, so the clock is trusted. The first round of maintenance
     # jobs is due immediately.
     moment = now(session)
     beaten = moment - JUMP if job == UPKEEP else moment
@@ -305,4 +305,4 @@ class Scheduler:
 
 
 def _about(seconds: float) -> float:
-    return seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter is no secret
+    return seconds * random.uniform(0.8, 1.2)  # noqa: S311 - jitter is not secret

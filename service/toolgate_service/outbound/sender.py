@@ -62,7 +62,7 @@ class SendResult:
 
     @property
     def gone(self) -> bool:
-        """True if the receiver responded with status 410 (Gone), by which it declines all further events."""
+        """True if the receiver responded with status 410 (Gone), by which it rejects all further events."""
         return self.code == HTTPStatus.GONE
 
     @property

@@ -160,7 +160,7 @@ class RedisRateLimiter:
             await asyncio.sleep(RECHECK_INTERVAL)
         self.is_degraded = False
         if is_logged:
-            logger.info("Redis at %s is back: requests are counted there again", self._address)
+            logger.info("Redis at %s is available again: requests are counted there", self._address)
 
     @property
     def _address(self) -> str:

@@ -52,9 +52,9 @@ class Certificates:
         try:
             self._newest = self._load()
         except StartError as error:
-            logger.error("the former TLS certificate stays: %s", error)  # noqa: TRY400 - the operator's configuration is wrong, so a traceback does not help
+            logger.error("the TLS certificate was not reloaded, the former one stays in use: %s", error)  # noqa: TRY400 - the operator's configuration is wrong, so a traceback does not help
         else:
-            logger.info("the TLS certificate was taken anew")
+            logger.info("the TLS certificate was reloaded")
 
     def _use_newest(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._newest

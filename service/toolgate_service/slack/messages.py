@@ -115,7 +115,7 @@ class Layout:
         if is_hidden(value):
             return _hidden(value)
         if (text := redacted_text(value)) is not None:
-            return f"{self._text(text)} ({_hidden(value, 'partly hidden from you')})"
+            return f"{self._text(text)} ({_hidden(value, 'partly redacted')})"
         if isinstance(value, str):
             return self._text(value)
         if isinstance(value, bool) or value is None:
@@ -174,7 +174,7 @@ def _has_members(value: Any) -> bool:
     return isinstance(value, dict | list) and bool(value) and not leaf
 
 
-def _hidden(value: Mapping[str, Any], label: str = "hidden from you") -> str:
+def _hidden(value: Mapping[str, Any], label: str = "redacted") -> str:
     size, digest = value.get("bytes"), str(value["$digest"])
     if "$object" in value:
         label += f", a {in_code(str(value['$object'])[:_MAX_NAME])}"
@@ -189,7 +189,7 @@ def _cells(text: str) -> int:
 
 
 def buttons(approval_id: str, digest: str) -> dict[str, Any]:
-    """Return the message block with the buttons "Approve" and "Deny".
+    """Return the message block with the buttons "Approve" and "Reject".
 
     The value of each button contains the id of the approval request and the digest of its arguments. Slack returns this
     value when a user clicks the button.
@@ -200,7 +200,7 @@ def buttons(approval_id: str, digest: str) -> dict[str, Any]:
         "block_id": "toolgate.decide",
         "elements": [
             _button(APPROVE, "Approve", "primary", value),
-            _button(DENY, "Deny", "danger", value),
+            _button(DENY, "Reject", "danger", value),
         ],
     }
 
@@ -227,7 +227,7 @@ _TITLES = {
     "approval.requested": "An agent asks for approval",
     "approval.reminder": "An agent still waits for approval",
     "approval.approved": "Approved",
-    "approval.denied": "Denied",
+    "approval.denied": "Rejected",
     "approval.expired": "Expired: not decided in time, or approved but not used in time",
     "approval.cancelled": "Cancelled",
     "approval.consumed": "Approved earlier, and now used by the agent",
@@ -307,7 +307,7 @@ def _fact_lines(approval: Mapping[str, Any]) -> Iterator[str]:
     if hidden := list(hidden_names(approval.get("context"))):
         more = f" and {len(hidden) - _MAX_NAMES} more" if len(hidden) > _MAX_NAMES else ""
         names = ", ".join(in_code(name[:100]) for name in hidden[:_MAX_NAMES])
-        yield from labelled("hidden", names + more)
+        yield from labelled("redacted", names + more)
 
 
 def _quorum(approval: Mapping[str, Any]) -> str:

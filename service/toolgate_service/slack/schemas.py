@@ -89,12 +89,12 @@ class SlackUser:
 
 @dataclass(frozen=True, slots=True)
 class ButtonPress:
-    """Click on the button "Approve" or "Deny" of a Slack message.
+    """Click on the button "Approve" or "Reject" of a Slack message.
 
     Attributes:
         approval_id: Id of the approval request that the message is about.
         digest: Digest of the call's arguments that the message showed.
-        approves: True for the button "Approve", False for "Deny".
+        approves: True for the button "Approve", False for "Reject".
     """
 
     approval_id: str

@@ -323,10 +323,10 @@ async def _decide(context: AppContext, webhook: SignedWebhook, click: Click) -> 
         async with context.database.reading() as session:
             caller = await _load_caller(session, context, webhook, click)
         if not click.button.approves:
-            denied = await approvals.deny(
+            rejected = await approvals.deny(
                 context, caller, environment, approval_id, None, shown=shown, transaction=transaction
             )
-            return f"Denied: `{in_code(denied.action)}` does not run."
+            return f"Rejected: `{in_code(rejected.action)}` does not run."
         decided = await approvals.approve(
             context,
             caller,

@@ -207,7 +207,7 @@ def next_attempt(
     if moment >= ends:
         return None
     seconds = BACKOFF[min(attempts, len(BACKOFF)) - 1]
-    pause = timedelta(seconds=seconds * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 - jitter is no secret
+    pause = timedelta(seconds=seconds * random.uniform(1 - JITTER, 1 + JITTER))  # noqa: S311 - jitter is not secret
     if retry_after is not None:
         pause = max(pause, min(retry_after, MAX_RETRY_AFTER))
     # The last attempt takes place at the end of the retry period, even if the regular wait would be longer.

@@ -168,8 +168,8 @@ def test_outage_is_logged_when_it_begins_and_when_it_ends(
     breaker.record_response()
     said = [each.getMessage() for each in caplog.records]
     assert len(said) == 2
-    assert "no gateway answers at 'https://gateway.example' (nobody there)" in said[0]
-    assert "answers again, after 5.0 s" in said[1]
+    assert "the gateway at 'https://gateway.example' is unavailable (nobody there)" in said[0]
+    assert "is available again, after 5.0 s" in said[1]
 
 
 def test_one_of_many_threads_probes(breaker: CircuitBreaker, clock: Clock) -> None:

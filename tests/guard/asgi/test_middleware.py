@@ -232,7 +232,7 @@ async def test_cancelled_request_withdraws_the_approval_request(fake_gateway: Fa
     assert (tool.ran, fake_gateway.pending()) == ([], [])
 
 
-@pytest.mark.parametrize(("held", "on_hold"), [(False, "tell"), (False, "wait"), (True, "wait")])
+@pytest.mark.parametrize(("held", "on_hold"), [(False, "notify_model"), (False, "wait"), (True, "wait")])
 async def test_later_disconnect_reaches_the_application(
     fake_gateway: FakeGateway, held: bool, on_hold: str
 ) -> None:
@@ -252,6 +252,18 @@ async def test_later_disconnect_reaches_the_application(
 
     await client.ask(guarded_app(tool, on_hold=on_hold))
     assert heard == ["http.disconnect"] * 2
+
+
+async def test_former_name_of_on_hold_is_deprecated(fake_gateway: FakeGateway) -> None:
+    fake_gateway.require_approval("stripe.refund")
+    tool, former = Tool(), "tell"
+    with pytest.warns(DeprecationWarning, match="on_hold='tell' is deprecated; use 'notify_model'") as caught:
+        endpoint = Endpoint("stripe.refund", on_hold=former)  # type: ignore[arg-type]  # the former name
+    assert [endpoint.on_hold, caught[0].filename] == ["notify_model", __file__]
+    with pytest.warns(DeprecationWarning, match="use 'notify_model'"):
+        app = guarded_app(tool, on_hold=former)
+    assert (await Client(REFUND).ask(app)).status == 202
+    assert tool.ran == []
 
 
 async def test_unavailable_gateway_is_503(

@@ -101,7 +101,7 @@ def test_outage_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     outage.end()
     assert capsys.readouterr().err.splitlines() == [
         "toolgate: no response; retrying",
-        "toolgate: the gateway answers again",
+        "toolgate: the gateway is available again",
     ]
     with pytest.raises(typer.Exit):
         outage.report(GatewayError("refused", status=403), "refused: ask an admin")

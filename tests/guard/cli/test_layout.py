@@ -17,7 +17,7 @@ HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 HOSTILE = st.lists(
     st.sampled_from([
         "\n", "\r", "\x1b[1A", "\x1b]0;x\x07", "\u202e", "\u200b", "\u2028", "\x85", "\ud800", "│", BAR, '"', "\\",
-        "\\n", " ", " " * 70, "amount  5.00", "Password of ada@example.com to approve this: ", "hidden from you",
+        "\\n", " ", " " * 70, "amount  5.00", "Password of ada@example.com to approve this: ", "redacted",
         "[bold red]", "[/]", "東京" * 30, "o\u0301\u0301", "🙂", "e\u20dd", "a" * 45,
     ]),
     max_size=12,
@@ -100,19 +100,18 @@ def test_values_are_laid_out() -> None:
         "  │ amount       1000",
         '  │ body         "Dear Ada,\\n',
         '  │              [bold]40.00[/]\\x1b[2J"',
-        "  │ card         hidden from you, 16 bytes (hmac-sha256:01234567…)",
+        "  │ card         redacted, 16 bytes (hmac-sha256:01234567…)",
         "  │ items",
         "  │   [0]",
         "  │     id      7",
-        "  │     secret  hidden from you (hmac-sha256:01234567…)",
+        "  │     secret  redacted (hmac-sha256:01234567…)",
         "  │   [1]  true",
         "  │   [2]  null",
         "  │   [3]  []",
         "  │   [4]  {}",
         '  │ "not plain"  "C:\\\\temp"',
         "  │ rate         0.0000001",
-        '  │ script       "ls # token=[redacted]" (partly hidden from you, 18 bytes ',
-        "  │              (hmac-sha256:01234567…))",
+        '  │ script       "ls # token=[redacted]" (partly redacted, 18 bytes (hmac-sha256:01234567…))',
     ]
     assert Layout(100).context({}) == ["  │ (no arguments)"]
 
@@ -161,9 +160,9 @@ def test_summary_is_one_short_line_that_marks_hidden_values() -> None:
         "amount": Decimal("2.50"),
         "deep": {"pin": hidden},
     }
-    assert summarize(context) == ('amount=2.50 to="ada" note="a\\nb" card=(hidden) deep={… (hidden)}')
-    assert summarize({"text": {**hidden, "$redacted": "token=…"}}) == 'text="token=…" (partly hidden)'
-    assert summarize(hidden) == "(hidden)"
+    assert summarize(context) == ('amount=2.50 to="ada" note="a\\nb" card=(redacted) deep={… (redacted)}')
+    assert summarize({"text": {**hidden, "$redacted": "token=…"}}) == 'text="token=…" (partly redacted)'
+    assert summarize(hidden) == "(redacted)"
     assert summarize({"x": None, "y": True, "z": [], "empty": {}}) == "x=null y=true z=[] empty={}"
     long = summarize({f"field{number}": "x" * 500 for number in range(50)})
     assert len(long) == 100

@@ -261,11 +261,11 @@ def test_a_state_that_was_changed(gateway: FakeGateway, gate: Bridge, change: st
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"messages": []}, "state is no paused run's"),
-        ({"messages": [{"calls": ["call-other"]}]}, "state is no paused run's"),
-        ({"messages": None}, "state is no paused run's"),
-        ({"held": []}, "state is no paused run's"),
-        ({"held": [{"call_id": "call-eve"}]}, "state is no paused run's"),
+        ({"messages": []}, "state is not the state of a paused run"),
+        ({"messages": [{"calls": ["call-other"]}]}, "state is not the state of a paused run"),
+        ({"messages": None}, "state is not the state of a paused run"),
+        ({"held": []}, "state is not the state of a paused run"),
+        ({"held": [{"call_id": "call-eve"}]}, "state is not the state of a paused run"),
         ({"run_id": 7}, "run_id is 7"),
     ],
 )
@@ -274,7 +274,7 @@ def test_what_is_no_state(gate: Bridge, change: dict[str, Any], why: str) -> Non
     state = paused(gate, "eve")
     with pytest.raises(ConfigurationError, match=why):
         resumed({**state, **change}, Tool(gate, "pay"))
-    with pytest.raises(ConfigurationError, match="state is no paused run's"):
+    with pytest.raises(ConfigurationError, match="state is not the state of a paused run"):
         resumed({**state, "held": state["held"] * 2}, Tool(gate, "pay"))
 
 

@@ -219,10 +219,15 @@ def test_what_cannot_be_resumed(scene: Scene, client: Anthropic, api: MessagesAP
     run.until_done()
     scene.approve(run.held[0].approval_id)
     for state, given, rejected, why in (
-        ({"messages": []}, tools, None, "state is no paused run's"),
-        ({**stored(run), "messages": []}, tools, None, "state is no paused run's"),
-        ({**stored(run), "messages": [GO]}, tools, None, "state is no paused run's"),
-        ({**stored(run), "held": stored(run)["held"] * 2}, tools, None, "state is no paused run's"),
+        ({"messages": []}, tools, None, "state is not the state of a paused run"),
+        ({**stored(run), "messages": []}, tools, None, "state is not the state of a paused run"),
+        ({**stored(run), "messages": [GO]}, tools, None, "state is not the state of a paused run"),
+        (
+            {**stored(run), "held": stored(run)["held"] * 2},
+            tools,
+            None,
+            "state is not the state of a paused run",
+        ),
         (stored(run), tools, ["call-pay"], "rejected is"),
         (stored(run), tools, {"call-pay": None}, "rejected is"),
         (stored(run), guard_tools(async_tools_of(scene), scene.guard), None, "tool 'pay' waits"),

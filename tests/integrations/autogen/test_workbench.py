@@ -296,7 +296,7 @@ def test_what_cannot_be_guarded_is_said(scene: Scene) -> None:
     """Wrong arguments are refused where they are given."""
     with pytest.raises(ConfigurationError, match="workbench is 7"):
         GuardedWorkbench(7, scene.guard)  # type: ignore[arg-type]  # what is wrong is the point
-    with pytest.raises(ConfigurationError, match="7 is no tool"):
+    with pytest.raises(ConfigurationError, match="7 is not a tool"):
         GuardedWorkbench([7], scene.guard)  # type: ignore[list-item]  # likewise
     with pytest.raises(ConfigurationError, match="two tools are called 'look'"):
         GuardedWorkbench([scene.look, FunctionTool(scene.look, description="Look.")], scene.guard)

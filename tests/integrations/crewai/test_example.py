@@ -21,6 +21,6 @@ def test_a_payment_waits_for_a_person(owner: Owner, tmp_path: Path) -> None:
     play.decide(request["id"], "approve")
     said = play.run()
     if play.scripted:
-        assert said == "I read INV-7, and of the payment I was told: paid 120.50 for INV-7\n"
+        assert said == "I read INV-7. Result of the payment: paid 120.50 for INV-7\n"
     assert play.payments.read_text() == "INV-7 120.50\n"
     assert play.statuses() == ["pending", "success", "success", "success"]

@@ -336,7 +336,7 @@ def test_tools_that_would_run_past_the_guard(scene: Scene) -> None:
     for each in (lines, pages):
         with pytest.raises(ConfigurationError, match=f"'{each.__name__}' is a generator function"):
             guard_tools([each], scene.guard)
-    with pytest.raises(ConfigurationError, match="is made by guard_tools"):
+    with pytest.raises(ConfigurationError, match="create a GuardedTool with guard_tools"):
         GuardedTool(scene.drop)
     for made in (GuardedTool.from_mcp_tool, GuardedTool.from_langchain):
         with pytest.raises(ConfigurationError, match=f"dspy.Tool.{made.__name__}"):
@@ -346,11 +346,11 @@ def test_tools_that_would_run_past_the_guard(scene: Scene) -> None:
 @pytest.mark.parametrize("given", ["look", Scene, None])
 def test_misuse(scene: Scene, given: Any) -> None:
     """Each wrong argument is named."""
-    with pytest.raises(ConfigurationError, match="is no function or"):
+    with pytest.raises(ConfigurationError, match="is not a function or"):
         guard_tools([given], scene.guard)
-    with pytest.raises(ConfigurationError, match="or is guarded already"):
+    with pytest.raises(ConfigurationError, match="or is already guarded"):
         guard_tools(guard_tools([scene.look], scene.guard), scene.guard)
-    with pytest.raises(ConfigurationError, match="or is guarded already"):
+    with pytest.raises(ConfigurationError, match="or is already guarded"):
         guard_tools([dspy.Tool(guard_tools([scene.look], scene.guard)[0].func)], scene.guard)
     with pytest.raises(ConfigurationError, match="on_hold is 'pause'; use 'wait', 'raise' or 'notify_model'"):
         guard_tools([scene.look], scene.guard, on_hold="pause")  # type: ignore[arg-type]  # what it is about

@@ -177,7 +177,7 @@ def test_what_cannot_be_guarded_is_said(scene: Scene) -> None:
         guard_agent("treasurer", scene.guard)  # type: ignore[type-var]  # what is wrong is the point
     with pytest.raises(ConfigurationError, match="on_hold is 'later'; use 'pause', 'wait'"):
         guard_tools([scene.look], scene.guard, on_hold="later")  # type: ignore[arg-type]  # what is wrong is the point
-    with pytest.raises(ConfigurationError, match="7 is no tool"):
+    with pytest.raises(ConfigurationError, match="7 is not a tool"):
         guard_tools([7], scene.guard)  # type: ignore[list-item]  # what is wrong is the point
 
 

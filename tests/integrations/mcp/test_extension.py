@@ -122,7 +122,7 @@ async def test_a_user_who_only_clicks_decides_nothing(scene: Scene, era: str) ->
     user = User(scene, "accept")
     told = await call(bank(scene, hold_timeout=0.01), era, "pay", PAY, user)
     assert told.is_error
-    assert "its request is withdrawn" in text_of(told)
+    assert "was not decided, and is cancelled" in text_of(told)
     assert len(user.asked) == 8
     assert (scene.ran, pending(scene), scene.requests()) == ([], [], 1)
 
@@ -134,7 +134,7 @@ async def test_a_client_that_fails_to_ask(scene: Scene) -> None:
         raise RuntimeError("no window")
 
     told = await call(bank(scene), HANDSHAKE, "pay", PAY, broken)
-    assert "its request is withdrawn" in text_of(told)
+    assert "was not decided, and is cancelled" in text_of(told)
     assert scene.ran == []
 
 

@@ -157,7 +157,9 @@ def test_a_file_that_holds_no_pins(pins: Pins, path: Path, content: bytes) -> No
     pins.see([tool()])
     path.write_bytes(content)
     for use in (pins.read, pins.trust, lambda: pins.see([tool(description="else")])):
-        with pytest.raises(ConfigurationError, match="what the tools of 'bank' said before cannot be told"):
+        with pytest.raises(
+            ConfigurationError, match="the former descriptions of the tools of 'bank' are unknown"
+        ):
             use()
     assert path.read_bytes() == content
 

@@ -94,7 +94,7 @@ async def test_pins_that_cannot_be_used(bank: Bank) -> None:
         told = await client.call_tool("look", {})
         with pytest.raises(MCPError, match="no tool may run"):
             await client.list_tools(cache_mode="bypass")
-    assert "said before cannot be told" in text_of(told)
+    assert "former descriptions of the tools of" in text_of(told)
     assert bank.ran() == []
 
 

@@ -212,7 +212,9 @@ async def test_a_request_in_disguise_is_refused(
 
 async def test_what_is_not_in_the_document(make: Make, gateway: FakeGateway) -> None:
     """It is refused; with an action of its own it is asked about with its address and all that it says."""
-    with pytest.raises(ConfigurationError, match=r"GET https://api\.example\.test/v1/admin' is no operation"):
+    with pytest.raises(
+        ConfigurationError, match=r"GET https://api\.example\.test/v1/admin' is not an operation"
+    ):
         await make().send("GET", "/admin?secret=hush")
     assert gateway.checks == []
     client = make(unknown="pay.unknown")

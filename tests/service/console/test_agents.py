@@ -33,7 +33,7 @@ def test_an_agent_is_created(maya: Reader, acme: Owner) -> None:
     assert "&lt;b&gt;Bot&lt;/b&gt;" in maya.page("/console/agents")
     page = maya.page(f"/console/agents/{agent}")
     assert "<b>Bot" not in page
-    assert "every check of it is refused" in page
+    assert "all its checks are denied" in page
 
 
 @pytest.mark.parametrize("name", ["", " ", "x" * 101, "a\nb"])
@@ -73,13 +73,13 @@ def test_permissions_are_created_changed_and_deleted(maya: Reader, acme: Owner) 
         1,
     )
     words = text_of(maya.page(f"/console/agents/{agent}"))
-    assert "stripe.refund a person approves Up to 49.9, and never without an amount." in words
+    assert "stripe.refund approval required Up to 49.9, amount required." in words
     way = f"/console/agents/{agent}/permissions/{one['id']}"
     terms = {"max_amount": "", "required_approvals": "2", "separation_of_duties": "on"}
     assert maya.submit(way, token=maya.token(), **terms).status_code == 303
     [one] = permissions(acme, agent)
     assert (one["requires_approval"], one["max_amount"], one["required_approvals"]) == (False, None, 2)
-    assert "stripe.refund at once" in text_of(maya.page(f"/console/agents/{agent}"))
+    assert "stripe.refund allowed" in text_of(maya.page(f"/console/agents/{agent}"))
     assert maya.submit(f"{way}/delete", token=maya.token()).status_code == 303
     assert permissions(acme, agent) == []
 
@@ -139,7 +139,7 @@ def test_an_agent_is_disabled_and_enabled(maya: Reader, acme: Owner) -> None:
     assert maya.submit(way, token=maya.token(), status="inactive").status_code == 303
     assert acme.check(agent, "a").json()["reason"] == "Agent is inactive"
     assert acme.http.get(f"/api/approvals/{approval}").json()["status"] == "cancelled"
-    assert "Nothing, while it is switched off" in maya.page(f"/console/agents/{agent}")
+    assert "The agent is disabled" in maya.page(f"/console/agents/{agent}")
     assert maya.submit(way, token=maya.token(), status="active").status_code == 303
     assert acme.check(agent, "a").json()["requires_approval"] is True
     for wrong in ("", "off", "deleted"):
@@ -200,15 +200,15 @@ def test_a_denial_block_is_shown_and_lifted(maya: Reader, acme: Owner) -> None:
     for n in range(10):
         approval = acme.check(agent, "pay", {"n": n}).json()["approval_id"]
         assert acme.http.post(f"/api/approvals/{approval}/deny").status_code == 200
-    assert "Denied again and again" in maya.page(f"/console/agents/{agent}")
+    assert "Blocked after repeated rejections" in maya.page(f"/console/agents/{agent}")
     way = f"/console/agents/{agent}/unblock"
     with Colleague(acme) as colleague, Reader.of(acme.url, colleague.email) as member:
         page = member.page(f"/console/agents/{agent}")
-        assert "Denied again and again" in page
+        assert "Blocked after repeated rejections" in page
         assert "/unblock" not in page
         assert member.submit(way, token=member.token(), action="pay").status_code == 403
     assert maya.submit(way, token=maya.token(), action="pay").status_code == 303
-    assert "Denied again and again" not in maya.page(f"/console/agents/{agent}")
+    assert "Blocked after repeated rejections" not in maya.page(f"/console/agents/{agent}")
     assert acme.check(agent, "pay", {"n": 11}).json()["requires_approval"] is True
     assert maya.submit(way, token=maya.token(), action="pay").status_code == 404
 
@@ -219,10 +219,10 @@ def test_a_member_may_disable_but_not_grant(maya: Reader, acme: Owner) -> None:
     permission = acme.permit(agent, "a")
     with Colleague(acme) as colleague, Reader.of(acme.url, colleague.email) as member:
         page = member.page(f"/console/agents/{agent}")
-        assert "Switch off…" in page
+        assert "Disable…" in page
         assert "Remove…" in page
         assert "Change…" not in page
-        assert "Permit an action" not in page
+        assert "Add a permission" not in page
         assert permit(member, agent, action="b") == 403
         way = f"/console/agents/{agent}/permissions/{permission}"
         assert member.submit(way, token=member.token(), max_amount="").status_code == 403

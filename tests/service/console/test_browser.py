@@ -141,12 +141,12 @@ def test_every_page_is_accessible(
     page.locator("#try-action").fill("stripe.refund")
     page.locator("#try-amount").fill("9")
     page.get_by_role("button", name="Try", exact=True).click()
-    page.get_by_role("heading", name="Waits for an approval").wait_for()
+    page.get_by_role("heading", name="Approval required").wait_for()
     assert faults(page) == []
     assert not overflows(page)
     page.goto(f"{newcomer.url}/console/approvals")
     ready(page)
-    for name in ("Deny…", "Edit…", "Allow for a while…"):
+    for name in ("Reject…", "Edit…", "Approve temporarily…"):
         page.get_by_role("button", name=name).click()
         sheet = page.locator(".sheet:popover-open")
         sheet.wait_for()
@@ -173,10 +173,10 @@ def test_requests_are_decided_by_keyboard(newcomer: Owner, agent: str, enter: Ca
     expect(page.locator(f"#card-{ids[3]} .outcome")).to_contain_text("Approved")
     expect(page.locator(f"#card-{ids[3]}")).to_be_focused()
     page.keyboard.press("j")
-    page.keyboard.press("d")
+    page.keyboard.press("r")
     page.keyboard.type("Not j or a day")
     page.keyboard.press("Control+Enter")
-    expect(page.locator(f"#card-{ids[2]} .outcome")).to_contain_text("Denied")
+    expect(page.locator(f"#card-{ids[2]} .outcome")).to_contain_text("Rejected")
     page.keyboard.press("j")
     page.keyboard.press("e")
     editor = page.locator(f"#context-{ids[1]}")
@@ -190,7 +190,7 @@ def test_requests_are_decided_by_keyboard(newcomer: Owner, agent: str, enter: Ca
     page.keyboard.press("j")
     page.keyboard.press("w")
     page.get_by_label("reason").check()
-    page.get_by_role("button", name="Allow", exact=True).click()
+    page.get_by_role("button", name="Approve", exact=True).click()
     expect(page.locator(f"#card-{ids[0]} .outcome")).to_contain_text("Approved")
     assert [status(newcomer, one) for one in ids] == ["approved", "replaced", "denied", "approved"]
     assert newcomer.http.get(f"/api/approvals/{ids[2]}").json()["note"] == "Not j or a day"
@@ -244,7 +244,7 @@ def test_a_new_card_ignores_input(newcomer: Owner, agent: str, enter: Callable[.
     # All input within the half second.
     decided = page.evaluate(
         """id => { const card = cardOf(id); card.focus();
-             for (const key of ["a", "d", "e", "w"]) card.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+             for (const key of ["a", "r", "e", "t", "d", "w"]) card.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
              return "busy" in card.dataset || sheetIsOpen(); }""",
         approval,
     )
@@ -262,7 +262,7 @@ def test_two_approvers_see_each_other(newcomer: Owner, agent: str, enter: Callab
         here, there = enter(), enter(ben.email)
         ready(here)
         ready(there)
-        there.get_by_role("button", name="Deny…").click()
+        there.get_by_role("button", name="Reject…").click()
         here.get_by_role("button", name="Approve once").click()
         expect(there.locator(f"#card-{approval} .outcome")).to_contain_text(f"Approved by {newcomer.email}")
         expect(there.locator(".sheet:popover-open")).to_have_count(0)
@@ -281,7 +281,7 @@ def test_a_vote_appears_on_open_cards(newcomer: Owner, enter: Callable[..., Page
         ready(page)
         card = page.locator(f"#card-{approval}")
         expect(card).to_contain_text("0 have approved so far")
-        page.get_by_role("button", name="Deny…").click()
+        page.get_by_role("button", name="Reject…").click()
         page.get_by_label("Note").locator("visible=true").fill("Half a no")
         with page.expect_response(lambda answer: "/cards?" in answer.url):
             assert ben.http.post(f"/api/approvals/{approval}/approve").status_code == 200
@@ -324,9 +324,9 @@ def test_an_agent_is_disabled(newcomer: Owner, agent: str, enter: Callable[..., 
     page = enter(viewport={"width": 390, "height": 800})
     page.get_by_role("link", name="Agents").click()
     page.get_by_role("link", name="refund-bot").click()
-    page.get_by_role("button", name="Switch off…").click()
-    page.get_by_role("button", name="Switch off now").click()
-    expect(page.get_by_text("Nothing, while it is switched off")).to_be_visible()
+    page.get_by_role("button", name="Disable…").click()
+    page.get_by_role("button", name="Disable now").click()
+    expect(page.get_by_text("The agent is disabled")).to_be_visible()
     assert status(newcomer, approval) == "cancelled"
     assert newcomer.check(agent, "stripe.refund", {"amount": 1}).json()["reason"] == "Agent is inactive"
 
@@ -411,16 +411,16 @@ def test_without_scripts_everything_but_live_updates_works(
 
     card(ids[0]).get_by_role("button", name="Approve once").click()
     expect(page.locator(".outcome")).to_contain_text("Approved")
-    card(ids[1]).get_by_role("button", name="Deny…").click()
+    card(ids[1]).get_by_role("button", name="Reject…").click()
     page.get_by_label("Note").locator("visible=true").fill("No")
-    page.get_by_role("button", name="Deny", exact=True).click()
-    expect(page.locator(".outcome")).to_contain_text("Denied")
+    page.get_by_role("button", name="Reject", exact=True).click()
+    expect(page.locator(".outcome")).to_contain_text("Rejected")
     card(ids[2]).get_by_role("button", name="Edit…").click()
     page.get_by_label("Arguments").fill('{"amount": 1}')
     page.get_by_role("button", name="Approve with these arguments").click()
     expect(page.locator(".outcome")).to_contain_text("Approved with changes")
-    card(ids[3]).get_by_role("button", name="Allow for a while…").click()
-    page.get_by_role("button", name="Allow", exact=True).click()
+    card(ids[3]).get_by_role("button", name="Approve temporarily…").click()
+    page.get_by_role("button", name="Approve", exact=True).click()
     expect(page.locator(".outcome")).to_contain_text("Approved")
     assert [status(newcomer, one) for one in ids] == ["approved", "denied", "replaced", "approved"]
     page.locator("details.me summary").click()
@@ -474,7 +474,7 @@ def test_keys_and_secrets_in_settings(newcomer: Owner, enter: Callable[..., Page
     expect(page.get_by_text("nothing was changed now")).to_be_visible()
     assert shown not in page.content()
     page.get_by_role("link", name="Webhooks", exact=True).click()
-    page.get_by_label("Address").fill("https://example.com/hook")
+    page.get_by_label("URL").fill("https://example.com/hook")
     page.get_by_role("button", name="Add").dblclick()
     expect(page.locator("#secret")).to_contain_text("whsec_")
     assert len(newcomer.http.get("/api/webhooks").json()) == 1

@@ -56,9 +56,9 @@ def test_a_card_shows_the_whole_request(maya: Reader, acme: Owner, refunder: str
     words = text_of(card)
     assert "refund-bot asks to refund in stripe stripe.refund" in words
     assert "amount 149.9 customer anna@example.test reason broken tags xy" in words.replace("x y", "xy")
-    assert "a person approves every call, and allows amounts up to 500" in words
+    assert "an approval for every call, and allows amounts up to 500" in words
     assert "until 20" in words
-    assert "1 denied" in words
+    assert "1 rejected" in words
     assert "“" not in words or "Too early" in words
     assert "Too early &lt;b&gt;" in card
     raw = card.partition('aria-label="Raw JSON">')[2].partition("</pre>")[0]
@@ -101,7 +101,7 @@ def test_a_card_shows_the_agents_reason_as_text(maya: Reader, acme: Owner, refun
         assert "<b>" not in card
         assert "Reason given by the agent (not verified) <b>The user</b> asked:" in text_of(card)
         assert "{{ 7*7 }}" in text_of(card)
-        assert "No call is waiting for this decision now. Last asked" in text_of(card)
+        assert "No call is waiting for this decision now. Last checked" in text_of(card)
 
 
 def test_an_agents_name_is_text(maya: Reader, acme: Owner) -> None:
@@ -120,12 +120,12 @@ def test_long_arguments_are_decided_on_the_requests_page(maya: Reader, acme: Own
     context = {"amount": 1, "text": "x" * 60_000 + "the very end", "items": list(range(300))}
     approval = held(acme, refunder, context)
     card = card_of(maya.page("/console/approvals"), approval)
-    assert "This is not all of it" in card
+    assert "too long to be shown here in full" in card
     assert "<form" not in card
     assert len(card) < 10_000
     page = maya.page(f"/console/approvals/{approval}")
     assert "the very end" in card_of(page, approval)
-    assert "This is not all of it" not in page
+    assert "too long to be shown here in full" not in page
     assert maya.decide(approval, "approve").status_code == 303
 
 
@@ -237,7 +237,7 @@ def test_a_quorum_needs_every_vote(gateway: LiveGateway) -> None:
         with first, second:
             assert first.decide(approval, "approve").status_code == 303
             page = first.page(f"/console/approvals/{approval}")
-            assert "You approved it. It waits for another person." in page
+            assert "You approved it. Another approver must approve it too." in page
             assert "/approve" not in page
             assert "2 people must approve it; 1 have approved so far." in second.page("/console/approvals")
             assert second.decide(approval, "approve").status_code == 303
@@ -250,7 +250,7 @@ def test_separation_of_duties_is_explained(gateway: LiveGateway) -> None:
         approval = scene.ask({"amount": 1})
         with Reader.of(scene.people[0].url, scene.people[0].email) as creator:
             page = creator.page(f"/console/approvals/{approval}")
-            assert "You may not approve this: users who created" in page
+            assert "You cannot approve this request: users who created" in page
             assert f"{approval}/approve" not in page
             assert creator.decide(approval, "approve").status_code == 403
             assert _still_waits(scene, approval)
@@ -266,16 +266,18 @@ def test_redacted_arguments_are_marked(maya: Reader, acme: Owner, refunder: str)
     digest = "hmac-sha256:" + "ab" * 32
     approval = held(acme, refunder, {"card": {"$digest": digest, "bytes": 16}, "amount": 2})
     words = text_of(card_of(maya.page("/console/approvals"), approval))
-    assert "card hidden by the agent, 16 bytes hmac-sha256:abababab…" in words
-    assert "Some arguments are hidden" in words
+    assert "card redacted by the agent, 16 bytes hmac-sha256:abababab…" in words
+    assert "Some arguments are redacted" in words
 
 
 def test_the_visible_part_of_a_redacted_text_is_shown(maya: Reader, acme: Owner, refunder: str) -> None:
     text = {"$redacted": "ls # token=[redacted]", "$digest": "hmac-sha256:" + "ab" * 32, "bytes": 18}
     approval = held(acme, refunder, {"script": text, "amount": 2})
     words = text_of(card_of(maya.page("/console/approvals"), approval))
-    assert "script ls # token=[redacted] partly hidden by the agent, 18 bytes hmac-sha256:abababab…" in words
-    assert "Some arguments are hidden" in words
+    assert (
+        "script ls # token=[redacted] partly redacted by the agent, 18 bytes hmac-sha256:abababab…" in words
+    )
+    assert "Some arguments are redacted" in words
 
 
 def test_the_most_urgent_goes_first(gateway: LiveGateway, newcomer: Owner) -> None:
@@ -303,7 +305,7 @@ def test_pending_requests_are_paged(gateway: LiveGateway, newcomer: Owner) -> No
         way: str | None = "/console/approvals"
         while way:
             page = reader.page(way)
-            assert "45 requests wait" in page
+            assert "45 pending requests" in page
             seen += [part.partition('"')[0] for part in page.split('id="card-')[1:]]
             _, more, rest = page.partition('<a class="button small" href="/console/approvals?offset=')
             way = f"/console/approvals?offset={rest.partition(chr(34))[0]}" if more else None
@@ -329,7 +331,7 @@ def test_an_expired_request_cannot_be_decided(
     fields = {"token": field(page, "token"), "digest": digest_of(page)}
     answer = maya.submit(f"/console/approvals/{approval}/approve", **fields)
     assert (answer.status_code, "it is expired" in answer.text) == (409, True)
-    assert "nobody decided in time" in maya.page(f"/console/approvals/{approval}")
+    assert "not decided in time" in maya.page(f"/console/approvals/{approval}")
 
 
 @pytest.mark.parametrize("name", ["x", "00000000-0000-7000-8000-000000000000", "%3Cscript%3E", "cards/x"])

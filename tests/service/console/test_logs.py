@@ -146,10 +146,10 @@ def test_a_cursor_is_good_for_its_own_filters(maya: Reader, rival: Owner, histor
 
 def test_empty_results_are_explained(maya: Reader, acme: Owner) -> None:
     """An empty log, filters without matches, and an unknown agent."""
-    assert "Nothing was recorded yet" in maya.page(f"{LOGS}?environment=test")
-    assert "No entry matches" in maya.page(f"{LOGS}?action=nobody.did")
+    assert "No log entries" in maya.page(f"{LOGS}?environment=test")
+    assert "No matching entries" in maya.page(f"{LOGS}?action=nobody.did")
     unknown = "01a202b7-8a24-7f17-929a-19b62fee44cb"
-    assert "No entry matches" in maya.page(f"{LOGS}?agent_id={unknown}")
+    assert "No matching entries" in maya.page(f"{LOGS}?agent_id={unknown}")
 
 
 def searched(reader: Reader, **query: str) -> tuple[list[str], int, list[str]]:
@@ -158,7 +158,7 @@ def searched(reader: Reader, **query: str) -> tuple[list[str], int, list[str]]:
     while True:
         pages.append(page)
         found += entries(page)
-        said = re.search(r"Looked at ([0-9,]+) entr", page)
+        said = re.search(r"Searched ([0-9,]+) entr", page)
         assert said, page[:3000]
         looked_at += int(said[1].replace(",", ""))
         # On a slow machine a search may end early with a link to continue.
@@ -175,7 +175,7 @@ def test_a_text_is_searched_in_the_arguments(maya: Reader, acme: Owner, history:
     for text in ("ÜNÏCODE", '"', "100%_", "\\", "%_\\"):
         found, looked_at, pages = searched(maya, q=text, action="search.me")
         assert (found, looked_at) == ([wanted], 2), text
-        assert "all there are" in pages[-1]
+        assert "the complete log" in pages[-1]
         assert "Last 24 hours" in text_of(pages[0])
     nothing, _, pages = searched(maya, q="<script>", agent_id=agent)
     assert nothing == []
@@ -283,20 +283,20 @@ def test_an_entry_shows_its_approval(maya: Reader, acme: Owner, refunder: str) -
     said, shown = page(refunder)
     digest = acme.http.get(f"/api/approvals/{held}").json()["digest"]
     for words in (
-        "approved, and used",
+        "approved, used",
         f"by {acme.email}",
         "<b>it</b>",
         digest,
-        "the one that this entry names",
+        "which this entry also contains",
     ):
         assert words in said, words
-    assert "every argument of it stands here unchanged" in said
+    assert "all arguments are identical" in said
     assert "another agent" not in said
     assert f'href="/console/approvals/{held}"' in shown
-    assert "2 arguments of it stand otherwise here: amount to" in page(refunder, amount=34, to="bob")[0]
+    assert "2 arguments differ: amount to" in page(refunder, amount=34, to="bob")[0]
     other = acme.agent("other")
-    assert "named an approval of another agent or another action" in page(other)[0]
-    back = link(maya.page(f"/console/approvals/{held}"), "What its agent recorded")
+    assert "refers to an approval of another agent or another action" in page(other)[0]
+    back = link(maya.page(f"/console/approvals/{held}"), "Later entries of the agent")
     assert len(entries(maya.page(back))) == 2
 
 
@@ -305,7 +305,7 @@ def test_an_unknown_approval_is_not_shown(maya: Reader, acme: Owner, refunder: s
     """Ids of other organizations and invalid ids are not looked up."""
     entry = acme.log(refunder, "stripe.refund", approval_id=approval).json()["id"]
     page = maya.page(f"{LOGS}/{entry}")
-    assert "names an approval that is not here, or no longer" in page
+    assert "The approval of this entry does not exist, or not any more" in page
     assert "<script>" not in page
 
 
@@ -327,7 +327,7 @@ def test_environments_and_organizations_are_separate(maya: Reader, acme: Owner, 
         for other in {production, test, secret} - {own}:
             assert maya.get(f"{LOGS}/{other}?environment={environment}").status_code == 404
     page = maya.page(f"{LOGS}?agent_id={theirs}")
-    assert ("No entry matches" in page, "their-secret-name" in page) == (True, False)
+    assert ("No matching entries" in page, "their-secret-name" in page) == (True, False)
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
@@ -390,4 +390,4 @@ def test_every_role_reads_the_log(acme: Owner, gateway: LiveGateway, history: Hi
     for role in ("member", "viewer"):
         with Colleague(acme, role) as colleague, Reader.of(gateway.url, colleague.email) as reader:
             assert len(entries(reader.page(f"{LOGS}?action=action.0"))) == 50
-            assert "Audit log" in reader.page(f"{LOGS}/{history.ids[0]}")
+            assert "Activity log" in reader.page(f"{LOGS}/{history.ids[0]}")

@@ -39,7 +39,7 @@ def test_usage_is_shown_with_limits(newcomer: Owner) -> None:
         words = text_of(reader.page(PLAN))
         assert "Agents 0 of 10 0 %" in words
         assert "Log entries 0 of 50,000 this month" in words
-        assert "People in the team 1 of 5 20 %" in words
+        assert "Users 1 of 5 20 %" in words
         assert 'class="notice"' not in reader.page(PLAN)
         agents = [newcomer.agent() for _ in range(8)]
         page = reader.page(PLAN)
@@ -57,7 +57,7 @@ def test_an_unlimited_plan_has_no_meter(gateway: LiveGateway, newcomer: Owner) -
         page = reader.page(PLAN)
         assert "Agents 0 of unlimited" in text_of(page)
         assert 'role="meter"' not in page
-        assert "None: the operator of this gateway chose the plan" in page
+        assert "No subscription: the operator of this gateway set the plan" in page
 
 
 def test_without_a_payment_provider_no_prices_are_shown(free_gateway: LiveGateway, frugal: Owner) -> None:
@@ -67,7 +67,7 @@ def test_without_a_payment_provider_no_prices_are_shown(free_gateway: LiveGatewa
             done(free_gateway, "set-plan", frugal.email, plan)
             words = text_of(reader.page(PLAN).partition("<main")[2])
             assert f"The {plan} plan" in words
-            assert "Log entries a month" in words
+            assert "Log entries per month" in words
             for quoted in ("Price", "a month Only", "29 ", "199", "Subscription", "Invoices", "bought"):
                 assert quoted not in words, quoted
 
@@ -93,9 +93,9 @@ def test_a_reached_limit_is_shown_with_its_source(frugal: Owner, path: str) -> N
 def test_with_a_payment_provider_prices_are_shown(newcomer: Owner) -> None:
     with Reader.of(newcomer.url, newcomer.email) as reader:
         words = text_of(reader.page(PLAN))
-    assert "The pro plan29 a month" in words
-    assert "Price a month0291990" in words
-    assert "Invoices None yet." in words
+    assert "The pro plan29 per month" in words
+    assert "Price per month0291990" in words
+    assert "Invoices No invoices." in words
 
 
 def test_subscription_and_invoices_are_shown(gateway: LiveGateway, newcomer: Owner) -> None:

@@ -52,8 +52,8 @@ def test_settings_explain_test_mode(maya: Reader) -> None:
     page = maya.page("/console/settings?environment=test")
     assert 'href="/console/settings"' in page
     assert "test_" in page
-    assert "Nothing here touches production" not in page
-    assert "Nothing here touches production" in maya.page("/console/settings/keys?environment=test")
+    assert "Production is not affected" not in page
+    assert "Production is not affected" in maya.page("/console/settings/keys?environment=test")
 
 
 def test_a_user_is_invited(newcomer: Owner) -> None:
@@ -173,7 +173,7 @@ def test_a_link_sent_by_mail_is_not_on_the_page(tmp_path: Path) -> None:
             email = fresh_email()
             with Reader.of(owner.url, owner.email) as reader:
                 answer = reader.submit(f"{TEAM}/invitations", **ask(reader, email))
-                assert ("A mail with the link" in answer.text, "#token=" in answer.text) == (True, False)
+                assert ("An e-mail with the link" in answer.text, "#token=" in answer.text) == (True, False)
             assert "#token=" in mailbox.next().get_content()
             with Reader(owner.url) as stranger:
                 told = {

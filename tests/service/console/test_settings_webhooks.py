@@ -115,7 +115,7 @@ def test_a_webhook_is_changed_disabled_and_deleted(newcomer: Owner) -> None:
         refused = reader.submit(way, token=token, which="all", url="https://10.0.0.1:0/")
         assert (refused.status_code, field(refused.text, "url")) == (400, "https://10.0.0.1:0/")
         assert reader.submit(f"{way}/switch", token=token, status="off").status_code == 303
-        assert "switched off" in reader.page(way)
+        assert "disabled" in reader.page(way)
         assert reader.submit(f"{way}/test", token=token).status_code == 409
         assert reader.submit(f"{way}/switch", token=token, status="maybe").status_code == 400
         assert reader.submit(f"{way}/switch", token=token, status="on").status_code == 303
@@ -158,14 +158,14 @@ def test_deliveries_are_listed_and_retried(newcomer: Owner) -> None:
     with Receiver(Answer(500)) as receiver, Reader.of(newcomer.url, newcomer.email) as reader:
         add(reader, url=receiver.url)
         way = f"{HOOKS}/{all_of(newcomer)[0]['id']}"
-        assert "Nothing was told to it yet" in reader.page(way)
+        assert "No deliveries." in reader.page(way)
         answer = reader.submit(f"{way}/test", token=reader.token())
         assert (answer.status_code, answer.headers["Location"]) == (303, f"{way}#deliveries")
         until(lambda: "500" in text_of(reader.page(f"{way}?status=failed")))
         [delivery] = re.findall(r"/deliveries/([0-9a-f-]+)/retry", reader.page(way))
         assert "webhook.test" in reader.page(way)
-        assert "None that are delivered" in reader.page(f"{way}?status=delivered")
-        assert "Nothing was told to it yet" in reader.page(f"{way}?offset=999999&status=nonsense")
+        assert "No deliveries with the status delivered" in reader.page(f"{way}?status=delivered")
+        assert "No deliveries." in reader.page(f"{way}?offset=999999&status=nonsense")
         assert reader.submit(f"{way}/deliveries/{delivery}/retry", token=reader.token()).status_code == 303
         until(lambda: "webhook.test" in reader.page(f"{way}?status=delivered"))
         assert len(receiver.wait(2)) == 2

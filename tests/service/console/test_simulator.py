@@ -28,7 +28,7 @@ def tried(reader: Reader, agent: str, **fields: str) -> str:
 
 def answer_in(page: str) -> dict[str, object]:
     """Return the API's response that a page shows."""
-    found = re.search(r'aria-label="The answer">(.*?)</pre>', page, re.DOTALL)
+    found = re.search(r'aria-label="API response">(.*?)</pre>', page, re.DOTALL)
     assert found, page
     answer: dict[str, object] = json.loads(text_of(found[1]))
     return answer
@@ -65,36 +65,38 @@ def test_each_state_of_a_held_check_is_explained(gateway: LiveGateway, newcomer:
         assert answer.status_code == 200, answer.text
 
     with Reader.of(newcomer.url, newcomer.email) as reader:
-        asked = same("A new request would be made")
-        assert same("waits for a person already") == asked
+        asked = same("A new approval request would be created")
+        assert same("is already pending") == asked
         decide("approve")
-        assert same("the approval would be used up")["allowed"]
-        asked = same("A new request would be made")
+        assert same("this check would consume the approval")["allowed"]
+        asked = same("A new approval request would be created")
         decide("approve", grant={"uses": 2, "seconds": 900})
-        same("the approval would be used up")
-        same("one call of those left would be used up")
-        same("one call of those left would be used up")
-        asked = same("A new request would be made")
+        same("this check would consume the approval")
+        same("this check would use one of its remaining calls")
+        same("this check would use one of its remaining calls")
+        asked = same("A new approval request would be created")
         decide("deny", note="Not today")
         assert same("Denied by a person: Not today")["reason"] == "Denied by a person: Not today"
         newcomer.http.put(f"/api/agents/{agent}", json={"status": "inactive"})
         page = text_of(tried(reader, agent, **fields))
         assert "Agent is inactive" in page
-        assert "It has a permission" not in page
+        assert "The agent has a permission" not in page
 
 
 def test_the_quorum_is_explained(maya: Reader, acme: Owner) -> None:
     agent = acme.agent()
     acme.permit(agent, "pay", requires_approval=True, required_approvals=2)
-    assert "A new request would be made, and wait for 2 people." in text_of(tried(maya, agent, action="pay"))
+    assert "A new approval request would be created; it requires 2 approvals." in text_of(
+        tried(maya, agent, action="pay")
+    )
 
 
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"action": "free"}, "Any amount will do"),
+        ({"action": "free"}, "has no maximum amount"),
         ({"action": "other"}, "Agent has no permission for action 'other'"),
-        ({"action": "pay", "amount": "9.5"}, "9.5 is not above the largest amount, 10."),
+        ({"action": "pay", "amount": "9.5"}, "9.5 does not exceed the maximum amount of 10."),
         ({"action": "pay", "amount": "10.000001"}, "Amount 10.000001 is above the maximum of 10"),
         ({"action": "pay", "arguments": '{"amount": "9"}'}, "must be a non-negative number, not '9'"),
         ({"action": "pay"}, "context.amount is required"),

@@ -35,7 +35,7 @@ ACTIONS = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1
 
 def lines_in(page: str) -> str:
     """Return the commands that a page shows."""
-    found = re.search(r'aria-label="Lines to paste">(.*?)</pre>', page, re.DOTALL)
+    found = re.search(r'aria-label="Commands">(.*?)</pre>', page, re.DOTALL)
     assert found, page
     return html.unescape(found[1])
 
@@ -189,7 +189,7 @@ def test_an_empty_inbox_leads_to_the_onboarding(reader: Reader, newcomer: Owner)
         f"/api/approvals/{newcomer.http.get('/api/approvals').json()[0]['id']}/deny"
     ).raise_for_status()
     assert INVITATION not in reader.page("/console/approvals")
-    assert "it waits for a person" in text_of(reader.page(START))
+    assert "approval required" in text_of(reader.page(START))
     assert INVITATION in reader.page("/console/approvals?environment=test")
 
 
@@ -205,7 +205,7 @@ def test_agent_and_permission_are_created_together(reader: Reader, newcomer: Own
     [agent] = newcomer.http.get("/api/agents").json()
     assert answer.headers["Location"] == f"{START}?agent={agent['id']}"
     # Without scripts the user reloads the page of the same agent.
-    assert f'<a href="{answer.headers["Location"]}">Look again' in reader.page(answer.headers["Location"])
+    assert f'<a href="{answer.headers["Location"]}">Reload' in reader.page(answer.headers["Location"])
     [permission] = newcomer.http.get(f"/api/agents/{agent['id']}/permissions").json()
     assert (permission["action"], permission["requires_approval"]) == ("mail.send", False)
 

@@ -24,7 +24,7 @@ async def test_a_password_fits_its_hash_alone(narrow: Passwords) -> None:
     assert stored.startswith("$argon2id$")
     assert await narrow.verify("correct horse", stored) is True
     assert await narrow.verify("wrong horse", stored) is False
-    assert await narrow.verify("nobody's password", None) is False
+    assert await narrow.verify("password of no user", None) is False
 
 
 async def test_beyond_the_queue_it_says_so_before_hashing(narrow: Passwords) -> None:

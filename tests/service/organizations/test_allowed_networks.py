@@ -262,7 +262,7 @@ def test_the_console_sets_it(proxied: LiveGateway, bound: Owner) -> None:
     """One network a line; what is wrong is said and stays typed; members read, and plans without it show nothing."""
     with Owner(proxied.url) as owner, Reader.of(owner.url, owner.email) as reader:
         way = "/console/settings/networks"
-        assert "The API keys work from everywhere" in text_of(reader.page("/console/settings"))
+        assert "The API keys work from all networks" in text_of(reader.page("/console/settings"))
         wrong = reader.submit(way, token=reader.token(), networks="203.0.113.0/24\r\n10.0.0.1/8")
         assert wrong.status_code == 400
         assert "write '10.0.0.0/8' for the network" in text_of(wrong.text)
@@ -273,12 +273,12 @@ def test_the_console_sets_it(proxied: LiveGateway, bound: Owner) -> None:
         assert owner.http.get(PATH).json() == {"networks": NETWORKS}
         page = reader.page("/console/settings")
         assert ">\n203.0.113.0/24\n2001:db8::/32</textarea>" in page
-        assert "You are seen at 127.0.0.1" in text_of(page)
+        assert "Your address is 127.0.0.1" in text_of(page)
         assert reader.submit(way, networks="").status_code == 403
         with Colleague(owner, "member") as colleague, Reader.of(owner.url, colleague.email) as member:
             assert "203.0.113.0/24, 2001:db8::/32" in text_of(member.page("/console/settings"))
             assert member.submit(way, token=member.token(), networks="").status_code == 403
         set_plan(proxied, owner, "free")
-        assert "stay until they are removed" in text_of(reader.page("/console/settings"))
+        assert "apply until you remove them" in text_of(reader.page("/console/settings"))
         assert reader.submit(way, token=reader.token(), networks="").status_code == 303
         assert "Allowed networks" not in reader.page("/console/settings")

@@ -232,7 +232,7 @@ async def test_an_outage_is_logged_once_and_its_end_too(
     where = f"127.0.0.1:{valkey.port}"
     assert told == [
         f"Redis at {where} cannot be used: ConnectionError; requests are counted in the database until it can",
-        f"Redis at {where} is back: requests are counted there again",
+        f"Redis at {where} is available again: requests are counted there",
     ]
     assert "sesame" not in caplog.text
 

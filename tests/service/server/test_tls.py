@@ -96,7 +96,12 @@ def test_a_renewed_certificate_is_taken_without_a_restart(
     before = _serial(url)
     certificate, key = _made(tmp_path / "renewed")
     certificate.replace(files[0])
-    until(lambda: "the former TLS certificate stays: TOOLGATE_TLS_KEY: " in serving.complaint)
+    until(
+        lambda: (
+            "the TLS certificate was not reloaded, the former one stays in use: TOOLGATE_TLS_KEY: "
+            in serving.complaint
+        )
+    )
     assert _serial(url) == before
     key.replace(files[1])
     until(lambda: _serial(url) != before)

@@ -99,8 +99,8 @@ def test_what_is_hidden_is_named() -> None:
     hidden = {"$digest": "hmac-sha256:" + "0" * 64, "bytes": 16}
     made = message(context={"card": hidden, "inner": {"pin": hidden}})
     text = shown_in(made)
-    assert "hidden       card, inner.pin" in text
-    assert "hidden from you, 16 bytes (hmac-sha256:00000000…)" in text
+    assert "redacted     card, inner.pin" in text
+    assert "redacted, 16 bytes (hmac-sha256:00000000…)" in text
     assert set(buttons_of(made)) == {APPROVE, DENY}
 
 
@@ -122,8 +122,8 @@ def test_the_agents_reason_is_named_as_such() -> None:
 def test_the_visible_part_of_a_redacted_text_is_shown() -> None:
     text = {"$redacted": "ls # token=[redacted]", "$digest": "hmac-sha256:" + "0" * 64, "bytes": 18}
     shown = shown_in(message(context={"script": text}))
-    assert "hidden       script" in shown
-    assert '"ls # token=[redacted]" (partly hidden from you, 18 bytes' in shown
+    assert "redacted     script" in shown
+    assert '"ls # token=[redacted]" (partly redacted, 18 bytes' in shown
 
 
 @pytest.mark.parametrize("kind", [kind for kind in EVENT_TYPES if kind.startswith("approval.")])

@@ -86,7 +86,7 @@ def test_a_press_approves_as_the_linked_member(channel: Channel, two: Board) -> 
 def test_a_press_denies(channel: Channel, two: Board) -> None:
     """And the agent is told no."""
     buttons = channel.asked()
-    assert channel.press(DENY, buttons[DENY]).startswith("Denied")
+    assert channel.press(DENY, buttons[DENY]).startswith("Rejected")
     assert two.shown(id_in(buttons))["status"] == "denied"
     assert not two.allowed()
 
@@ -135,7 +135,7 @@ def test_approve_and_deny_at_once_have_one_winner(channel: Channel, two: Board) 
     channel._answers = 2
     won = [words for words in channel.told() if not words.startswith("Nothing was decided")]
     assert len(won) == 1
-    assert two.shown(id_in(buttons))["status"] == ("denied" if won[0].startswith("Denied") else "approved")
+    assert two.shown(id_in(buttons))["status"] == ("denied" if won[0].startswith("Rejected") else "approved")
 
 
 def test_a_replayed_press_changes_nothing_more(channel: Channel, two: Board) -> None:

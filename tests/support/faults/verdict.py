@@ -109,7 +109,7 @@ def _plan(ledger: Ledger, gateway: LiveGateway, frugal: list[Owner]) -> Line:
         broken += [f"{entries} entries"] if entries > ENTRIES else []
         broken += [f"{entries} entries, counted as {used}"] if entries != used else []
     return Line(
-        f"no plan's limit was passed ({AGENTS} agents, {ENTRIES:,} entries), and what is used up is counted right",
+        f"no plan's limit was passed ({AGENTS} agents, {ENTRIES:,} entries), and usage is counted correctly",
         ledger.agents_made + ledger.stored,
         tuple(broken),
     )

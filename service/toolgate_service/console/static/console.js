@@ -26,7 +26,7 @@ const toolgate = {
       window.getSelection().selectAllChildren(element);
       element.focus();
       button.textContent = "Selected";
-      toolgate.say("The clipboard cannot be reached; the text is selected: press Ctrl and C");
+      toolgate.say("The clipboard is not available. The text is selected: press Ctrl+C");
     }
   },
 
@@ -56,7 +56,7 @@ const units = [["d", 86400], ["h", 3600], ["min", 60], ["s", 1]];
 
 function told(moment, kind) {
   const seconds = Math.round((moment - Date.now()) / 1000);
-  if (kind === "left") return seconds <= 0 ? "time is up" : `${span(seconds)} left`;
+  if (kind === "left") return seconds <= 0 ? "expired" : `${span(seconds)} left`;
   if (kind === "past" && Math.abs(seconds) < 45) return "just now";
   if (kind === "past" && seconds < 0 && seconds > -86400) return `${span(-seconds)} ago`;
   const isToday = moment.toDateString() === new Date().toDateString();

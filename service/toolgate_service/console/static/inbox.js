@@ -84,7 +84,7 @@ async function decide(form, submitter) {
     }
   } catch {
     form.closest("[popover]")?.hidePopover();
-    problem(card, "The gateway did not answer. Whether it was decided is not known: reload the page before you try again.");
+    problem(card, "The gateway did not respond, so the decision may not have been saved. Reload the page before you try again.");
   } finally {
     delete card.dataset.busy;
     if (submitter) submitter.disabled = false;
@@ -125,6 +125,9 @@ function move(by) {
   next.scrollIntoView({ block: "nearest" });
 }
 
+// Former keys of "Reject" and "Approve temporarily".
+const FORMER_KEYS = { d: "r", w: "t" };
+
 function press(key) {
   const card = document.activeElement?.closest(".card") ?? (alone ? cards()[0] : null);
   if (!card || isInert(card)) return false;
@@ -147,7 +150,7 @@ document.addEventListener("keydown", (event) => {
   else if (key === "k") move(-1);
   else if (key === "?") window.location.assign(document.querySelector('a[href*="/console/shortcuts"]').href);
   else if (key === "n" && arrivals && !arrivals.hidden) arrivals.click();
-  else if (["a", "d", "e", "w", "Enter"].includes(key)) taken = press(key);
+  else if (["a", "r", "e", "t", "d", "w", "Enter"].includes(key)) taken = press(FORMER_KEYS[key] ?? key);
   else taken = false;
   if (taken) event.preventDefault();
 });
@@ -216,7 +219,7 @@ function tellCount(count, more) {
     badge.textContent = words;
   }
   const sentence = document.querySelector("[data-count-words]");
-  if (sentence) sentence.textContent = count === 0 ? "Nothing waits" : `${words} ${count === 1 && !more ? "request waits" : "requests wait"}`;
+  if (sentence) sentence.textContent = count === 0 ? "No pending requests" : `${words} ${count === 1 && !more ? "pending request" : "pending requests"}`;
 }
 
 async function hear(told, leads) {
@@ -251,7 +254,7 @@ function announce(count, shown, leads) {
   const words = count === 1 ? shown[0]?.dataset.told ?? "1 new request" : `${count} new requests`;
   toolgate.say(words);
   if (leads && wantsNotes()) {
-    const note = new Notification(environment === "test" ? "Test: an agent waits for you" : "An agent waits for you", { body: words, tag: `toolgate-${environment}`, icon: document.querySelector('link[rel="icon"]').href });
+    const note = new Notification(environment === "test" ? "Test: approval required" : "Approval required", { body: words, tag: `toolgate-${environment}`, icon: document.querySelector('link[rel="icon"]').href });
     note.onclick = () => { window.focus(); note.close(); };
   }
 }

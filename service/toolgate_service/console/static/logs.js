@@ -77,7 +77,7 @@ function shorten() {
   const again = document.createElement("a");
   again.className = "button small";
   again.href = window.location.href;
-  again.textContent = "Load the page for older ones";
+  again.textContent = "Reload the page for older entries";
   pager.replaceChildren(again);
 }
 
@@ -104,7 +104,7 @@ function listen() {
   });
   source.addEventListener("error", () => {
     tellLive("Reconnecting…", false);
-    if (source.readyState === EventSource.CLOSED) stop("Not live: load the page anew");
+    if (source.readyState === EventSource.CLOSED) stop("Not live: reload the page");
   });
 }
 

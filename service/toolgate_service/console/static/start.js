@@ -32,7 +32,7 @@ if (place && !isHere()) window.setTimeout(keepLooking, AGAIN);
 async function revealKey(form) {
   const answer = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)), headers: { "X-Toolgate-Part": "1" }, redirect: "error", cache: "no-store" });
   const page = toolgate.piece(await answer.text());
-  if (!answer.ok) throw new Error(page.textContent.trim() || "The key cannot be shown just now");
+  if (!answer.ok) throw new Error(page.textContent.trim() || "The key cannot be shown now");
   if (page.querySelector("form[data-reveal]")) throw new Error("The key cannot be shown");
   document.getElementById("snippet").textContent = page.getElementById("snippet").textContent;
   form.remove();

@@ -83,13 +83,13 @@ def test_variables_with_which_opencode_loads_no_plugin(
     install()
     monkeypatch.setenv("OPENCODE_DISABLE_PROJECT_CONFIG", "1")
     found = status()
-    assert found["state"] == "switched off"
+    assert found["state"] == "disabled"
     assert "OPENCODE_DISABLE_PROJECT_CONFIG" in found["says"]
     (project / ".opencode" / "plugins" / "toolgate.js").unlink()
     install("--user")
     assert status()["state"] == "covered"
     monkeypatch.setenv("OPENCODE_PURE", "true")
-    assert status()["state"] == "switched off"
+    assert status()["state"] == "disabled"
 
 
 def test_a_changed_plugin_is_reported(project: Path) -> None:

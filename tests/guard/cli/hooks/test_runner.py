@@ -79,8 +79,8 @@ def test_wrong_options_are_named(scene: Scene, words: tuple[str, ...], typed: An
 @pytest.mark.parametrize(
     ("told", "why"),
     [
-        ('{"hook_event_name": "PreToolUse"', "is no JSON"),
-        ("[]", "no JSON object"),
+        ('{"hook_event_name": "PreToolUse"', "is not JSON"),
+        ("[]", "not a JSON object"),
         ({}, "hook_event_name"),
         ({**CALL, "hook_event_name": "PreToolUSE"}, "'PreToolUSE' is not known"),
         ({**CALL, "tool_name": None}, "tool_name"),
@@ -99,7 +99,7 @@ def test_what_is_no_question_is_refused(told: Any, why: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "why"), [("", "is no JSON"), ({**CALL, "tool_name": "mcp__tools__c"}, "'tools'")]
+    ("told", "why"), [("", "is not JSON"), ({**CALL, "tool_name": "mcp__tools__c"}, "'tools'")]
 )
 def test_what_is_an_error_is_blocked(scene: Scene, told: Any, why: str) -> None:
     """Such an error, and one of what would be asked, end the process with a no."""

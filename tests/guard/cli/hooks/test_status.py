@@ -102,7 +102,7 @@ def test_what_switches_hooks_off(project: Path, monkeypatch: pytest.MonkeyPatch)
     install()
     user = project.parent / "home"
     settings(user, "settings.json", disableAllHooks=True)
-    assert told()["state"] == "switched off"
+    assert told()["state"] == "disabled"
     settings(project, "settings.json", disableAllHooks=False)
     assert told()["state"] == "covered"
     settings(project, "settings.local.json", disableAllHooks=True)
