@@ -118,8 +118,7 @@ class _Operations:
             allowed=parsed.allowed,
             requires_approval=parsed.requires_approval,
             reason=parsed.reason,
-            approval_id=parsed.approval_id
-            or (_approved_request(headers) if check.dry_run and parsed.allowed else None),
+            approval_id=parsed.approval_id or (_approved_request(headers) if parsed.allowed else None),
             decision_id=headers.get("x-decision-id") or None,
             already_used=not parsed.allowed and headers.get("x-call-let-through") == "true",
         )

@@ -133,7 +133,7 @@ class NewWebhook(Body):
     @model_validator(mode="after")
     def _unify_type_and_kind(self) -> Self:
         # Clients that are generated from the OpenAPI document always send the default of `kind`, so a value that differs
-        # from `type` is no error.
+        # from `type` is not an error.
         self.type = self.kind = self.type or self.kind
         return self
 

@@ -179,3 +179,17 @@ def test_invalid_arguments_are_named(wrong: object, named: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         wrong()  # type: ignore[operator]  # a function of no arguments
     assert named in str(error.value)
+
+
+def test_log_entry_of_a_repeated_call_names_the_approval_that_allowed_it(fake_gateway: FakeGateway) -> None:
+    fake_gateway.require_approval("users.delete")
+
+    @fake_gateway.guard().guarded("users.delete")
+    def delete(user_id: str) -> None: ...
+
+    with pytest.raises(ApprovalPending) as pending:
+        delete("u_1")
+    fake_gateway.approve(pending.value.approval_id)
+    delete("u_1")
+    [ran] = [entry for entry in fake_gateway.entries if entry.status == "success"]
+    assert ran.approval_id == pending.value.approval_id
