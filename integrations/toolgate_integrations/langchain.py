@@ -15,12 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 from weakref import WeakKeyDictionary
 
-from toolgate import (
-    ApprovalPending,
-    ConfigurationError,
-    Guard,
-    GuardError,
-)
+from toolgate import ApprovalPending, ConfigurationError, GatewayUnavailable, Guard, GuardError
 from toolgate._drivers import adrive, drive
 from toolgate._effects import Invoke, Steps
 from toolgate_integrations._arguments import encoded, with_signature_defaults
@@ -351,6 +346,8 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
             yield from self._bridge.reject_steps(call, _BESIDE, pending.approval_id, final=False)
             return _message(request, _BESIDE)
         except GuardError as error:
+            if can_pause and turn is not None and turn.answered and isinstance(error, GatewayUnavailable):
+                raise  # The stored state still contains the call, so that the run can be resumed again.
             return _message(request, self._bridge.refusal(error))
 
     def _run(

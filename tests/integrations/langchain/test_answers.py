@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 from langchain.agents import create_agent
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.types import Command
 from support.frameworks.graphs import Run
 from support.frameworks.harness import Scene
 from support.frameworks.scripted import calling
 
+from toolgate import GatewayUnavailable
+from toolgate.testing import FakeGateway
 from toolgate_integrations.langchain import GuardMiddleware, find_rejection
 
 PAY = ("pay", {"to": "eve", "amount": 40}, "call-pay")
@@ -111,3 +114,33 @@ async def test_a_bare_answer_is_heard_too(scene: Scene) -> None:
     run.graph.invoke(Command(resume={"type": "reject"}), run.config)
     assert scene.ran == []
     assert scene.status(approval_id) == "cancelled"
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_run_that_is_resumed_during_an_outage_can_be_resumed_again(calls: int) -> None:
+    paid: list[int] = []
+
+    def pay(amount: int) -> str:
+        """Pay an amount."""
+        paid.append(amount)
+        return "paid"
+
+    fake = FakeGateway(require_approval=["tools.pay"])
+    turn = [("pay", {"amount": number}, f"call-{number}") for number in range(calls)]
+    agent = create_agent(
+        calling(turn), [pay], middleware=[GuardMiddleware(fake.guard())], checkpointer=InMemorySaver()
+    )
+    thread: Any = {"configurable": {"thread_id": "t"}}
+    agent.invoke({"messages": [("user", "pay")]}, thread)
+    for approval in fake.pending():
+        fake.approve(approval.approval_id)
+    for _ in range(2):
+        resumed = Command(
+            resume={each.id: {"type": "approve"} for each in agent.get_state(thread).interrupts}
+        )
+        with fake.outage(), pytest.raises(GatewayUnavailable):
+            agent.invoke(resumed, thread)
+        assert paid == []
+    found = agent.invoke(resumed, thread)
+    assert sorted(paid) == list(range(calls))
+    assert found["messages"][-1].text == "done"
