@@ -13,7 +13,7 @@ import httpx
 import pytest
 from support.command_line import CommandLine
 from support.databases import Server
-from support.gateway import PASSWORD, LiveGateway
+from support.gateway import PASSWORD, LiveGateway, Owner
 from support.ports import reserve_port
 from support.postgres import Cluster
 from support.postgres_versions import preferred
@@ -49,6 +49,29 @@ def run(script: str, folder: Path) -> str:
 def test_script_of_the_page_prints_what_the_page_shows(page: str, tmp_path: Path) -> None:
     script, shown = blocks(f"{FOLDER}/{page}.md", "python")[0], blocks(f"{FOLDER}/{page}.md", "text")[0]
     assert run(script, tmp_path) == shown
+
+
+@pytest.mark.sqlite_only("the embedded gateway uses SQLite")
+def test_langchain_run_is_resumed_by_another_process(tmp_path: Path) -> None:
+    agent, start, resume, _ = blocks(f"{FOLDER}/langchain.md", "python")
+    (tmp_path / "bookkeeper.py").write_text(agent)
+    assert run(start, tmp_path) + run(resume, tmp_path) == blocks(f"{FOLDER}/langchain.md", "text")[1]
+
+
+def test_langchain_page_creates_the_agent_at_a_gateway(live_gateway: LiveGateway, tmp_path: Path) -> None:
+    """The commands of the page, in order; the page's agent has then the permissions of its embedded guard."""
+    with Owner(live_gateway.url) as owner:
+        user = CommandLine(tmp_path / "home")
+        [commands] = blocks(f"{FOLDER}/langchain.md", "console")
+        for line in commands.splitlines():
+            command = line.removeprefix("$ ").replace(GATEWAY, live_gateway.url)
+            type_command(user, command.replace("you@example.com", owner.email))
+        [agent] = owner.http.get("/api/agents").json()
+        found = owner.http.get(f"/api/agents/{agent['id']}/permissions").json()
+    assert {(one["action"], one["max_amount"], one["requires_approval"]) for one in found} == {
+        ("invoices.read", None, False),
+        ("invoices.pay", 1000, True),
+    }
 
 
 class Agent:
@@ -100,9 +123,10 @@ def find_approval_id(shown: str) -> str:
 
 
 def hide_times(table: str) -> list[str]:
-    """Return the rows of a table of log entries without their times and lines."""
-    rows = (re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|\x1b\[[?0-9;]*[A-Za-z]", "", row) for row in table.splitlines())
-    return [" ".join(row.split()) for row in rows if row.strip(" ─")]
+    """Return the rows of a table of log entries without times, durations, lines and escape sequences."""
+    varying = r"\x1b\[[?0-9;]*[A-Za-z]|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|(?<=duration_ms=)[0-9.]+"
+    rows = (" ".join(re.sub(varying, "", row).split()) for row in table.splitlines())
+    return [row for row in rows if row.strip("─")]
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,9 @@ class Page:
     def packages(self) -> list[str]:
         """Further packages on the install line."""
         return [
-            each.strip("'") for each in self.install.split()[2:] if not each.strip("'").startswith("./toolgate")
+            each.strip("'")
+            for each in self.install.split()[2:]
+            if not each.strip("'").startswith("./toolgate")
         ]
 
     @property
