@@ -13,7 +13,7 @@ import httpx
 import pytest
 from support.command_line import CommandLine
 from support.databases import Server
-from support.gateway import PASSWORD, LiveGateway
+from support.gateway import PASSWORD, LiveGateway, Owner
 from support.ports import reserve_port
 from support.postgres import Cluster
 from support.postgres_versions import preferred
@@ -49,6 +49,29 @@ def run(script: str, folder: Path) -> str:
 def test_script_of_the_page_prints_what_the_page_shows(page: str, tmp_path: Path) -> None:
     script, shown = blocks(f"{FOLDER}/{page}.md", "python")[0], blocks(f"{FOLDER}/{page}.md", "text")[0]
     assert run(script, tmp_path) == shown
+
+
+@pytest.mark.sqlite_only("the embedded gateway uses SQLite")
+def test_langchain_run_is_resumed_by_another_process(tmp_path: Path) -> None:
+    agent, start, resume, _ = blocks(f"{FOLDER}/langchain.md", "python")
+    (tmp_path / "bookkeeper.py").write_text(agent)
+    assert run(start, tmp_path) + run(resume, tmp_path) == blocks(f"{FOLDER}/langchain.md", "text")[1]
+
+
+def test_langchain_page_creates_the_agent_at_a_gateway(live_gateway: LiveGateway, tmp_path: Path) -> None:
+    """The commands of the page, in order; the page's agent has then the permissions of its embedded guard."""
+    with Owner(live_gateway.url) as owner:
+        user = CommandLine(tmp_path / "home")
+        [commands] = blocks(f"{FOLDER}/langchain.md", "console")
+        for line in commands.splitlines():
+            command = line.removeprefix("$ ").replace(GATEWAY, live_gateway.url)
+            type_command(user, command.replace("you@example.com", owner.email))
+        [agent] = owner.http.get("/api/agents").json()
+        found = owner.http.get(f"/api/agents/{agent['id']}/permissions").json()
+    assert {(one["action"], one["max_amount"], one["requires_approval"]) for one in found} == {
+        ("invoices.read", None, False),
+        ("invoices.pay", 1000, True),
+    }
 
 
 class Agent:
@@ -99,6 +122,13 @@ def find_approval_id(shown: str) -> str:
     return found[1]
 
 
+def hide_times(table: str) -> list[str]:
+    """Return the rows of a table of log entries without times, durations, lines and escape sequences."""
+    varying = r"\x1b\[[?0-9;]*[A-Za-z]|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d|(?<=duration_ms=)[0-9.]+"
+    rows = (" ".join(re.sub(varying, "", row).split()) for row in table.splitlines())
+    return [row for row in rows if row.strip("─")]
+
+
 @pytest.fixture(scope="module")
 def default_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     """A gateway with default settings, as `toolgate serve` starts it."""
@@ -110,7 +140,7 @@ def default_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servin
 
 def test_first_approval_shows_the_start_of_the_gateway(default_gateway: Serving) -> None:
     port = default_gateway.url.rpartition(":")[2]
-    lines = default_gateway.summary.replace(f":{port}", ":8000").splitlines()[:3]
+    lines = default_gateway.summary.replace(f":{port}", ":8000").splitlines()
     home = re.search(r"database +(\S+)/\.local/", lines[2])
     assert home
     [shown] = [block for block in blocks(f"{FOLDER}/first-approval.md", "console") if "serve" in block]
@@ -122,7 +152,7 @@ def test_first_approval(live_gateway: LiveGateway, tmp_path: Path) -> None:
     page = f"{FOLDER}/first-approval.md"
     set_up, agent = blocks(page, "python")
     before, after = blocks(page, "text")
-    _, approve = blocks(page, "console")
+    _, approve, search = blocks(page, "console")
     printed = run(set_up.replace(GATEWAY, live_gateway.url), tmp_path)
     settings = dict(line.removeprefix("export ").split("=", 1) for line in printed.splitlines())
     user = CommandLine(tmp_path / "home")
@@ -135,8 +165,8 @@ def test_first_approval(live_gateway: LiveGateway, tmp_path: Path) -> None:
         type_command(user, decide.replace("ID", approval_id))
         assert running.read_lines(1) == after
         assert running.process.wait(60) == 0
-    found = user.done("logs", "search")
-    assert [line.split()[4] for line in found.splitlines() if ":" in line][::-1][:2] == ["stripe.refund"] * 2
+    command, _, shown = search.partition("\n")
+    assert hide_times(type_command(user, command.removeprefix("$ "))) == hide_times(shown)
 
 
 @pytest.fixture(scope="module")

@@ -79,6 +79,17 @@ def test_errors_page_has_every_code() -> None:
     assert {code for code in codes if f"`{code}`" not in page} == set()
 
 
+@pytest.mark.parametrize("folder", ["get-started", "guides", "frameworks"])
+def test_no_page_installs_the_package_of_another_project(folder: str) -> None:
+    """The `toolgate` on PyPI is another project, so commands name the folder of the checkout."""
+    pages = set((DOCS / folder).rglob("*.md")) - {DOCS / "get-started/production.md"}
+    assert pages
+    unsafe = re.compile(r"^(?:\$ )?pip install .*(?<![./])\btoolgate\b(?!/)", re.MULTILINE)
+    assert {
+        page.name: unsafe.findall(page.read_text()) for page in pages if unsafe.search(page.read_text())
+    } == {}
+
+
 @pytest.mark.parametrize(
     "folder",
     [

@@ -66,9 +66,9 @@ def test_first_approval_runs_with_the_bare_wheel(
     page = "docs/get-started/first-approval.md"
     set_up, agent = blocks(page, "python")
     before, after = blocks(page, "text")
-    (tmp_path / "setup.py").write_text(set_up.replace("http://127.0.0.1:8000", live_gateway.url))
+    (tmp_path / "create_agent.py").write_text(set_up.replace("http://127.0.0.1:8000", live_gateway.url))
     (tmp_path / "agent.py").write_text(agent)
-    exported = run(bare_python, "setup.py", cwd=tmp_path).splitlines()
+    exported = run(bare_python, "create_agent.py", cwd=tmp_path).splitlines()
     settings = dict(line.removeprefix("export ").split("=", 1) for line in exported)
     account = {"email": "you@example.com", "password": "correct horse battery"}
     with (

@@ -78,7 +78,7 @@ def test_pages_use_the_terms_of_the_glossary(page: Page) -> None:
     "page", [PAGES[name] for name in PAGES if name not in OTHERS], ids=lambda page: page.name
 )
 def test_the_install_line_names_the_extra(page: Page) -> None:
-    assert page.install.startswith("pip install ")
+    assert page.install.startswith("pip install './toolgate[")
     assert page.name in page.extras
     assert f"toolgate_integrations.{page.name.replace('-', '_')}" in page.text
 

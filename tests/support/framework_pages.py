@@ -23,7 +23,7 @@ FOLDER = ROOT / "docs" / "frameworks"
 #: second-level headings of every page, in order
 HEADINGS = ["Approvals", "Options", "Outcomes", "What it cannot do"]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", flags=re.MULTILINE | re.DOTALL)
-_EXTRAS = re.compile(r"'toolgate\[([a-z0-9,-]+)\]'")
+_EXTRAS = re.compile(r"'\./toolgate\[([a-z0-9,-]+)\]'")
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: variables that must not reach an example: it runs without settings and without API keys
 _SECRET = re.compile(r"TOOLGATE_|.*API_KEY|.*_TOKEN|OPENAI_|ANTHROPIC_|CLAUDE")
@@ -70,7 +70,9 @@ class Page:
     def packages(self) -> list[str]:
         """Further packages on the install line."""
         return [
-            each.strip("'") for each in self.install.split()[2:] if not each.strip("'").startswith("toolgate")
+            each.strip("'")
+            for each in self.install.split()[2:]
+            if not each.strip("'").startswith("./toolgate")
         ]
 
     @property

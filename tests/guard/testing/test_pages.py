@@ -19,14 +19,15 @@ def test_example_passes_and_detects_a_wrong_tool(
     """The page's first test passes with the page's own setting, and fails when the tool does something else."""
     for name in ("URL", "API_KEY", "AGENT_ID"):
         monkeypatch.delenv(f"TOOLGATE_{name}", raising=False)
-    [test, by_hand], [setting] = (
+    [test, approval, by_hand], [setting] = (
         blocks("docs/guides/testing.md", "python"),
         blocks("docs/guides/testing.md", "ini"),
     )
     pytester.makeini(setting)
     pytester.makepyfile(test_right=test, test_wrong=test.replace('return f"refunded', 'return f"kept'))
+    pytester.makepyfile(test_approval=approval)
     pytester.makepyfile(test_by_hand=by_hand + "\ndef test(): assert guard.check('mail.send').held\n")
-    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2, failed=1)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=3, failed=1)
 
 
 @pytest.mark.slow
