@@ -33,7 +33,7 @@ SESSION_LIFETIME = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class TokenClaims:
-    """Claims of a valid session token: the ids of the user and the session, and the user's version at the login."""
+    """Claims of a valid session token: the ids of the user and the session, and `User.version` at the login."""
 
     user_id: str
     session_id: str
@@ -117,7 +117,7 @@ _ACTIVE_SESSION = (
 
 
 async def find_active_session(session: AsyncSession, claims: TokenClaims) -> ActiveSession | None:
-    """Return the session that the claims of a token identify; None if the session is no longer valid."""
+    """Return the session to which the claims of a token belong; None if the session is no longer valid."""
     values = {
         "user_id": claims.user_id,
         "session_id": claims.session_id,
@@ -153,7 +153,7 @@ def read_credential(stored: str | None) -> dict[str, str] | None:
     if stored is None:
         return None
     credential: Any = strict_json.loads_own(stored)
-    # Credentials that earlier versions stored have no type.
+    # Credentials that earlier versions stored contain only `kind`, so add `type` with the same value.
     return {"type": credential["kind"], **credential}
 
 

@@ -60,8 +60,8 @@ _PREFLIGHT = {
 }
 
 
-#: Group of request paths, used as a label of metrics and traces. Paths contain ids, and a metric must have few label
-#: values, so the path itself is not used.
+#: Group of request paths, used as a label of metrics and traces. The path itself cannot be the label: it may contain an
+#: id, and a metric must have few label values.
 RouteGroup: TypeAlias = Literal[
     "check", "log", "approvals", "permissions", "management", "console", "health", "other"
 ]
@@ -207,8 +207,8 @@ class EdgeMiddleware:
             return
         given: dict[bytes, bytes] = dict(scope["headers"])
         scope[HEADERS] = given
-        # Pass the original scope, not the copy made below: if the body is incomplete, the connection stores an error in
-        # the original scope.
+        # Pass the original scope, and not the copy that is made below for HEAD and PATCH: if the client does not send
+        # the whole body, the server's connection stores an error in the original scope.
         receiving = bounded(scope, given, receive)
         request_id = scope[REQUEST_ID] = request_id_of(given)
         # The context variable needs no reset, because every request runs in a separate task.
@@ -256,7 +256,7 @@ class EdgeMiddleware:
         await response.send_json(result)
 
     def _immediate_response(self, scope: Scope, given: dict[bytes, bytes]) -> ASGIApp | None:
-        """Return a response that needs no application: to a CORS preflight or an invalid request; None for others."""
+        """Return the response to a CORS preflight or an invalid request; None if the application must respond."""
         if self._origins:
             origin = given.get(b"origin")
             scope[HEADER_BAG].update(self._origins.headers(origin))

@@ -16,7 +16,7 @@ from toolgate_service.core.schemas import is_action
 from toolgate_service.db.database import now
 from toolgate_service.db.pagination import Found, Page, find_page
 
-#: maximum number of requests that the statistics of waiting times include; the newest requests are taken
+#: maximum number of requests that the statistics of waiting times include; older requests are left out
 MAX_WAITS = 1_000
 
 # columns of the unique index `uq_approvals_pending`; only one pending request may have the same values in all of them

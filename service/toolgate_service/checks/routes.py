@@ -69,7 +69,8 @@ def check_endpoint(gateway: Gateway) -> Handler:
         if isinstance(decision, Denied) or (isinstance(decision, Allowed) and request.approval_id is None):
             return _respond(received, decision)
         database = gateway.database
-        # All retries of the transaction share one deadline, because the SDK waits only five seconds for the response.
+        # One deadline applies to all retries of the transaction together, because the SDK waits only five seconds for
+        # the response.
         deadline = asyncio.get_running_loop().time() + DEADLINE
 
         async def settle_in_transaction() -> Allowed | Denied | PendingApproval | Consumed:
