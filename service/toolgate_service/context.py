@@ -148,7 +148,7 @@ def require_active(result: AuthResult | None) -> tuple[AuthContext, Rate]:
     """Return the context and the rate limit's state of an authenticated request.
 
     Raises:
-        ApiError: 401, the API key is unknown or revoked, or the organization is not active.
+        ApiError: 401 if the API key is unknown or revoked, or the organization is not active.
     """
     if result is None:
         raise ApiError(401, "Invalid API key")

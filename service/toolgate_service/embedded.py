@@ -285,7 +285,7 @@ class Embedded:
     """Gateway that runs in a thread of the current process.
 
     Attributes:
-        agent_id: Id of the agent that is created when the gateway starts.
+        agent_id: Id of the agent. The gateway creates the agent when it starts, if it does not exist yet.
         api_key: API key that is valid only for this agent.
     """
 

@@ -94,7 +94,7 @@ class LoginAttempt:
 
     @classmethod
     def of(cls, vault: Vault, address: str | None, email: str) -> "LoginAttempt":
-        """Return the login attempt of a client address and an e-mail address. The result contains only their hashes."""
+        """Create a login attempt from the client's IP address and an e-mail address, and store only their hashes."""
 
         def subject(kind: str, text: str) -> str:
             return f"{kind}:{hmac.digest(vault.login_key, text.encode(), 'sha256').hex()}"

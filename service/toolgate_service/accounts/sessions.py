@@ -240,7 +240,7 @@ async def transaction_as(
         yield session
 
 
-#: extra check that a transaction runs before it changes anything; it raises an `ApiError` to cancel the transaction
+#: additional check that a transaction runs before it changes anything; if it raises an `ApiError`, nothing is changed
 Precondition: TypeAlias = Callable[[AsyncSession], Awaitable[None]]
 
 

@@ -259,7 +259,7 @@ class Backlog(NamedTuple):
     maintenance: float
 
 
-# Lower bound that excludes no row: without a lower bound, SQLite does not use the index of the pending deliveries.
+# Lower bound for `next_attempt_at`, which excludes no row. Without a lower bound, SQLite would not use the index.
 _BEGINNING = {"moment": datetime(1970, 1, 1, tzinfo=UTC)}
 _MOMENT = bindparam("moment", type_=Timestamp)
 _LIMIT = {"most": MAX_COUNTED}
@@ -275,8 +275,8 @@ _OLDEST = (
     .bindparams(_MOMENT)
     .columns(next_attempt_at=Timestamp)
 )
-# The inner query also selects approved requests, because the partial index contains pending and approved requests
-# together. There are few approved requests, because they expire after an hour if no call uses them.
+# The inner query also selects approved requests, because the partial index contains both states, and SQLite uses it
+# only for this condition. There are few approved requests: they expire after an hour if no call uses them.
 _APPROVALS = text(
     "SELECT count(*) FROM (SELECT status FROM approvals WHERE status IN ('pending', 'approved') "
     "AND expires_at > :moment LIMIT :most) AS found WHERE status = 'pending'"

@@ -215,11 +215,12 @@ class EdgeMiddleware:
         REQUEST.set(request_id)
         scope[HEADER_BAG] = {}
         if scope["method"] == "HEAD":
-            # The application handles HEAD as GET. The server still omits the response body, because this code changes
-            # only a copy of the scope.
+            # Let the application handle HEAD as GET. Change only a copy of the scope: the server still has the original
+            # method, and omits the response body.
             scope = {**scope, "method": "GET"}
         elif scope["method"] == "PATCH":
-            # In this API, PUT does not change the fields that a request omits, so PATCH is handled as PUT.
+            # Handle PATCH as PUT: in this API, PUT has the same effect, because it keeps the fields that a request
+            # omits.
             scope = {**scope, "method": "PUT"}
         if self._proxies and FORWARDED_FOR in given:
             self._proxies.reveal_client(scope)
@@ -269,7 +270,8 @@ class EdgeMiddleware:
             name = repeated_header(scope["headers"])
             if name is not None:
                 return ErrorReply({name: ["was sent more than once; send it once"]}, 400)
-        # Respond with 404: no id contains a NUL character, and PostgreSQL would fail to compare text that contains one.
+        # Respond with 404 without a query: no id contains a NUL character, and PostgreSQL rejects text that contains
+        # one.
         if "\0" in scope["path"]:
             return ErrorReply("Not Found", 404)
         return None

@@ -256,8 +256,8 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
         if response.get("description") == _FASTAPI_OK:
             response["description"] = _OK.get(status, "The request was successful.")
     if route.response_model is None and len(answers := _contents_of_success(operation)) > 1:
-        # A route that returns a file declares the media types of the file itself. FastAPI adds JSON to them, although
-        # the route never returns JSON.
+        # Remove JSON, which FastAPI adds to the media types that the route declares: a route that returns a file never
+        # returns JSON.
         answers.pop("application/json", None)
     if paged(route):
         operation["responses"]["200"]["headers"] = references(*PAGED)

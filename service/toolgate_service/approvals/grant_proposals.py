@@ -76,8 +76,8 @@ async def propose(
         active.
 
     Raises:
-        FieldErrors: 400, `ignored_fields` contains the field `amount`, or a field that is not in the context.
-        ApiError: 409, an earlier voter proposed different terms, or the proposed temporary approval is no longer
+        FieldErrors: 400 if `ignored_fields` contains the field `amount`, or a field that is not in the context.
+        ApiError: 409 if an earlier voter proposed different terms, or if the proposed temporary approval is no longer
             waiting for votes.
     """
     context = strict_json.loads_own(approval.context)

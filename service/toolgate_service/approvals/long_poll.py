@@ -59,8 +59,8 @@ class LongPoll:
         """Return the current state of an approval request.
 
         Raises:
-            ApiError: 401, the API key was revoked or its organization was deactivated; 403, the client's address is not
-                in the allowed networks; 404, the request does not exist, or the key belongs to another agent.
+            ApiError: 401 if the API key was revoked or its organization was deactivated; 403 if the client's address is
+                not in the allowed networks; 404 if the request does not exist, or the key belongs to another agent.
         """
         auth = await self.auth_store.load(self.key_digest)
         if auth is None or not auth.organization_is_active:

@@ -137,7 +137,7 @@ class Approval(Table, table=True):
     max_amount: Decimal | None = Field(default=None, sa_type=ExactDecimal)
     amount_required: bool | None = None
     created_at: datetime = Field(sa_type=Timestamp)
-    #: for a pending request, the deadline for the decision; for an approved request, the deadline for the call
+    #: time at which the request expires: without a decision if it is pending, without a call if it is approved
     expires_at: datetime = Field(sa_type=Timestamp)
     #: time at which the reminder event must be sent; null after it was sent
     remind_at: datetime | None = Field(default=None, sa_type=Timestamp)
@@ -152,10 +152,10 @@ class Approval(Table, table=True):
     decision_id: str | None = Field(default=None, sa_type=Id)
     cancelled_at: datetime | None = Field(default=None, sa_type=Timestamp)
     cancel_reason: str | None = Field(default=None, max_length=255)
-    #: id of the request with the edited context, if an approver replaced this request by it
+    #: if an approver edited the context of this request: id of the new request that contains the edited context
     replaced_by: str | None = Field(default=None, sa_type=Id)
-    #: id of the original request, if an approver edited its context and this request contains the edited context; only
-    #: a check that contains the id of this request consumes it
+    #: if this request contains an edited context: id of the original request; only a check that sends the id of this
+    #: request can consume it
     replaces: str | None = Field(default=None, sa_type=Id)
     #: id of the temporary approval that approved this request; its voters count as the approvers of the request
     grant_id: str | None = Field(default=None, sa_type=Id)

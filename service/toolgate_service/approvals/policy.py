@@ -323,7 +323,7 @@ async def clear_denial_block(
     A call that an approver rejected remains denied for `denial_cache_seconds`, even after the block has ended.
 
     Raises:
-        ApiError: 404, the action is not blocked.
+        ApiError: 404 if the action is not blocked.
     """
     tenant = (agent.organization_id, agent.environment, agent.id)
     if not await load_denial_blocks(session, settings, tenant, action):

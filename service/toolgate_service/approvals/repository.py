@@ -58,7 +58,7 @@ async def find_approval(
     """Return the approval request with this id in the environment of the organization.
 
     Raises:
-        ApiError: 404, the request does not exist.
+        ApiError: 404 if the request does not exist.
     """
     query = select(Approval).where(
         Approval.id == approval_id,
@@ -72,7 +72,7 @@ async def find_approval(
 
 
 async def find_duplicate(session: AsyncSession, approval: Approval) -> Approval | None:
-    """Return the pending request with which `approval` would violate the unique index; None if there is none."""
+    """Return the pending request that has the same values in the columns `_UNIQUE` as `approval`, or None."""
     values = {name: getattr(approval, name) for name in _UNIQUE}
     return (await session.exec(_PENDING_DUPLICATE, params=values)).first()
 

@@ -83,9 +83,9 @@ async def approve(
     `transaction` opens the write transaction and checks the rights of the caller.
 
     Raises:
-        ApiError: 400, the edited context or the temporary approval is invalid; 403, the caller may not approve this
-            request; 404, the request does not exist; 409, the request is not pending, its digest differs from `shown`,
-            or the caller has already approved it.
+        ApiError: 400 if the edited context or the temporary approval is invalid; 403 if the caller may not approve this
+            request; 404 if the request does not exist; 409 if the request is not pending, its digest differs from
+            `shown`, or the caller has already approved it.
     """
     async with transaction(context, caller) as session:
         approval = await _find_shown(session, caller, environment, approval_id, shown)
@@ -111,7 +111,7 @@ async def deny(
     Later checks of the same call are denied, with `note` as the reason.
 
     Raises:
-        ApiError: 404, the request does not exist; 409, it is not pending, or its digest differs from `shown`.
+        ApiError: 404 if the request does not exist; 409 if it is not pending, or its digest differs from `shown`.
     """
     async with transaction(context, caller) as session:
         approval = await _find_shown(session, caller, environment, approval_id, shown)
@@ -130,8 +130,8 @@ async def withdraw(
     same `call_id`.
 
     Raises:
-        ApiError: 401, the API key was revoked; 404, the request does not exist or belongs to an agent for which the key
-            is not valid; 409, the request is neither pending nor approved.
+        ApiError: 401 if the API key was revoked; 404 if the request does not exist or belongs to an agent for which the
+            key is not valid; 409 if the request is neither pending nor approved.
     """
     auth = caller.context
     async with context.database.writing(auth.organization_id) as session:

@@ -43,8 +43,8 @@ from toolgate_service.http.openapi import operation
 DECISION_ID = b"x-decision-id"
 REASON_CODE = b"x-reason-code"
 CALL_CONSUMED = b"x-call-let-through"
-#: response header with the id of the approved request that allows the call; after a dry run, the caller may cancel this
-#: request
+#: response header with the id of the approved request that allows the call; a client that only made a dry run can use
+#: the id to cancel the request
 APPROVAL_ID = b"x-approval-id"
 #: key in the ASGI scope under which metrics and traces find the outcome of a check
 OUTCOME = "toolgate.outcome"

@@ -462,7 +462,7 @@ async def _check_redis(url: str) -> Finding:
     from redis.asyncio import Redis
     from redis.exceptions import RedisError
 
-    # An error of Redis may contain the password, but `check` hides all secrets in its findings.
+    # An error of Redis may contain the password. It does not need to be hidden here: `check` hides all secrets.
     server = Redis.from_url(url, socket_timeout=REDIS_TIMEOUT, socket_connect_timeout=REDIS_TIMEOUT)
     try:
         version = (await server.info("server")).get("redis_version", "unknown")
