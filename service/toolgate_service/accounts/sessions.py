@@ -95,7 +95,7 @@ class ActiveSession(NamedTuple):
 
 
 #: query that authenticates a request of a user; it runs when the request arrives and, if the request changes data,
-#: again in the transaction of the change
+#: again in the transaction of the change, because the session may have ended in the meantime
 ACTIVE_SESSION_SQL = """
 SELECT u.organization_id, u.role, s.scope, o.plan, o.is_active
 FROM users u

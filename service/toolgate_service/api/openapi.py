@@ -262,7 +262,8 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
     if paged(route):
         operation["responses"]["200"]["headers"] = references(*PAGED)
     for parameter in operation.get("parameters", ()):
-        # FastAPI documents an optional parameter as nullable, but a query string cannot contain null.
+        # Remove null, because FastAPI documents an optional parameter as nullable, but a query string cannot contain
+        # null.
         parameter["schema"] = _untitled(_never_null(parameter["schema"]))
     content = operation.get("requestBody", {}).get("content", {}).get("application/json")
     if content is not None:

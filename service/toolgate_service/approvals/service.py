@@ -157,8 +157,8 @@ async def cancel_open(session: AsyncSession, owner: Agent | Permission, reason: 
         owner_id == owner.id,
         col(Approval.organization_id) == owner.organization_id,
         col(Approval.status).in_(OPEN),
-        # A request counts as expired from the time `expires_at` on, even if the background job has not updated its
-        # status yet.
+        # Exclude requests that expired without an update of their status: from the time `expires_at` on, a request
+        # counts as expired, even if the background job has not run yet.
         col(Approval.expires_at) > now(session),
     )
     await cancel(session, (await session.exec(query)).all(), reason)

@@ -40,7 +40,7 @@ from toolgate_service.db.database import Database, now
 from toolgate_service.organizations.models import Organization
 from toolgate_service.organizations.service import change_plan
 
-#: Maximum age of a signature in seconds.
+#: Maximum age of a signature in seconds. It prevents an attacker from sending a recorded event again later.
 TOLERANCE = 300
 
 HEADER = "Stripe-Signature"

@@ -102,6 +102,7 @@ class ProviderEvent(Table, table=True):
     provider_customer_id: str | None = Field(default=None, max_length=255)
     provider_created_at: datetime = Field(sa_type=Timestamp)
     outcome: str = Field(max_length=20)
-    #: Content of the event as JSON. It is stored until the event's customer is linked to an organization.
+    #: Content of the event as JSON. It is stored only until the event's customer is linked to an organization, because
+    #: the event is then applied.
     facts: str | None = Field(default=None, sa_type=Text)
     received_at: datetime = Field(sa_type=Timestamp)

@@ -186,7 +186,8 @@ def _from_seconds(value: object) -> datetime:
 
 
 def _id_of(value: object) -> object:
-    # The provider sends either an object's id or, if the account is configured so, the whole object including its id.
+    # Accept an id, or an object that contains its id: depending on the account's configuration, the provider sends the
+    # whole object instead of the id.
     return value.get("id") if isinstance(value, dict) else value
 
 

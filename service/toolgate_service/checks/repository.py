@@ -160,7 +160,8 @@ async def create_request(
     approval = new_request(session, auth, request, seconds=seconds)
     store_terms(approval, current_terms(permission, agent))
     approval.max_amount, approval.amount_required = permission.max_amount, permission.amount_required
-    # Send the reminder for the approval request in the last quarter of its lifetime at the earliest.
+    # Send the reminder `approval_reminder_seconds` before the request expires, but not before the last quarter of its
+    # lifetime.
     ahead = min(settings.approval_reminder_seconds, seconds / 4)
     approval.remind_at = approval.expires_at - timedelta(seconds=ahead)
     await expire_duplicate(session, approval)

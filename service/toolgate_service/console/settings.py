@@ -310,7 +310,7 @@ async def show_plan(page: PageContext) -> Response:
     return await render_page(
         page,
         "settings/plan.html",
-        # Prices are shown only if a payment provider is configured.
+        # Show prices only if a payment provider is configured. Otherwise the operator chooses the plan.
         is_sold=page.gateway.provider_signature is not None,
         plan=current.plan_details,
         all_plans=current.all_plans,
