@@ -78,11 +78,12 @@ class AuthContext(NamedTuple):
     epoch: int | None = None
 
     def rate_limit(self, plans: Mapping[str, Plan]) -> int:
-        """Return the organization's limit of requests per minute, which applies to each group of endpoints."""
+        """Return the organization's limit of requests per minute. It applies to each group of endpoints separately."""
         return self.requests_per_minute or plans[self.plan].requests_per_minute
 
 
-#: context of a request, and the state of its rate limit; the latter is None if the organization is not active
+#: context of a request, and the state of its rate limit; the state is None if the organization is not active, because
+#: the request is then not counted
 AuthResult: TypeAlias = tuple[AuthContext, Rate | None]
 
 #: SQL query for the columns of `AuthContext`; its bind parameters are the key's digest, the agent's id and the action
@@ -147,7 +148,7 @@ def require_active(result: AuthResult | None) -> tuple[AuthContext, Rate]:
     """Return the context and the rate limit's state of an authenticated request.
 
     Raises:
-        ApiError: 401, the API key is unknown or revoked, or the organization is not active.
+        ApiError: 401 if the API key is unknown or revoked, or the organization is not active.
     """
     if result is None:
         raise ApiError(401, "Invalid API key")
@@ -160,10 +161,10 @@ def require_active(result: AuthResult | None) -> tuple[AuthContext, Rate]:
 class ContextCache:
     """Cache of authentication contexts by API key, agent and action.
 
-    Every transaction that changes the API keys, agents, permissions, freezes or the organization of an environment raises the
-    environment's epoch, which is a version number. Each context contains the epoch at which it was read. A request
-    compares it with the epoch that the database returned for this request. If the context's epoch is equal or later,
-    the context is at least as new as the request, and may be used.
+    Each environment has an epoch, a version number of its data. Every transaction that changes its API keys, agents,
+    permissions or freezes, or the organization, increments the epoch. Each context contains the epoch at which it was
+    read. A request compares this epoch with the epoch that the database returned for the request. If the context's
+    epoch is equal or later, no change is missing in the context, and the request may use it.
 
     Args:
         size: Maximum number of contexts. When the cache is full, the context that was added first is removed.
@@ -187,9 +188,10 @@ class ContextCache:
         return cached
 
     def store(self, key_digest: str, agent_id: str, action: str, context: AuthContext) -> None:
-        """Store a context, unless its organization is not active or the agent has no permission for the action.
+        """Store the context of an active organization.
 
-        If contexts without a permission were stored, a client could fill the cache with invented agents and actions.
+        If the context is for an action, it is stored only if the agent has a permission for this action. Otherwise, a
+        client could fill the cache with invented agents and actions.
         """
         is_complete = context.permission_id is not None or not action
         if context.epoch is None or not context.organization_is_active or not is_complete:
@@ -200,6 +202,6 @@ class ContextCache:
             if len(self._contexts) >= self._size:
                 del self._contexts[next(iter(self._contexts))]
         elif present.epoch is not None and present.epoch > context.epoch:
-            # Keep the stored context, which is newer: concurrent reads can finish in another order than they began.
+            # Keep the stored context, which is newer. This happens if a concurrent read began later but finished first.
             return
         self._contexts[key] = context

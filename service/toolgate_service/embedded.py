@@ -262,7 +262,7 @@ def _scope(method: str, target: str, headers: Mapping[str, str], length: int) ->
 #: Seconds that unfinished requests have to finish when the gateway closes.
 GRACE = 5
 
-#: Path that stands for a temporary file. The gateway removes the file when it closes.
+#: Path with which the gateway uses a temporary database file. It removes the file when it closes.
 MEMORY = ":memory:"
 
 
@@ -285,7 +285,7 @@ class Embedded:
     """Gateway that runs in a thread of the current process.
 
     Attributes:
-        agent_id: Id of the agent that is created when the gateway starts.
+        agent_id: Id of the agent. The gateway creates the agent when it starts, if it does not exist yet.
         api_key: API key that is valid only for this agent.
     """
 
@@ -331,7 +331,7 @@ class Embedded:
         return self._submit(self._send_as_user(method, target, body))
 
     def end(self) -> None:
-        """Ask the gateway to close, without waiting for it. Any thread may call this method, and more than once."""
+        """Start to close the gateway, and return immediately. Any thread may call this method, also repeatedly."""
         if not self._loop.is_closed():
             try:
                 self._loop.call_soon_threadsafe(self._stop.set)
@@ -361,7 +361,8 @@ class Embedded:
         if path == MEMORY:
             self._folder = TemporaryDirectory(prefix="toolgate-")
             path = str(Path(self._folder.name) / "toolgate.db")
-            # A temporary database does not outlive the process, so its secret is not stored either.
+            # Do not store the secret in a file: it is needed only for the temporary database, which does not outlive
+            # the process.
             fixed["secret"] = secrets.token_urlsafe(48)
         fixed["database_url"] = f"sqlite:///{quote(str(Path(path).expanduser().absolute()))}"
         try:
@@ -440,8 +441,8 @@ class Embedded:
     async def _send_as_user(self, method: str, target: str, body: bytes | None) -> Response:
         response = await self._send_with_token(method, target, body)
         if response[0] == HTTPStatus.UNAUTHORIZED:
-            # The token has expired: it is valid for a week, but the process can run longer. Repeat the request with a
-            # new token.
+            # Create a new token and repeat the request. The process can run longer than the week for which a token is
+            # valid.
             self._token = None
             response = await self._send_with_token(method, target, body)
         return response
@@ -459,8 +460,8 @@ class Embedded:
 
 async def _start_gateway(settings: Settings) -> Gateway:
     if has_no_secret(settings):
-        # Check an existing database first: the gateway would create a new secret, which could not decrypt the stored
-        # API keys.
+        # If the database already contains API keys, this call raises an error because their secret is missing.
+        # Otherwise the gateway would create a new secret, which could not decrypt them.
         await prepare_database(settings)
     gateway = Gateway(settings)
     try:

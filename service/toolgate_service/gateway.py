@@ -98,7 +98,7 @@ class Gateway(AppContext):
             await self.listener.stop()
         if self.stalled_sessions is not None:
             await self.stalled_sessions.stop()
-        # Slack replies stop before the webhook worker, because they use its HTTP connections.
+        # Stop the replies to Slack before the webhook worker, because they use the worker's HTTP connections.
         await self.slack.stop()
         await self.webhooks.stop()
         await self.maintenance.stop()
@@ -146,8 +146,8 @@ def _open_stores(database: Database, settings: Settings) -> tuple[RateLimiter, A
         raise TypeError(f"no stores for a {type(database).__name__}")
     counted = PostgresRateLimiter(database)
     if settings.redis_url is None:
-        # The auth store counts requests with API keys in the statement that reads the key. The rate limiter `counted`
-        # only counts requests of users.
+        # The auth store itself counts each request with an API key, in the statement that reads the key. The rate
+        # limiter counts only the requests of users.
         return counted, PostgresAuthStore(database, plans), PostgresLogStore(database)
     from toolgate_service.rate_limit.redis import RedisRateLimiter
 
@@ -158,7 +158,7 @@ def _open_stores(database: Database, settings: Settings) -> tuple[RateLimiter, A
 def _open_metrics(settings: Settings) -> "Metrics | None":
     if settings.metrics_address is None:
         return None
-    # Imported late, because the module requires an optional dependency.
+    # Import the module only if metrics are enabled, because it requires the optional dependency `prometheus-client`.
     from toolgate_service.core.metrics import Metrics
 
     return Metrics()

@@ -1,22 +1,22 @@
 """Login throttle: delays login attempts after failures, but never locks a user out.
 
-The gateway counts failed logins for three subjects: the client's IP address, the e-mail address, and the pair of these
-two. The first failures of a subject cause no delay. Each further failure doubles the delay before the next attempt, up
-to a maximum. The gateway rejects an attempt during a delay with the status 429 and the header ``Retry-After``. It then
-hashes no password, writes nothing to the database, and does not extend the delay. For every ten minutes without a
-failure, one failure is forgiven.
+The gateway counts failed logins for three subjects: the client's IP address, the e-mail address, and the pair of IP
+address and e-mail address. The first failures of a subject cause no delay. Each further failure doubles the delay
+before the next attempt, up to a maximum. The gateway rejects an attempt during a delay with the status 429 and the
+header ``Retry-After``. A rejected attempt does not extend the delay, and costs neither a password hash nor a database
+write. For every ten minutes without a failure, one failure is forgiven: it no longer counts.
 
-An attempt is allowed when three delays have passed:
+An attempt is allowed when all three delays have passed:
 
-- Delay of the *pair*. It starts at the last failure of the pair.
-- Delay of the *e-mail address*. It also starts at the last failure of the pair, and applies only if the pair has
-  failures. Attackers at other IP addresses therefore do not delay a user whose own IP address has no failures. An
-  attacker with many IP addresses gets one guess per IP address without delay. Every further guess is delayed by the
+- The delay of the *pair* starts at the last failure of the pair.
+- The delay of the *e-mail address* also starts at the last failure of the pair, and applies only if the pair has
+  failures. Failures from an attacker's IP address therefore do not delay a user at another IP address. An attacker with
+  many IP addresses gets one guess per IP address without delay. The delay of every further guess depends on the
   failures from all IP addresses.
-- Delay of the *IP address*. It starts at the last failure of the IP address, and does not apply to users who recently
-  logged in from this address. If an attacker tries many e-mail addresses from an office, the people who work there can
-  still log in. Many people may share an IP address. It is therefore allowed more failures without a delay, and its
-  maximum delay is shorter.
+- The delay of the *IP address* starts at the last failure from this address. It does not apply to users who recently
+  logged in from this address: if an attacker tries many e-mail addresses from an office, the people who work there can
+  still log in. Because many people may share an IP address, more failures are free of delay, and the maximum delay is
+  shorter.
 
 The gateway checks the delays before it verifies the password. It checks them again, under a lock, before it returns the
 result. Parallel guesses therefore get no more results than sequential guesses. The counts are stored in the database
@@ -41,12 +41,12 @@ from toolgate_service.db.database import now
 
 #: time without a failed login after which one earlier failure is forgiven
 FORGIVE_AFTER = timedelta(minutes=10)
-#: time after a login during which the client's IP address counts as known for the user; failed logins of others from a
-#: known address do not delay the user; the time is longer than the seven days for which a session token is valid, so
-#: that the address is still known at the next login
+#: time after a login during which the client's IP address counts as known for the user; at a known address, the delay
+#: of the IP address does not apply to the user; the time is longer than the seven days for which a session token is
+#: valid, so that the address is still known at the next login
 KNOWN_ADDRESS_PERIOD = timedelta(days=30)
-#: maximum number of old rows of the table `login_failures` that one failed login deletes; a failed login adds at most
-#: three rows, so the table shrinks
+#: maximum number of outdated rows of the table `login_failures` that one failed login deletes; this is more than the
+#: three rows that a failed login can add, so outdated rows do not accumulate
 STALE_BATCH = 20
 #: length in bits of an IPv6 network prefix; all addresses of such a network count as one, because a provider assigns
 #: the whole network to one customer
@@ -67,7 +67,7 @@ class Backoff:
 
     @property
     def max_failures(self) -> int:
-        """Number of failures after which further failures do not increase the delay. No higher number is stored."""
+        """Number of failures at which the delay reaches its maximum. The gateway stores no higher number."""
         return self.free + math.ceil(math.log2(self.max_delay))
 
     def delay(self, failures: int) -> timedelta:
@@ -86,7 +86,7 @@ KEEP_FOR = FORGIVE_AFTER * (max(backoff.max_failures for backoff in (PAIR, EMAIL
 
 @dataclass(frozen=True, slots=True)
 class LoginAttempt:
-    """Login attempt, identified by hashes of the IP address, of the e-mail address, and of the pair of the two."""
+    """Login attempt, identified by three hashes: of the IP address, of the e-mail address, and of both together."""
 
     pair: str
     address: str
@@ -94,7 +94,7 @@ class LoginAttempt:
 
     @classmethod
     def of(cls, vault: Vault, address: str | None, email: str) -> "LoginAttempt":
-        """Return the login attempt of a client address and an e-mail address. The result contains only their hashes."""
+        """Create a login attempt from the client's IP address and an e-mail address, and store only their hashes."""
 
         def subject(kind: str, text: str) -> str:
             return f"{kind}:{hmac.digest(vault.login_key, text.encode(), 'sha256').hex()}"
@@ -159,7 +159,10 @@ async def count_failure(session: AsyncSession, attempt: LoginAttempt) -> None:
 
 
 async def clear_failures(session: AsyncSession, attempt: LoginAttempt) -> None:
-    """Delete the failures of this client address and e-mail address after a login with the correct password."""
+    """Delete the failures of the pair of IP address and e-mail address after a login with the correct password.
+
+    The failures that are counted for the IP address alone and for the e-mail address alone remain.
+    """
     row = (await _failures(session, attempt)).get(attempt.pair)
     if row is not None:
         await session.exec(delete(LoginFailures).where(col(LoginFailures.subject) == attempt.pair))
@@ -170,7 +173,7 @@ async def _failures(
 ) -> dict[str, LoginFailures]:
     query = select(LoginFailures).where(col(LoginFailures.subject).in_(tuple(attempt.backoffs())))
     if lock:
-        # Lock the rows, because another transaction may be about to delete some of them as too old.
+        # Lock the rows, so that no other transaction deletes an outdated row before this one updates it.
         query = query.order_by(col(LoginFailures.subject)).with_for_update()
     return {row.subject: row for row in (await session.exec(query)).all()}
 

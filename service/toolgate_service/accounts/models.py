@@ -59,7 +59,8 @@ class Session(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     user_id: str = Field(sa_type=Id, index=True)
     scope: str = Field(max_length=10)
-    #: hash of the network from which the user logged in; the same value as `LoginAttempt.address`
+    #: hash of the network from which the user logged in, equal to `LoginAttempt.address`; the login throttle uses it to
+    #: recognize networks that are known for the user
     address: str | None = Field(default=None, max_length=80)
     created_at: datetime = Field(sa_type=Timestamp)
     expires_at: datetime = Field(sa_type=Timestamp)
@@ -100,7 +101,7 @@ class PasswordReset(Table, table=True):
 
 
 class LoginFailures(Table, table=True):
-    """Number of recent failed logins of one subject: an IP address, an e-mail address, or a pair of both."""
+    """Number of recent failed logins of one subject: an IP address, an e-mail address, or both together."""
 
     __tablename__ = "login_failures"
     __table_args__ = (Index(None, "last_failed_at"),)
@@ -150,9 +151,10 @@ class SlackLink(Table, table=True):
 
 
 class FormerSlackLink(Table, table=True):
-    """Link to a Slack user that a gateway older than schema revision 0017 created.
+    """Link to a Slack user that a gateway from before schema revision 0017 created.
 
-    It does not refer to a Slack app. Current gateways do not accept it; only the older gateways do.
+    Such a link does not refer to a Slack app. Current gateways never use it to decide a request, but delete it, for
+    example when the member is removed, because gateways of older versions still accept it.
     """
 
     __tablename__ = "slack_links"

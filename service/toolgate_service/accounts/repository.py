@@ -83,9 +83,9 @@ async def end_webhook_links(
 
 
 async def end_former_links(session: AsyncSession, organization_id: str, user_id: str | None = None) -> None:
-    """Delete Slack links that gateways older than schema revision 0017 created.
+    """Delete Slack links that gateways from before schema revision 0017 created.
 
-    Only links of the user are deleted, or all links of the organization if `user_id` is None.
+    With `user_id`, only the links of this user are deleted; without it, all such links of the organization.
     """
     former = delete(FormerSlackLink).where(col(FormerSlackLink.organization_id) == organization_id)
     if user_id is not None:

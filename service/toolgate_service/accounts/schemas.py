@@ -38,7 +38,7 @@ class Registration(Body):
 
 
 class Login(Body):
-    """Request body of POST /auth/login. A password that is too short is not invalid but wrong."""
+    """Request body of POST /auth/login. There is no minimum length: a short password is simply wrong (401)."""
 
     model_config = example(email="ada@example.com", password="correct horse battery")  # noqa: S106 - an example for the documentation, not a password
 
@@ -52,7 +52,7 @@ class Login(Body):
 
 
 class PasswordChange(Body):
-    """Request body of POST /auth/password. The length limits for new passwords apply only to `new_password`."""
+    """Request body of POST /auth/password. The minimum length of passwords applies only to `new_password`."""
 
     model_config = example(
         current_password="correct horse battery",  # noqa: S106 - an example for the documentation, not a password
@@ -85,7 +85,7 @@ class ResetConfirmation(Body):
 
 
 class Message(BaseModel):
-    """Message about a request that the gateway processes after the response."""
+    """Response to a request that the gateway accepts now and processes later."""
 
     model_config = example(
         detail="If this e-mail address is registered, an e-mail with a link to set a new password is on its way"

@@ -33,7 +33,7 @@ SESSION_LIFETIME = timedelta(days=7)
 
 @dataclass(frozen=True, slots=True)
 class TokenClaims:
-    """Claims of a valid session token: the ids of the user and the session, and the user's version at the login."""
+    """Claims of a valid session token: the ids of the user and the session, and `User.version` at the login."""
 
     user_id: str
     session_id: str
@@ -95,7 +95,7 @@ class ActiveSession(NamedTuple):
 
 
 #: query that authenticates a request of a user; it runs when the request arrives and, if the request changes data,
-#: again in the transaction of the change
+#: again in the transaction of the change, because the session may have ended in the meantime
 ACTIVE_SESSION_SQL = """
 SELECT u.organization_id, u.role, s.scope, o.plan, o.is_active
 FROM users u
@@ -117,7 +117,7 @@ _ACTIVE_SESSION = (
 
 
 async def find_active_session(session: AsyncSession, claims: TokenClaims) -> ActiveSession | None:
-    """Return the session that the claims of a token identify; None if the session is no longer valid."""
+    """Return the session to which the claims of a token belong; None if the session is no longer valid."""
     values = {
         "user_id": claims.user_id,
         "session_id": claims.session_id,
@@ -153,7 +153,7 @@ def read_credential(stored: str | None) -> dict[str, str] | None:
     if stored is None:
         return None
     credential: Any = strict_json.loads_own(stored)
-    # Credentials that earlier versions stored have no type.
+    # Credentials that earlier versions stored contain only `kind`, so add `type` with the same value.
     return {"type": credential["kind"], **credential}
 
 
@@ -240,7 +240,7 @@ async def transaction_as(
         yield session
 
 
-#: extra check that a transaction runs before it changes anything; it raises an `ApiError` to cancel the transaction
+#: additional check that a transaction runs before it changes anything; if it raises an `ApiError`, nothing is changed
 Precondition: TypeAlias = Callable[[AsyncSession], Awaitable[None]]
 
 

@@ -24,7 +24,8 @@ class Agent(Table, table=True):
         of_user("created_by"),
         of_user("switched_off_by"),
         UniqueConstraint("organization_id", "environment", "id"),
-        # Index for the queries that list or count agents; both exclude deleted agents.
+        # Index for the queries that list or count agents. It contains no deleted agents, because these queries exclude
+        # them.
         index_where(
             "ix_agents_listed", "deleted_at IS NULL", "organization_id", "environment", "created_at", "id"
         ),

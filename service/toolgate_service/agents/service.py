@@ -38,7 +38,7 @@ _ONE = select(Agent).where(
     col(Agent.deleted_at).is_(None),
 )
 
-#: maximum number of valid API keys per agent; it stops scripts that create keys and never revoke them
+#: maximum number of valid API keys per agent, as a limit for scripts that create keys but never revoke them
 MAX_KEYS = 100
 
 
@@ -254,7 +254,7 @@ async def create_key(
 ) -> AgentKeyView:
     """Create an API key for one agent in the agent's environment.
 
-    `first` is an additional check in the same transaction, before the key is created.
+    `first` is an additional check, which runs in the same transaction before the key is created.
 
     Raises:
         ApiError: 404 if the agent does not exist; 409 if it already has the maximum number of keys.

@@ -42,7 +42,7 @@ from toolgate_service.slack.routes import router as slack
 from toolgate_service.team.routes import router as team
 from toolgate_service.webhooks.routes import router as webhooks
 
-#: FastAPI routers in the order of the OpenAPI document, which describes all their routes
+#: FastAPI routers whose routes the OpenAPI document describes, in the order of the document
 ROUTERS = (
     accounts,
     resets,
@@ -82,7 +82,7 @@ def build(gateway: Gateway, console: "Mount | None" = None) -> ASGIApp:
         ConsoleOrFastAPI(_fastapi_app(gateway), console), gateway.settings, endpoints
     )
     if gateway.metrics is not None:
-        # Imported only here, because the module needs the optional dependency `prometheus-client`.
+        # Import the module only if it is needed, because it requires the optional dependency `prometheus-client`.
         from toolgate_service.api.metrics import MetricsMiddleware
 
         app = MetricsMiddleware(app, gateway.metrics)
@@ -141,7 +141,7 @@ def _fastapi_app(gateway: Gateway) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     app.include_router(files_router)
-    # These routes are not in the OpenAPI document, because Slack and the payment provider define their requests.
+    # The OpenAPI document omits these routes, because only Slack and the payment provider send requests to them.
     app.include_router(slack_intake)
     if gateway.provider_signature is not None:
         app.include_router(provider_routes(gateway.provider_signature))

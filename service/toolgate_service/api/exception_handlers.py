@@ -33,7 +33,7 @@ def _allowed(request: Request) -> str:
         for method in ("DELETE", "GET", "POST", "PUT")
         if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
     ]
-    # `EdgeMiddleware` handles a HEAD request as GET, and a PATCH request as PUT.
+    # A path with GET also accepts HEAD, and a path with PUT also accepts PATCH, because `EdgeMiddleware` converts them.
     also = {"GET": "GET, HEAD", "PUT": "PUT, PATCH"}
     return ", ".join(also.get(method, method) for method in methods)
 
@@ -53,7 +53,7 @@ async def _invalid(_request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    # Not logged here: Starlette sends this response and then raises the error again, so that `EdgeMiddleware` logs it.
+    # Do not log the error here: Starlette sends this response and raises the error again, and `EdgeMiddleware` logs it.
     return failure(request.scope, error)
 
 

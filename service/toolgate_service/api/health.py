@@ -47,7 +47,10 @@ async def health() -> Reply:
     summary="Check that the gateway is ready",
 )
 async def ready(gateway: GatewayDep) -> Reply:
-    """Report whether the gateway is ready: the database is usable, the clocks agree, and no shutdown has begun."""
+    """Report whether the gateway is ready: the database is usable, the clocks agree, and no shutdown has begun.
+
+    The compared clocks are those of the gateway's machine and of the database.
+    """
     readiness = gateway.readiness
     # Check for a shutdown here and not in `problem`: background jobs call `problem` too, and continue during a
     # shutdown.

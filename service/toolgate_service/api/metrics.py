@@ -33,7 +33,7 @@ from toolgate_service.gateway import Gateway
 from toolgate_service.http.responses import ErrorReply
 
 PATH = "/metrics"
-#: maximum number of rows that a metrics query counts, so that it stays fast
+#: maximum number of rows that a metrics query counts, so that the query stays fast in a large database
 MAX_COUNTED = 10_000
 #: Timeout in seconds for the metrics queries. After the timeout, the response omits the metrics that they compute.
 DATABASE_TIMEOUT = 2.0
@@ -89,7 +89,7 @@ class MetricsMiddleware:
 class _CachedCounter:
     """Cache of a Prometheus counter's children by label values.
 
-    `Counter.labels`, which looks up a child, takes longer than the increment itself.
+    Without the cache, each request would call `Counter.labels`, which takes longer than the increment itself.
     """
 
     def __init__(self, counter: Counter) -> None:
@@ -259,7 +259,7 @@ class Backlog(NamedTuple):
     maintenance: float
 
 
-# Lower bound that excludes no row: without a lower bound, SQLite does not use the index of the pending deliveries.
+# Lower bound for `next_attempt_at`, which excludes no row. Without a lower bound, SQLite would not use the index.
 _BEGINNING = {"moment": datetime(1970, 1, 1, tzinfo=UTC)}
 _MOMENT = bindparam("moment", type_=Timestamp)
 _LIMIT = {"most": MAX_COUNTED}
@@ -275,8 +275,8 @@ _OLDEST = (
     .bindparams(_MOMENT)
     .columns(next_attempt_at=Timestamp)
 )
-# The inner query also selects approved requests, because the partial index contains pending and approved requests
-# together. There are few approved requests, because they expire after an hour if no call uses them.
+# The inner query also selects approved requests, because the partial index contains both states, and SQLite uses it
+# only for this condition. There are few approved requests: they expire after an hour if no call uses them.
 _APPROVALS = text(
     "SELECT count(*) FROM (SELECT status FROM approvals WHERE status IN ('pending', 'approved') "
     "AND expires_at > :moment LIMIT :most) AS found WHERE status = 'pending'"
@@ -289,7 +289,7 @@ async def read_backlog(database: Database) -> Backlog | None:
     try:
         async with asyncio.timeout(DATABASE_TIMEOUT), database.reading() as session:
             return await _read_backlog(session)
-    except Exception:  # noqa: BLE001 - the readiness reports the cause
+    except Exception:  # noqa: BLE001 - `/health/ready` reports the cause
         return None
 
 

@@ -60,8 +60,8 @@ _PREFLIGHT = {
 }
 
 
-#: Group of request paths, used as a label of metrics and traces. Paths contain ids, and a metric must have few label
-#: values, so the path itself is not used.
+#: Group of request paths, used as a label of metrics and traces. The path itself cannot be the label: it may contain an
+#: id, and a metric must have few label values.
 RouteGroup: TypeAlias = Literal[
     "check", "log", "approvals", "permissions", "management", "console", "health", "other"
 ]
@@ -207,19 +207,20 @@ class EdgeMiddleware:
             return
         given: dict[bytes, bytes] = dict(scope["headers"])
         scope[HEADERS] = given
-        # Pass the original scope, not the copy made below: if the body is incomplete, the connection stores an error in
-        # the original scope.
+        # Pass the original scope, and not the copy that is made below for HEAD and PATCH: if the client does not send
+        # the whole body, the server's connection stores an error in the original scope.
         receiving = bounded(scope, given, receive)
         request_id = scope[REQUEST_ID] = request_id_of(given)
         # The context variable needs no reset, because every request runs in a separate task.
         REQUEST.set(request_id)
         scope[HEADER_BAG] = {}
         if scope["method"] == "HEAD":
-            # The application handles HEAD as GET. The server still omits the response body, because this code changes
-            # only a copy of the scope.
+            # Let the application handle HEAD as GET. Change only a copy of the scope: the server still has the original
+            # method, and omits the response body.
             scope = {**scope, "method": "GET"}
         elif scope["method"] == "PATCH":
-            # In this API, PUT does not change the fields that a request omits, so PATCH is handled as PUT.
+            # Handle PATCH as PUT: in this API, PUT has the same effect, because it keeps the fields that a request
+            # omits.
             scope = {**scope, "method": "PUT"}
         if self._proxies and FORWARDED_FOR in given:
             self._proxies.reveal_client(scope)
@@ -256,7 +257,7 @@ class EdgeMiddleware:
         await response.send_json(result)
 
     def _immediate_response(self, scope: Scope, given: dict[bytes, bytes]) -> ASGIApp | None:
-        """Return a response that needs no application: to a CORS preflight or an invalid request; None for others."""
+        """Return the response to a CORS preflight or an invalid request; None if the application must respond."""
         if self._origins:
             origin = given.get(b"origin")
             scope[HEADER_BAG].update(self._origins.headers(origin))
@@ -269,7 +270,8 @@ class EdgeMiddleware:
             name = repeated_header(scope["headers"])
             if name is not None:
                 return ErrorReply({name: ["was sent more than once; send it once"]}, 400)
-        # Respond with 404: no id contains a NUL character, and PostgreSQL would fail to compare text that contains one.
+        # Respond with 404 without a query: no id contains a NUL character, and PostgreSQL rejects text that contains
+        # one.
         if "\0" in scope["path"]:
             return ErrorReply("Not Found", 404)
         return None

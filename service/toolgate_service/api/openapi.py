@@ -177,7 +177,7 @@ TAGS = (
 )
 
 
-#: descriptions of successful responses, by status; FastAPI gives all of them the same description
+#: description that FastAPI gives to all successful responses; the descriptions in `_OK`, by status, replace it
 _FASTAPI_OK = "Successful Response"
 _OK = {
     "201": "The resource was created.",
@@ -235,7 +235,7 @@ def _add_components(components: dict[str, Any], routes: Iterable[APIRoute]) -> N
 
 
 def _examples(routes: Iterable[APIRoute]) -> Iterator[tuple[str, Any]]:
-    # Take the examples from the models, because FastAPI removes null values from the document.
+    # Take the examples from the pydantic models, because FastAPI removes members with the value null from the document.
     for route in routes:
         bodies = [body.field_info.annotation for body in route.dependant.body_params]
         for annotation in (route.response_model, *bodies):
@@ -256,13 +256,14 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
         if response.get("description") == _FASTAPI_OK:
             response["description"] = _OK.get(status, "The request was successful.")
     if route.response_model is None and len(answers := _contents_of_success(operation)) > 1:
-        # A route that returns a file declares the media types of the file itself. FastAPI adds JSON to them, although
-        # the route never returns JSON.
+        # Remove JSON, which FastAPI adds to the media types that the route declares: a route that returns a file never
+        # returns JSON.
         answers.pop("application/json", None)
     if paged(route):
         operation["responses"]["200"]["headers"] = references(*PAGED)
     for parameter in operation.get("parameters", ()):
-        # FastAPI documents an optional parameter as nullable, but a query string cannot contain null.
+        # Remove null, because FastAPI documents an optional parameter as nullable, but a query string cannot contain
+        # null.
         parameter["schema"] = _untitled(_never_null(parameter["schema"]))
     content = operation.get("requestBody", {}).get("content", {}).get("application/json")
     if content is not None:
@@ -299,16 +300,16 @@ def _add_headers(operation: dict[str, Any]) -> None:
     for status, response in responses.items():
         rated: tuple[str, ...] = (*RATE, *TENANT_HEADERS) if counted and status not in _UNCOUNTED else ()
         if counted and status == _TOO_MANY:
-            # The gateway also sends 429 to an address with too many failed authentications. That response has no
-            # organization headers, so they are not documented for this status.
+            # Omit the headers about the organization: a 429 after too many failed authentications does not have them,
+            # because the organization is then unknown.
             rated = RATE
         elif {BEARER: []} in operation["security"] and status not in {*_UNCOUNTED, _TOO_MANY}:
             rated = RATE
         response["headers"] = references(*EVERYWHERE, *rated) | response.get("headers", {})
 
 
-#: Security policy of the page `/docs`, which may load files from the gateway only. `img-src data:` is needed because
-#: the style sheet contains its icons as `data:` URLs.
+#: Content Security Policy of the page `/docs`: the page may load files only from the gateway. `img-src data:` is needed
+#: because the style sheet contains its icons as `data:` URLs.
 CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src data:; connect-src 'self'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'"

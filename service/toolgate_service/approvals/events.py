@@ -18,8 +18,8 @@ async def emit_approval_event(session: AsyncSession, change: str, *approvals: Ap
     if not approvals:
         return
 
-    # Pass a function, because the serialization takes three queries and is needed only if a webhook subscribes to the
-    # event.
+    # Pass a function instead of the serialized requests: the serialization takes three queries, and is needed only if a
+    # webhook subscribes to the event.
     async def serialize() -> Sequence[dict[str, Any]]:
         return [view.model_dump() for view in await serialize_approvals(session, approvals)]
 

@@ -27,7 +27,7 @@ from toolgate_service.db.database import now
 from toolgate_service.grants.models import ACTIVE, PROPOSED, REVOKED, Grant, GrantVote
 from toolgate_service.permissions.models import Permission
 
-#: name of the context field that is compared as a maximum: the value of a call may be smaller than the approved value
+#: name of the context field whose approved value is a maximum: further calls may contain a smaller value
 AMOUNT = "amount"
 
 
@@ -36,8 +36,8 @@ def covers(
 ) -> bool:
     """Return whether a temporary approval covers a call.
 
-    All fields of the call's context must equal the fields of `approved_context`, which the approvers saw. Two kinds of
-    fields may differ: an amount may be smaller, and the fields in `free` may have any value or be missing.
+    The call's context must equal `approved_context`, which the approvers saw, with two exceptions: the amount may be
+    smaller, and the fields in `free` may have any value or be missing.
     """
     names = (approved_context.keys() | context.keys()) - set(free)
     return all(
@@ -51,7 +51,7 @@ def covers(
 def _field_fits(name: str, approved_context: object, value: object) -> bool:
     if name == AMOUNT and _is_number(approved_context) and _is_number(value):
         return 0 <= Decimal(str(value)) <= Decimal(str(approved_context))
-    # Compare the values as JSON, because in Python True equals 1.
+    # Compare the values as JSON text, because in Python the values True and 1 are equal.
     return strict_json.dumps(approved_context, sort_keys=True) == strict_json.dumps(value, sort_keys=True)
 
 
@@ -76,12 +76,12 @@ async def propose(
         active.
 
     Raises:
-        FieldErrors: 400, `ignored_fields` contains the field `amount`, or a field that is not in the context.
-        ApiError: 409, an earlier voter proposed different terms, or the proposed temporary approval is no longer
+        FieldErrors: 400 if `ignored_fields` contains the field `amount`, or a field that is not in the context.
+        ApiError: 409 if an earlier voter proposed different terms, or if the proposed temporary approval is no longer
             waiting for votes.
     """
     context = strict_json.loads_own(approval.context)
-    assert isinstance(context, dict)  # noqa: S101 - for the type checker: contexts are always objects
+    assert isinstance(context, dict)  # noqa: S101 - for the type checker: stored contexts are always objects
     free = _validate_free_fields(terms, context)
     grant = await _find_proposal(session, approval)
     if grant is None:
@@ -148,7 +148,7 @@ async def revoke_grants(session: AsyncSession, owner: Agent | Permission) -> Non
             col(Grant.organization_id) == owner.organization_id,
             col(Grant.environment) == owner.environment,
             col(Grant.status) != REVOKED,
-            # Exclude expired and used-up temporary approvals, so that they keep their state.
+            # Exclude expired and used-up temporary approvals: they cover no calls, and must not appear as revoked.
             col(Grant.expires_at) > moment,
             col(Grant.uses_left) > 0,
         )
@@ -246,8 +246,8 @@ async def _approve_covered(
     approved_context, free = strict_json.loads_own(grant.context), json.loads(grant.except_fields)
     pending = (await session.exec(query)).all()
     covered = [one for one in pending if covers(approved_context, strict_json.loads_own(one.context), free)]  # type: ignore[arg-type]  # stored contexts are always objects
-    # Check the voters for each request, because its stored approval rules may be stricter than those of the temporary
-    # approval.
+    # Check for each request that these voters are enough, because the request may have stricter approval rules than the
+    # temporary approval.
     allowed = [one for one in covered if await quorum_failure(session, one, voters_of(grant)) is None]
     approved = allowed[: grant.uses_left]
     for approval in approved:

@@ -26,14 +26,14 @@ from toolgate_service.organizations import ip_allowlist
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: time after the end of a long poll during which the console still shows the call as waiting, so that the client can
-#: start the next long poll
+#: time after the end of a long poll during which the console still shows the call as waiting, because the client needs
+#: some time to start the next long poll
 POLL_GRACE = timedelta(seconds=5)
-#: interval in seconds between two reads of an approval request's state; the maximum delay until a waiting client
-#: receives a decision that was made in another process
+#: interval in seconds between two reads of an approval request's state while this process receives no notifications
+#: from other processes; a waiting client then receives a decision of another process after at most this time
 READ_INTERVAL = 1.0
-#: interval in seconds between two reads of an approval request's state while notifications about decisions in other
-#: processes arrive
+#: interval in seconds between two reads of an approval request's state while this process receives notifications from
+#: other processes
 NOTIFIED_READ_INTERVAL = 5.0
 
 
@@ -59,8 +59,8 @@ class LongPoll:
         """Return the current state of an approval request.
 
         Raises:
-            ApiError: 401, the API key was revoked or its organization was deactivated; 403, the client's address is not
-                in the allowed networks; 404, the request does not exist, or the key belongs to another agent.
+            ApiError: 401 if the API key was revoked or its organization was deactivated; 403 if the client's address is
+                not in the allowed networks; 404 if the request does not exist, or the key belongs to another agent.
         """
         auth = await self.auth_store.load(self.key_digest)
         if auth is None or not auth.organization_is_active:
@@ -80,7 +80,7 @@ class LongPoll:
     ) -> None:
         """Wait at most `seconds` until the request is decided. Meanwhile, approvers see that a tool call is waiting.
 
-        The conditions for the end of the wait are those of `wait_for_change`.
+        The wait can end earlier for the reasons that `wait_for_change` lists.
         """
         until = await self._store_wait(approval_id, seconds)
         if until is None:
@@ -115,7 +115,7 @@ class LongPoll:
                     .values(last_asked_at=moment, waiting_until=until)
                 )
         except STORAGE_FAULTS as error:
-            # Continue although the end of the wait is not stored, because it is only information for approvers.
+            # Continue without storing the end of the wait, because approvers only see it as information.
             logger.debug(
                 "cannot store that a client waits for approval %s: %s", approval_id, type(error).__name__
             )
@@ -123,10 +123,10 @@ class LongPoll:
         return until
 
     async def _clear_wait(self, approval_id: str, until: datetime, others: datetime | None) -> None:
-        """Correct the stored end of the wait after a client disconnected.
+        """Replace the stored end of the wait after a client disconnected before that time.
 
-        `until` is the end of the disconnected client's wait. If another process stored a later end, nothing changes.
-        `others` is the latest end of the other waits in this process; None if there are none.
+        `until` is the end that was stored for this client. If another process has stored a later end since then,
+        nothing changes. `others` is the new value: the latest end of the other waits in this process, or None.
         """
         try:
             async with self.context.database.writing() as session:
@@ -174,8 +174,8 @@ class LongPoll:
                     return False
                 if await is_disconnected():
                     return True
-                # The longer interval is safe, because the notifier wakes all long polls if the notifications from other
-                # processes stop.
+                # Read less often while notifications arrive. If they stop, the notifier wakes all long polls, which
+                # then use the shorter interval.
                 pause = NOTIFIED_READ_INTERVAL if self.context.notifier.receives_remote else READ_INTERVAL
                 try:
                     await asyncio.wait_for(changed.wait(), min(left, pause))

@@ -106,7 +106,7 @@ class Approval(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     agent_id: str = Field(sa_type=Id)
-    #: id of the permission; not a foreign key, because the request is kept after its permission was deleted
+    #: id of the permission; not a foreign key, because the request remains after the permission is deleted
     permission_id: str = Field(sa_type=Id)
     action: str = Field(max_length=255)
     #: context of the call as canonical JSON; it is never changed
@@ -131,12 +131,13 @@ class Approval(Table, table=True):
     #: stricter, the current rules apply
     required_approvals: int = 1
     separation_of_duties: bool | None = None
-    #: ids of the users who created the agent or the permission, or changed the permission to allow more, as a JSON list
+    #: JSON list with the ids of the users who created the agent or the permission, or changed the permission to allow
+    #: more; with separation of duties, they may not approve
     makers: str | None = Field(default=None, sa_type=Text)
     max_amount: Decimal | None = Field(default=None, sa_type=ExactDecimal)
     amount_required: bool | None = None
     created_at: datetime = Field(sa_type=Timestamp)
-    #: for a pending request, the deadline for the decision; for an approved request, the deadline for the call
+    #: time at which the request expires: without a decision if it is pending, without a call if it is approved
     expires_at: datetime = Field(sa_type=Timestamp)
     #: time at which the reminder event must be sent; null after it was sent
     remind_at: datetime | None = Field(default=None, sa_type=Timestamp)
@@ -151,10 +152,10 @@ class Approval(Table, table=True):
     decision_id: str | None = Field(default=None, sa_type=Id)
     cancelled_at: datetime | None = Field(default=None, sa_type=Timestamp)
     cancel_reason: str | None = Field(default=None, max_length=255)
-    #: id of the request with the edited context, if an approver replaced this request by it
+    #: if an approver edited the context of this request: id of the new request that contains the edited context
     replaced_by: str | None = Field(default=None, sa_type=Id)
-    #: id of the original request, if an approver edited its context and this request contains the edited context; only
-    #: a check that contains the id of this request consumes it
+    #: if this request contains an edited context: id of the original request; only a check that sends the id of this
+    #: request can consume it
     replaces: str | None = Field(default=None, sa_type=Id)
     #: id of the temporary approval that approved this request; its voters count as the approvers of the request
     grant_id: str | None = Field(default=None, sa_type=Id)
@@ -203,8 +204,8 @@ class DenialClearance(Table, table=True):
 
 def _announce_request(_mapper: Mapper[Approval], _connection: Connection, approval: Approval) -> None:
     after, _, before = get_history(approval, "status")
-    # Announce a change only if the request becomes pending or ceases to be pending, because console pages and long
-    # polls depend on nothing else.
+    # Announce the change only if the request becomes pending or ceases to be pending: console pages and long polls,
+    # which receive the announcement, do not depend on other states.
     if (PENDING in before) != (PENDING in after):
         _announce(approval, approval.id)
 

@@ -50,7 +50,7 @@ _DENIALS = (
         col(Approval.organization_id) == bindparam("organization_id"),
         col(Approval.environment) == bindparam("environment"),
         col(Approval.agent_id) == bindparam("agent_id"),
-        # Write the value as a literal, because SQLite uses the partial index only in this case.
+        # Write the value as a literal into the SQL: for a bound parameter, SQLite would not use the partial index.
         col(Approval.status) == literal(DENIED, literal_execute=True),
         col(Approval.decided_at) > bindparam("since"),
         or_(
@@ -108,7 +108,7 @@ def store_terms(of: Approval | Grant, terms: Terms) -> None:
     of.makers = json.dumps(sorted(terms.makers))
 
 
-#: ids of the users who voted, or a query that selects these ids
+#: ids of the users who voted: a collection of ids, or a query that selects them
 Voters: TypeAlias = Collection[str] | SelectOfScalar[str]
 
 
@@ -133,10 +133,10 @@ async def quorum_failure(session: AsyncSession, of: Approval | Grant, voters: Vo
 async def _evaluate_voters(
     session: AsyncSession, of: Approval | Grant, voters: Voters
 ) -> tuple[Terms | None, Sequence[str | None]]:
-    """Return the valid approval rules, and the reason why the vote of each voter does not count.
+    """Return the approval rules that apply, and for each voter the reason why the vote does not count.
 
-    The reason is None for a vote that counts. Voters who are no longer members of the organization are left out. The
-    rules are None if the permission was deleted.
+    The rules are None if the permission was deleted. The reason is None for a vote that counts. Voters who are no
+    longer members of the organization are left out.
     """
     query = (
         select(Permission, Agent, User)
@@ -154,7 +154,7 @@ async def _evaluate_voters(
         )
     )
     found = (await session.exec(query)).all()
-    # The outer join returns one row without a user if none of the voters is still a member.
+    # If none of the voters is still a member, the outer join returns one row in which the user is None.
     users: Sequence[tuple[Permission, Agent, User | None]] = found
     if not found:
         return None, ()
@@ -323,7 +323,7 @@ async def clear_denial_block(
     A call that an approver rejected remains denied for `denial_cache_seconds`, even after the block has ended.
 
     Raises:
-        ApiError: 404, the action is not blocked.
+        ApiError: 404 if the action is not blocked.
     """
     tenant = (agent.organization_id, agent.environment, agent.id)
     if not await load_denial_blocks(session, settings, tenant, action):

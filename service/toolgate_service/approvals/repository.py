@@ -16,7 +16,7 @@ from toolgate_service.core.schemas import is_action
 from toolgate_service.db.database import now
 from toolgate_service.db.pagination import Found, Page, find_page
 
-#: maximum number of requests that the statistics of waiting times include; the newest requests are taken
+#: maximum number of requests that the statistics of waiting times include; older requests are left out
 MAX_WAITS = 1_000
 
 # columns of the unique index `uq_approvals_pending`; only one pending request may have the same values in all of them
@@ -58,7 +58,7 @@ async def find_approval(
     """Return the approval request with this id in the environment of the organization.
 
     Raises:
-        ApiError: 404, the request does not exist.
+        ApiError: 404 if the request does not exist.
     """
     query = select(Approval).where(
         Approval.id == approval_id,
@@ -72,7 +72,7 @@ async def find_approval(
 
 
 async def find_duplicate(session: AsyncSession, approval: Approval) -> Approval | None:
-    """Return the pending request with which `approval` would violate the unique index; None if there is none."""
+    """Return the pending request that has the same values in the columns `_UNIQUE` as `approval`, or None."""
     values = {name: getattr(approval, name) for name in _UNIQUE}
     return (await session.exec(_PENDING_DUPLICATE, params=values)).first()
 

@@ -177,7 +177,7 @@ _FORMER_TERMS = {"uses": "max_uses", "seconds": "duration_seconds", "except_fiel
 
 
 def _add_former_terms(schema: dict[str, Any]) -> None:
-    """Add the former names to the JSON Schema of `GrantTerms`: each term has one of its two names."""
+    """Add the former names to the JSON Schema of `GrantTerms`. A body may contain only one of a term's two names."""
     properties, required = schema["properties"], schema.pop("required")
     rules: list[dict[str, Any]] = []
     for former, name in _FORMER_TERMS.items():
@@ -215,7 +215,8 @@ class GrantTerms(Body):
         if not isinstance(terms, dict):
             return terms
         for former, name in _FORMER_TERMS.items():
-            # Neither value may win, because the larger one could allow calls that the approver did not intend.
+            # Reject the body instead of choosing a value, because the value that the approver did not intend could
+            # allow further calls.
             if former in terms and name in terms:
                 raise ValueError(f"{former} is the former name of {name}; send only {name}")
         return {_FORMER_TERMS.get(name, name): value for name, value in terms.items()}
@@ -253,7 +254,7 @@ class _Related:
     Attributes:
         names: Names of the agents, by agent id.
         votes: Votes by request id, in the order in which the users voted.
-        successors: Requests with an edited context, by their own id.
+        successors: Requests with an edited context that replaced other requests, by the id of the replacement.
     """
 
     names: Mapping[str, str]
@@ -264,9 +265,9 @@ class _Related:
 async def serialize_approvals(
     session: AsyncSession, approvals: Sequence[Approval], *, credentials: bool = False
 ) -> list[ApprovalView]:
-    """Return the response bodies for users of approval requests.
+    """Return the response bodies that users receive for approval requests.
 
-    `credentials` includes how each voter was authenticated, which only admins may see.
+    If `credentials` is True, each vote contains how the voter was authenticated, which only admins may see.
     """
     related = await _load_related(session, approvals)
     return [
@@ -286,7 +287,7 @@ async def serialize_approvals(
 async def serialize_approval(
     session: AsyncSession, approval: Approval, *, credentials: bool = False
 ) -> ApprovalView:
-    """Return the response body for users of one approval request; see `serialize_approvals`."""
+    """Return the response body that users receive for one approval request; see `serialize_approvals`."""
     return (await serialize_approvals(session, [approval], credentials=credentials))[0]
 
 
@@ -323,8 +324,8 @@ def _common_fields(
 def _approved_context(
     session: AsyncSession, approval: Approval, successors: Mapping[str, Approval]
 ) -> strict_json.Json:
-    # If an approver edited the context, the responses for the original request and for its replacement both contain the
-    # edited context.
+    # If an approver edited the context, `edited` is the request with the edited context, for the original request as
+    # well as for its replacement. Both responses contain this context after it was approved.
     edited = successors.get(approval.replaced_by or "", approval)
     if edited.replaces is None or state_of(edited, now(session)) not in {APPROVED, CONSUMED}:
         return None

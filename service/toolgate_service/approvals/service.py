@@ -1,7 +1,7 @@
 """Approval, rejection, cancellation and expiry of approval requests.
 
-The API, the console and Slack all call `approve` and `deny`. Each of the two functions runs in one transaction, which
-checks the rights of the caller again. After the commit, the function wakes the long polls that wait for the request.
+The API, the console and Slack all call `approve` and `deny`. Each of the two functions opens one transaction, in which
+it checks the rights of the caller again. After the commit, it wakes the long polls that wait for the request.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -54,7 +54,7 @@ from toolgate_service.permissions.models import Permission
 #: the gateway denies later checks with the same `call_id`
 REJECTED = "rejected in the agent's framework"
 
-#: function that opens a write transaction and checks in it the rights of the caller
+#: function that opens a write transaction and, inside the transaction, checks the rights of the caller
 Transaction: TypeAlias = Callable[[AppContext, Caller], AbstractAsyncContextManager[AsyncSession]]
 
 
@@ -83,9 +83,9 @@ async def approve(
     `transaction` opens the write transaction and checks the rights of the caller.
 
     Raises:
-        ApiError: 400, the edited context or the temporary approval is invalid; 403, the caller may not approve this
-            request; 404, the request does not exist; 409, the request is not pending, its digest differs from `shown`,
-            or the caller has already approved it.
+        ApiError: 400 if the edited context or the temporary approval is invalid; 403 if the caller may not approve this
+            request; 404 if the request does not exist; 409 if the request is not pending, its digest differs from
+            `shown`, or the caller has already approved it.
     """
     async with transaction(context, caller) as session:
         approval = await _find_shown(session, caller, environment, approval_id, shown)
@@ -111,7 +111,7 @@ async def deny(
     Later checks of the same call are denied, with `note` as the reason.
 
     Raises:
-        ApiError: 404, the request does not exist; 409, it is not pending, or its digest differs from `shown`.
+        ApiError: 404 if the request does not exist; 409 if it is not pending, or its digest differs from `shown`.
     """
     async with transaction(context, caller) as session:
         approval = await _find_shown(session, caller, environment, approval_id, shown)
@@ -130,8 +130,8 @@ async def withdraw(
     same `call_id`.
 
     Raises:
-        ApiError: 401, the API key was revoked; 404, the request does not exist or belongs to an agent for which the key
-            is not valid; 409, the request is neither pending nor approved.
+        ApiError: 401 if the API key was revoked; 404 if the request does not exist or belongs to an agent for which the
+            key is not valid; 409 if the request is neither pending nor approved.
     """
     auth = caller.context
     async with context.database.writing(auth.organization_id) as session:
@@ -157,8 +157,8 @@ async def cancel_open(session: AsyncSession, owner: Agent | Permission, reason: 
         owner_id == owner.id,
         col(Approval.organization_id) == owner.organization_id,
         col(Approval.status).in_(OPEN),
-        # A request counts as expired from the time `expires_at` on, even if the background job has not updated its
-        # status yet.
+        # Exclude requests that expired without an update of their status: from the time `expires_at` on, a request
+        # counts as expired, even if the background job has not run yet.
         col(Approval.expires_at) > now(session),
     )
     await cancel(session, (await session.exec(query)).all(), reason)
@@ -218,10 +218,10 @@ async def _approve(
     voted_before = caller.user_id in votes
     if not voted_before:
         votes[caller.user_id] = _add_vote(session, caller, approved, APPROVED, decision.note)
-    # All votes of a pending request are approvals, because a single rejection ends the request.
+    # All voters count as approvers: a pending request has no rejections, because a single rejection ends the request.
     complete = await quorum_failure(session, approved, votes.keys()) is None
-    # If a voter's role or the required number of approvers changed, the existing votes may now be enough. An earlier
-    # voter may then approve again: this completes the request without a new vote.
+    # A user may approve again only if this completes the request. This is possible if the existing votes have become
+    # enough, because the role of a voter or the required number of approvers changed.
     if voted_before and (decision.grant is not None or not complete):
         raise ApiError(409, "You have already approved this request; it needs the approval of another user")
     _audit(session, caller, approved, APPROVED, decision.note)
@@ -234,7 +234,8 @@ async def _approve(
         await emit_approval_event(session, "requested", approved)
     if decision.grant is not None:
         changed += await propose(session, settings, caller, approved, decision.grant, decision.note)
-    # An earlier vote, also of the same user, may have proposed a temporary approval that did not become active.
+    # The request is no longer pending. If an earlier vote proposed a temporary approval that did not become active,
+    # revoke the proposal.
     if (voted_before or len(votes) > 1) and approved.status == APPROVED:
         await end_proposal(session, approved)
     return changed
@@ -297,7 +298,7 @@ async def _replace(session: AsyncSession, caller: Caller, approval: Approval, co
                 "call_id",
                 "key_id",
                 "reason",
-                # Copy the approval rules and deadlines, because an edit of the context does not change them.
+                # The approval rules and deadlines below stay the same when an approver edits the context.
                 "required_approvals",
                 "separation_of_duties",
                 "makers",
@@ -368,12 +369,11 @@ def _audit(
 
 #: function that updates approval requests, all of which belong to one organization and one environment
 Change: TypeAlias = Callable[[AsyncSession, Sequence[Approval]], Awaitable[None]]
-#: function that returns the SQL condition for the requests to update; the condition refers to the time of the session's
-#: transaction
+#: function that returns the SQL condition for the requests that are due for an update at the time of the transaction
 Due: TypeAlias = Callable[[AsyncSession], ColumnElement[bool]]
 
-#: the states `pending` and `approved` as SQL literals, because SQLite does not use the partial index for a bound
-#: parameter
+#: the states `pending` and `approved`, written as literals into the SQL: for a bound parameter, SQLite would not use
+#: the partial index
 _OPEN: BindParameter[Sequence[str]] = bindparam("open", OPEN, expanding=True, literal_execute=True)
 
 
@@ -410,7 +410,7 @@ async def remind(database: Database, batch: int) -> int:
 
 async def _change_each(database: Database, batch: int, due: Due, change: Change) -> int:
     async with database.reading() as session:
-        # Remove duplicates in Python: for SELECT DISTINCT, SQLite would choose another index and read all approval
+        # Remove duplicates in Python: with SELECT DISTINCT, SQLite would choose another index and scan all approval
         # requests.
         query = select(Approval.organization_id, Approval.environment).where(due(session))
         tenants = sorted(set((await session.exec(query)).all()))

@@ -21,14 +21,14 @@ class AuditEntry(Table, table=True):
 
     id: str = Field(primary_key=True, sa_type=Id)
     organization_id: str = Field(sa_type=Id)
-    #: null if the event belongs to no environment, for example the change of a user's role
+    #: environment of the change; null if the event belongs to no environment, such as a change of a user's role
     environment: str | None = Field(default=None, max_length=10)
     #: id of the user who made the change; null if an API key, the gateway, its operator or the payment provider made it
     user_id: str | None = Field(default=None, sa_type=Id)
     #: type of the event, for example ``permission.created``
     kind: str = Field(max_length=64)
     resource_id: str | None = Field(default=None, max_length=64)
-    #: new values as JSON, without secrets
+    #: new values of the changed fields as a JSON object, without secrets
     changes: str | None = Field(default=None, sa_type=Text)
     ip_address: str | None = Field(default=None, max_length=45)
     created_at: datetime = Field(sa_type=Timestamp)

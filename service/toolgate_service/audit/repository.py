@@ -26,7 +26,7 @@ async def list_audit(
 
     Events that belong to no environment, such as changes of the team, are listed in the production environment.
     """
-    # Skip the query, because a kind or a user id in an invalid format matches no event.
+    # Skip the query if a filter has an invalid format, because no event can match it.
     if (kind is not None and not is_action(kind)) or (user_id is not None and not is_id(user_id)):
         return Found([], 0, None)
     query = select(AuditEntry).where(AuditEntry.organization_id == organization_id)

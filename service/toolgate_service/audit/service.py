@@ -65,9 +65,9 @@ def record_outside(
     changes: Mapping[str, object] | None = None,
     ip_address: str | None = None,
 ) -> None:
-    """Add an audit event about a change that the operator, the payment provider or the gateway itself made.
+    """Add an audit event about a change that no user made, but the operator, the payment provider or the gateway.
 
-    Without a `resource_id`, the event refers to the organization itself.
+    If `resource_id` is None, the changed resource is the organization.
     """
     session.add(
         AuditEntry(

@@ -1,4 +1,7 @@
-"""Interface for the database reads that authenticate requests. For speed, they do not use SQLAlchemy sessions."""
+"""Interface for the database reads that authenticate requests.
+
+For speed, the implementations call the database drivers directly instead of SQLAlchemy.
+"""
 
 from typing import Protocol
 
@@ -11,7 +14,8 @@ from toolgate_service.rate_limit.limiter import Surface
 class AuthStore(Protocol):
     """Reader of API keys, sessions and permissions.
 
-    Every read returns the committed state. For example, the first check after the deletion of a permission is denied.
+    Every read returns the latest committed state. For example, the first check after the deletion of a permission is
+    already denied.
 
     An authentication context (`AuthContext`) contains the row of an API key with its organization and, if they are
     requested, an agent and its permission for an action.
@@ -23,7 +27,7 @@ class AuthStore(Protocol):
     async def authenticate(self, key_digest: str, surface: Surface) -> AuthResult | None:
         """Count a request with an API key and return its authentication context; None if the key is not valid.
 
-        `surface` selects the rate limit that the request counts towards.
+        `surface` is the group of endpoints that the request belongs to. Each group has its own rate limit.
         """
 
     async def load(
@@ -45,4 +49,4 @@ class AuthStore(Protocol):
         """Return the usage of the connection pool; None if the store has no pool."""
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close all connections to the database."""

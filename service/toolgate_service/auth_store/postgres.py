@@ -32,14 +32,17 @@ BATCH_SIZE = 64
 
 
 class AuthQuery(NamedTuple):
-    """API key to look up. The statement that finds the key also counts the request that contained it."""
+    """API key of a request. One SQL statement looks up the key and counts the request for its rate limit."""
 
     key_digest: str
     surface: Surface
 
 
 class CountQuery(NamedTuple):
-    """Rate limit window in which a request is counted, unless the environment's data has changed since `epoch`."""
+    """Request of a cached API key, with the rate limit window in which it is counted.
+
+    The statement counts the request only if the environment's data has not changed since `epoch`.
+    """
 
     organization_id: str
     environment: str
@@ -135,12 +138,12 @@ class PostgresAuthStore:
         return self._pool.usage()
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close all connections to the database."""
         await self._pool.close()
 
     async def _authenticate_batch(self, queries: Sequence[AuthQuery]) -> list[AuthResult | None]:
         if len(queries) == 1:
-            # For a single request, use the statement without array parameters, because it takes half the time.
+            # The statement without array parameters accepts only one request, but takes half the time.
             rows = await self._pool.rows(AUTHENTICATE_ONE, *queries[0])
         else:
             rows = await self._pool.rows(AUTHENTICATE_MANY, *map(list, zip(*queries, strict=True)))
@@ -150,9 +153,8 @@ class PostgresAuthStore:
         self, queries: Sequence[AuthQuery], rows: Sequence[asyncpg.Record]
     ) -> list[AuthResult | None]:
         results: list[AuthResult | None] = [None] * len(queries)
-        # The statement adds all requests of the batch to the count of their rate limit window at once, so each row
-        # contains the count after the last of these requests. Visit the rows from the last request to the first: the
-        # count of each request is one lower than that of the next.
+        # Each row contains the count after the whole batch, because the statement adds all requests of a rate limit
+        # window at once. Go from the last request to the first, and subtract one for each later request of the window.
         later: dict[object, int] = {}
         for position, moment, minute, requests, *columns, epoch in sorted(rows, key=lambda row: -row[0]):
             context = AuthContext(*columns)._replace(epoch=epoch)
@@ -171,7 +173,7 @@ class PostgresAuthStore:
         if len(queries) == 1:
             rows = await self._pool.rows(COUNT_ONE, *queries[0])
             return [tuple(rows[0]) if rows else None]
-        # Sort the queries by organization, so that all gateways lock the rows of the counts in the same order and
+        # Sort the queries by organization: all gateways then lock the rows with the counts in the same order, and
         # cannot deadlock.
         groups = sorted(Counter(queries).items())
         columns = [
@@ -185,8 +187,8 @@ class PostgresAuthStore:
         for query in queries:
             found = left.get((query.organization_id, f"{query.environment}/{query.surface}"))
             numbers[query] -= 1
-            # The row contains the count after the last request of the batch in this rate limit window. For an earlier
-            # request, subtract the number of later requests.
+            # `found` contains the count after the whole batch. Subtract the number of later requests in the same rate
+            # limit window, to get the count after this request.
             results.append(None if found is None else (found[0], found[1], found[2] - numbers[query]))
         return results
 
@@ -225,9 +227,9 @@ _SIGN_IN = re.sub(r":(\w+)", lambda match: _POSITIONS[match[1]], ACTIVE_SESSION_
 
 _PENDING = "SELECT 1 FROM approvals WHERE id = $1 AND status = 'pending' AND expires_at > clock_timestamp()"
 
-# The column `minute` of a rate limit window never decreases. If the server's clock is set back, requests are therefore
-# counted in the later minute, and the count does not start again. One statement updates the rows of several
-# organizations, always in the order of the organizations, so that two gateways cannot deadlock.
+# The statement never decreases the column `minute` of a rate limit window. If the server's clock is set back, requests
+# are therefore still counted in the later minute, and the count does not start again. One statement updates the rows of
+# several organizations, always in the order of the organizations, so that two gateways cannot deadlock.
 _AUTHENTICATE = """
 WITH asked AS ({asked}), found AS MATERIALIZED (
     SELECT asked.place, k.environment || '/' || asked.surface AS scope,

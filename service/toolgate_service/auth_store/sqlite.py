@@ -1,4 +1,4 @@
-"""Auth store for SQLite. It reads on the thread of the event loop, because a thread switch takes ten times as long.
+"""Auth store for SQLite. It reads on the thread of the event loop: a read takes a tenth of the time of a thread switch.
 
 A context contains the API key, the agent and the permission of a request. The store caches contexts. Each environment
 has an epoch number, which every change that affects contexts increments. While the epoch is unchanged, the store uses
@@ -125,7 +125,7 @@ class SqliteAuthStore:
         """Return None, because the store has no connection pool."""
 
     async def close(self) -> None:
-        """Disconnect."""
+        """Close the connection to the database."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -136,8 +136,8 @@ class SqliteAuthStore:
         if epoch is None:
             rows = self._opened().execute(_EPOCH, values).fetchall()
             epoch = self._epochs[values] = rows[0][0] if rows else _NO_EPOCH
-            # Forget the epochs in the next iteration of the event loop. Requests that arrived before this read may
-            # share its result; later requests start after this callback, and read the epoch again.
+            # Forget the epochs in the next iteration of the event loop. Requests that are served in the current
+            # iteration arrived before this read, so they may share its result. Later requests read the epoch again.
             asyncio.get_running_loop().call_soon(self._epochs.clear)
         return epoch == context.epoch
 

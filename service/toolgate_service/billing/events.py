@@ -40,7 +40,7 @@ from toolgate_service.db.database import Database, now
 from toolgate_service.organizations.models import Organization
 from toolgate_service.organizations.service import change_plan
 
-#: Maximum age of a signature in seconds.
+#: Maximum age of a signature in seconds. It prevents an attacker from sending a recorded event again later.
 TOLERANCE = 300
 
 HEADER = "Stripe-Signature"
@@ -65,7 +65,7 @@ class ProviderSignature:
         self._wrong = SignatureVerificationError
 
     def require(self, header: str | None) -> str:
-        """Return the signature header. The request handler calls this before it reads the body of the request.
+        """Return the signature header. It is checked before the body is read, so that unsigned requests cost little.
 
         Raises:
             ApiError: 400 if the header is missing or too long.
@@ -193,9 +193,9 @@ def _is_newer(event: EventFacts, row: _Dated) -> bool:
 
 
 def _follows(event: EventFacts, facts: SubscriptionFacts, row: Subscription) -> bool:
-    # Stripe's timestamps have a resolution of one second. If two updates have an equal timestamp, this event is newer
-    # if its previous values equal the stored state, and older if the stored event's previous values equal the values of
-    # this event.
+    # Stripe's timestamps are whole seconds, so two events can have the same one. Their order then follows from the
+    # previous values in the events. This event is newer if its previous values equal the stored state. It is older if
+    # the previous values in the stored event equal the values of this event.
     if (event.at, event.rank) != (row.provider_updated_at, row.provider_rank):
         return False
     came_before = row.unseen is not None and _matches(json.loads(row.unseen), facts.model_dump())
@@ -267,8 +267,8 @@ async def apply_event(database: Database, terms: BillingTerms, event: EventFacts
             organization_id = await _find_linked_organization(session, event.customer_id)
         locks = [customer_lock(event.customer_id)] + ([organization_id] if organization_id else [])
         async with database.writing(*locks) as session:
-            # This transaction holds the lock of the customer. Transactions that link a customer hold it too, so the
-            # link cannot change now.
+            # The link of the customer cannot change in this transaction: it holds the customer's lock, which every
+            # transaction that links the customer also needs.
             if await _find_linked_organization(session, event.customer_id) == organization_id:
                 return await _apply_once(session, terms, organization_id, event)
 
@@ -297,8 +297,7 @@ def customer_lock(customer_id: str | None) -> str:
 
 
 async def _find_linked_organization(session: AsyncSession, customer_id: str | None) -> str | None:
-    # Organizations without a customer store null as the customer's id, which must not match an event without a
-    # customer.
+    # An event without a customer must not match the organizations whose customer id is null.
     if customer_id is None:
         return None
     query = select(Organization.id).where(Organization.provider_customer_id == customer_id)
@@ -321,7 +320,8 @@ async def _apply_once(
             received_at=now(session),
         )
         session.add(record)
-        # If another transaction stores this event at the same time, the primary key lets only one of them succeed.
+        # Write the row now: if another transaction stores the same event at the same time, one of the two fails because
+        # of the duplicate primary key, and the event is applied only once.
         await session.flush()
     if organization_id is None:
         record.facts = event.model_dump_json()
@@ -351,8 +351,8 @@ async def _apply(
     outcome = STALE
     if event.subscription is not None:
         row, changed = await apply_subscription(session, organization.id, event, event.subscription)
-        # When an event is repeated because no plan contained its prices, the plans may have changed since: look up the
-        # plan again.
+        # A repeated event does not change the subscription. But an operator may have added its prices to a plan since
+        # the first attempt, so look up the plan again.
         if changed or is_repeated:
             outcome = await _follow(session, terms, organization, row)
     elif event.invoice is not None and await apply_invoice(session, organization.id, event, event.invoice):
@@ -367,7 +367,8 @@ async def _follow(
 ) -> str:
     current = await current_subscription(session, organization)
     if current is None or not is_entitled(current):
-        # Only a cancelled subscription ends the plan. A subscription that never became active has not changed the plan.
+        # Only a cancelled subscription ends the plan. Any other subscription without entitlement was never active, so
+        # it has not changed the plan.
         if changed.status == CANCELED:
             change_plan(session, terms.plans, organization, ENDED, by="provider")
         return APPLIED

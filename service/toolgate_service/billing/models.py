@@ -25,7 +25,7 @@ class Subscription(Table, table=True):
     __table_args__ = (
         ForeignKeyConstraint(["organization_id"], ["organizations.id"]),
         UniqueConstraint("organization_id", "provider_subscription_id"),
-        # The background job that looks for overdue payments uses these indexes.
+        # Indexes for the background job that looks for overdue payments and expired trials.
         index_where("ix_subscriptions_failing", "failing_since IS NOT NULL", "failing_since"),
         index_where("ix_subscriptions_trials", "trial_ends_at IS NOT NULL", "trial_ends_at"),
     )
@@ -50,8 +50,8 @@ class Subscription(Table, table=True):
     #: Time of the newest applied event. `provider_rank` orders events of different types that have this time.
     provider_updated_at: datetime = Field(sa_type=Timestamp)
     provider_rank: int
-    #: Previous values in the newest event as JSON, if they differ from the state that was stored before it, which means
-    #: that an earlier event has not arrived yet.
+    #: Previous values in the newest event, as JSON. They are stored only if they differ from the state that the row had
+    #: before the event: an earlier event has then not arrived yet.
     unseen: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
 
@@ -76,7 +76,7 @@ class Invoice(Table, table=True):
     currency: str = Field(max_length=10)
     status: str = Field(max_length=32)
     invoice_pdf: str | None = Field(default=None, sa_type=Text)
-    #: Time of the first failed payment. Null if no payment has failed, or the operator waived it.
+    #: Time of the first failed payment. Null if no payment has failed, or if the operator waived the debt.
     failed_at: datetime | None = Field(default=None, sa_type=Timestamp)
     provider_updated_at: datetime = Field(sa_type=Timestamp)
     provider_rank: int
@@ -102,6 +102,7 @@ class ProviderEvent(Table, table=True):
     provider_customer_id: str | None = Field(default=None, max_length=255)
     provider_created_at: datetime = Field(sa_type=Timestamp)
     outcome: str = Field(max_length=20)
-    #: Content of the event as JSON. It is stored until the event's customer is linked to an organization.
+    #: Content of the event as JSON. It is stored only until the event's customer is linked to an organization, because
+    #: the event is then applied.
     facts: str | None = Field(default=None, sa_type=Text)
     received_at: datetime = Field(sa_type=Timestamp)

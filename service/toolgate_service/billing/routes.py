@@ -61,7 +61,7 @@ async def get_invoices(caller: AnyCaller, gateway: GatewayDep) -> Reply:
     return Reply([InvoiceView.model_validate(invoice, from_attributes=True) for invoice in found])
 
 
-#: Maximum number of JSON values in an event of the payment provider.
+#: Maximum number of JSON values in an event of the payment provider. The gateway rejects an event with more values.
 MAX_NODES = 25_000
 
 

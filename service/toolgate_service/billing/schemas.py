@@ -186,7 +186,8 @@ def _from_seconds(value: object) -> datetime:
 
 
 def _id_of(value: object) -> object:
-    # The provider sends either an object's id or, if the account is configured so, the whole object including its id.
+    # Accept an id, or an object that contains its id: depending on the account's configuration, the provider sends the
+    # whole object instead of the id.
     return value.get("id") if isinstance(value, dict) else value
 
 
@@ -194,7 +195,8 @@ Seconds = Annotated[datetime, BeforeValidator(_from_seconds)]
 ProviderId = Annotated[str, BeforeValidator(_id_of), Field(min_length=1, max_length=255)]
 #: Amount in the currency's smallest unit, such as cents. The limits are those of a 64-bit database column.
 MinorUnits = Annotated[int, Field(ge=-(2**63), lt=2**63)]
-#: Currency code. Only ASCII letters are allowed: other characters can become several ones in lower case.
+#: Currency code, which is stored in lower case. Only ASCII letters are allowed: some other letters become several
+#: characters in lower case, and the code could then exceed the length of its database column.
 Currency = Annotated[str, Field(pattern=r"^[A-Za-z]{1,10}$")]
 Status = Annotated[str, Field(min_length=1, max_length=32)]
 
@@ -276,7 +278,8 @@ class InvoiceObject(BaseModel):
     invoice_pdf: str | None = None
 
 
-#: Rank of each type of event, which orders events with equal timestamps: the provider's timestamps are whole seconds.
+#: Rank of each type of event. It orders events with equal timestamps, because the provider's timestamps are whole
+#: seconds.
 SUBSCRIPTION_KINDS = {
     "customer.subscription.created": 0,
     "customer.subscription.updated": 1,
@@ -294,7 +297,8 @@ INVOICE_KINDS = {
 PAYMENT_FAILED = "invoice.payment_failed"
 #: Status of a subscription whose trial has ended without a payment method.
 PAUSED = "paused"
-#: If a subscription ends at most this long after its trial, the end of the trial was the reason.
+#: Maximum time between the end of a trial and the end of the subscription for which the subscription counts as ended by
+#: its trial.
 AT_ONCE = timedelta(hours=1)
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -389,13 +393,13 @@ def _subscription(found: SubscriptionObject, previous: Mapping[str, object]) -> 
         provider_id=found.id,
         price_ids=_prices(found.items),
         status=found.status,
-        # If items have different billing periods, the period of the subscription lasts from the first start to the last
-        # end.
+        # If only the items contain billing periods, the period of the subscription lasts from the earliest start to the
+        # latest end.
         period_start=found.current_period_start or min(starts, default=None),
         period_end=found.current_period_end or max(ends, default=None),
         cancel_at_period_end=found.cancel_at_period_end,
         trial_ends_at=found.trial_end,
-        # A subscription that the customer cancelled during the trial ended as planned, so its trial did not expire.
+        # If the customer cancelled the subscription during the trial, it ended as planned and not for lack of payment.
         trial_expired=found.status == PAUSED or (ended_with_trial and not found.cancel_at_period_end),
         created_at=found.created,
         before=_before(previous),

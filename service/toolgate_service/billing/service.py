@@ -48,17 +48,17 @@ from toolgate_service.organizations.service import deactivate, reactivate
 
 TRIALING = "trialing"
 CANCELED = "canceled"
-#: Statuses in which a subscription gives the organization its plan. The status `incomplete` is missing, because nothing
-#: was paid yet.
+#: Statuses in which a subscription gives the organization its plan. They do not include `incomplete`, because in this
+#: status the first payment has not been made yet.
 ENTITLED = (TRIALING, "active", "past_due", "unpaid", PAUSED)
 
 
 async def current_subscription(session: AsyncSession, organization: Organization) -> Subscription | None:
     """Return the subscription that decides the organization's plan; None if there is none.
 
-    Subscriptions that give the organization a plan take precedence over cancelled ones, and these over ones that were
-    never paid. Among subscriptions of equal precedence, the newest wins. Only subscriptions of the payment provider's
-    customer to whom the organization is currently linked are considered.
+    The order of precedence is: subscriptions that give the organization a plan, cancelled subscriptions, subscriptions
+    that were never paid. Within each group, the newest one is returned. Subscriptions of a customer to whom the
+    organization is no longer linked are ignored.
     """
     query = select(Subscription).where(
         Subscription.organization_id == organization.id,
@@ -221,7 +221,8 @@ async def _organization(session: AsyncSession, organization_id: str) -> Organiza
     return (await session.exec(select(Organization).where(Organization.id == organization_id))).one()
 
 
-#: Time that the gateway waits after the end of a trial, because the provider may report the result late.
+#: Time after the end of a trial during which the trial does not count as expired, because the provider's event about a
+#: payment may arrive late.
 TRIAL_SLACK = timedelta(hours=1)
 
 #: Statuses of invoices for which no payment is due.
@@ -231,7 +232,7 @@ SETTLED = ("paid", "void")
 async def deactivate_overdue(database: Database, grace: timedelta) -> int:
     """Deactivate all organizations with overdue payments, and return their number.
 
-    A payment can arrive while this job runs, so each organization is locked and checked again in its own transaction.
+    Each organization is locked and checked again in its own transaction, because a payment can arrive in the meantime.
     """
     async with database.reading() as session:
         candidates = await overdue_organizations(session, grace)
@@ -249,7 +250,7 @@ async def _update_one(database: Database, organization_id: str, grace: timedelta
 async def overdue_organizations(session: AsyncSession, grace: timedelta) -> Sequence[str]:
     """Return the ids of organizations that may have overdue payments and are not yet deactivated for that reason."""
     moment = now(session)
-    # A separate query for each type of debt lets each query use its own index.
+    # Run a separate query for each type of debt, so that each query can use its own index.
     candidates = (
         _select_organizations_with(Invoice).where(
             col(Invoice.failed_at) <= moment - grace, col(Invoice.status).not_in(SETTLED)
@@ -264,10 +265,10 @@ async def overdue_organizations(session: AsyncSession, grace: timedelta) -> Sequ
 
 
 def _select_organizations_with(table: type[Invoice | Subscription]) -> SelectOfScalar[str]:
-    """Return a query for the ids of organizations that have a row in this table.
+    """Return a query for the ids of organizations that have a row in `table`: an invoice or a subscription.
 
-    Rows of customers to whom an organization was linked before are ignored. Organizations that are already deactivated
-    for an overdue payment are excluded.
+    Rows of a customer to whom the organization is no longer linked are ignored. Organizations that are already
+    deactivated for an overdue payment are excluded.
     """
     known = exists().where(
         col(Deactivation.organization_id) == col(Organization.id), col(Deactivation.cause) == PAYMENT
@@ -280,9 +281,7 @@ def _select_organizations_with(table: type[Invoice | Subscription]) -> SelectOfS
 
 
 async def update_activation(session: AsyncSession, organization: Organization, grace: timedelta) -> bool:
-    """Deactivate the organization if a payment is overdue.
-
-    Otherwise, lift an earlier deactivation for that reason.
+    """Deactivate the organization if a payment is overdue; otherwise end a deactivation for an overdue payment.
 
     Returns:
         True if this call deactivated the organization.
@@ -294,7 +293,10 @@ async def update_activation(session: AsyncSession, organization: Organization, g
 
 
 async def waive_debts(session: AsyncSession, organization: Organization) -> None:
-    """Forget all overdue payments of the organization. A later failed payment starts a new grace period."""
+    """Delete the data about failed payments and expired trials, so that no payment of the organization is overdue.
+
+    A later failed payment starts a new grace period.
+    """
     for invoice in (
         await session.exec(select(Invoice).where(Invoice.organization_id == organization.id))
     ).all():

@@ -128,9 +128,10 @@ class ApprovalRequired:
 
 @dataclass(frozen=True, slots=True)
 class Consumed:
-    """Result for a call that an approval or a grant allows, or whose check is a retry of an allowed check.
+    """Result of a check whose call is allowed by an approval or a grant.
 
-    A retry and a dry run have this result too, although they consume nothing.
+    A dry run of such a check, and a retry of a check that was already allowed, have this result too, but consume
+    nothing.
 
     Attributes:
         decision_id: Id of the decision.
@@ -173,8 +174,8 @@ def decide(
 ) -> Allowed | Denied | ApprovalRequired:
     """Decide whether an agent may run an action with a context.
 
-    A denial has the same reason for an unknown agent and for an agent of another organization. So the reason does not
-    disclose which ids other organizations use.
+    For an unknown agent and for an agent of another organization, the reason of the denial is the same, so that it does
+    not reveal which ids exist in other organizations.
     """
     if auth.key_agent_id is not None and auth.key_agent_id != agent_id:
         reason = f"This API key acts only as its own agent, and not as the one named by agent_id{_id_hint(agent_id)}"
@@ -198,14 +199,14 @@ def decide(
 
 
 def _id_hint(agent_id: str) -> str:
-    """Return a hint for the denial's reason if `agent_id` is not a UUID but, for example, a name; otherwise ''."""
+    """Return a hint for the reason of a denial if `agent_id` is not a UUID, for example a name; otherwise ''."""
     if is_id(agent_id.lower()):
         return ""
     return f"; {agent_id[:MAX_SHOWN]!r} is not an agent id: expected a UUID, see 'toolgate agents list'"
 
 
 def reason_code(decision: Allowed | Denied | PendingApproval | Consumed) -> str:
-    """Return the code of a decision, for programs; `reason` of the response body is the text for people."""
+    """Return the code of a decision, which programs evaluate. The text for people is `reason` in the response body."""
     if isinstance(decision, Allowed):
         return "allowed"
     if decision.at is Step.APPROVED:

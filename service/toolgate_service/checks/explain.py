@@ -1,7 +1,7 @@
-"""Explanation of the result that a check would have now, step by step, without changing or counting anything.
+"""Step-by-step explanation of the result that a check would have now. It changes no data and counts no request.
 
-The explanation calls the same functions as the check. Each decision names its step, which means that all earlier steps
-were passed.
+The explanation calls the same functions as the check. Each decision names the step that produced it; the check passed
+all earlier steps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -143,7 +143,7 @@ _ACTIVE = "The organization is active."
 def _steps_before(at: Step, steps: Iterator[Passed]) -> Sequence[Passed]:
     before = []
     for passed in steps:
-        # Do not resume the generator after this step, because the sentences of later steps use rows that may not exist.
+        # Stop the generator here: the sentences of later steps use rows, such as the permission, that may not exist.
         if passed.step == at:
             break
         before.append(passed)

@@ -1,4 +1,4 @@
-"""Approval requests that checks find, create and count, and the decisions that are stored for retries.
+"""Database queries of checks: find, create and count approval requests, and store decisions for retries.
 
 If the response to a check that consumed an approval is lost, the client retries with the same `Idempotency-Key` and
 body. The retry returns the same decision and does not consume a second approval.
@@ -27,8 +27,8 @@ from toolgate_service.logs.counts import count_request
 from toolgate_service.logs.models import IdempotencyKey
 from toolgate_service.permissions.models import Permission
 
-#: maximum number of matching requests that are read, newest first; pending or approved requests are always among them,
-#: because a check creates a new request only if it cannot use an earlier one
+#: maximum number of matching requests that a check reads, newest first; pending and approved requests are always among
+#: them, because a check creates a new request only if there is no pending or approved one that it can use
 MAX_MATCHING = 20
 
 _OF_RUN = (
@@ -96,8 +96,8 @@ _DENIED = (
 )
 
 _COUNT_PENDING = select(
-    # Compare the expiry in the result and not in WHERE, because SQLite would otherwise scan the index of the expiry
-    # times of all organizations.
+    # Compare the expiry here and not in WHERE: with the condition in WHERE, SQLite would scan an index that contains
+    # the expiry times of all organizations.
     func.count(case((col(Approval.expires_at) > bindparam("now"), 1)))
 ).where(
     col(Approval.organization_id) == bindparam("organization_id"),
@@ -160,7 +160,8 @@ async def create_request(
     approval = new_request(session, auth, request, seconds=seconds)
     store_terms(approval, current_terms(permission, agent))
     approval.max_amount, approval.amount_required = permission.max_amount, permission.amount_required
-    # Send the reminder for the approval request in the last quarter of its lifetime at the earliest.
+    # Send the reminder `approval_reminder_seconds` before the request expires, but not before the last quarter of its
+    # lifetime.
     ahead = min(settings.approval_reminder_seconds, seconds / 4)
     approval.remind_at = approval.expires_at - timedelta(seconds=ahead)
     await expire_duplicate(session, approval)
@@ -221,8 +222,8 @@ def new_request(session: AsyncSession, auth: AuthContext, request: CheckRequest,
 async def find_recent_denial(
     session: AsyncSession, settings: Settings, auth: AuthContext, request: CheckRequest
 ) -> Approval | None:
-    """Return the newest denial of an equal call within `denial_cache_seconds`, or None."""
-    # The search ignores `call_id`, so that an agent cannot avoid the denial by sending a new `call_id`.
+    """Return the newest request for an equal call that was denied within `denial_cache_seconds`, or None."""
+    # Ignore `call_id`, so that an agent cannot avoid the denial by repeating the call with a new `call_id`.
     since = now(session) - timedelta(seconds=settings.denial_cache_seconds)
     return (await session.exec(_DENIED, params=match_values(auth, request) | {"since": since})).first()
 
@@ -240,7 +241,7 @@ async def has_free_place(session: AsyncSession, settings: Settings, auth: AuthCo
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Idempotency key of a check and fingerprint of its body. The same key with another body is a different check.
+    """Idempotency key of a check and fingerprint of its body. A check is a retry only if both are equal.
 
     Attributes:
         key: Value of the header `Idempotency-Key`.
@@ -280,8 +281,8 @@ async def store_idempotent(
     """Store the decision for retries, in the transaction that consumes the approval."""
     if attempt is None:
         return
-    # Delete and insert instead of an update, which would fail if the retention job deletes an expired row with this key
-    # at the same time.
+    # Delete and insert the row. An update would fail if the retention job deleted an expired row with this key at the
+    # same time.
     await session.exec(
         delete(IdempotencyKey).where(
             col(IdempotencyKey.organization_id) == auth.organization_id,

@@ -43,8 +43,8 @@ from toolgate_service.http.openapi import operation
 DECISION_ID = b"x-decision-id"
 REASON_CODE = b"x-reason-code"
 CALL_CONSUMED = b"x-call-let-through"
-#: response header with the id of the approved request that allows the call; after a dry run, the caller may cancel this
-#: request
+#: response header with the id of the approved request that allows the call; a client that only made a dry run can use
+#: the id to cancel the request
 APPROVAL_ID = b"x-approval-id"
 #: key in the ASGI scope under which metrics and traces find the outcome of a check
 OUTCOME = "toolgate.outcome"
@@ -69,7 +69,8 @@ def check_endpoint(gateway: Gateway) -> Handler:
         if isinstance(decision, Denied) or (isinstance(decision, Allowed) and request.approval_id is None):
             return _respond(received, decision)
         database = gateway.database
-        # All retries of the transaction share one deadline, because the SDK waits only five seconds for the response.
+        # One deadline applies to all retries of the transaction together, because the SDK waits only five seconds for
+        # the response.
         deadline = asyncio.get_running_loop().time() + DEADLINE
 
         async def settle_in_transaction() -> Allowed | Denied | PendingApproval | Consumed:

@@ -34,10 +34,10 @@ class CheckRequest(NamedTuple):
     canonical_text: str | None = None
 
     def identity(self, raw: bytes) -> bytes:
-        """Return the bytes that identify retries of this check: equal in all retries, different for other checks.
+        """Return bytes that are equal in all retries of this check and different for other checks.
 
-        They are the received body `raw`. If the check has a reason, they are its other fields instead, because an agent
-        may phrase the reason differently in a retry.
+        The result is the received body `raw`. If the body contains a reason, the result is made from the other fields
+        instead, because an agent may phrase the reason differently in a retry.
         """
         if self.reason is None:
             return raw

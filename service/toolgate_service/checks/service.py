@@ -1,8 +1,9 @@
-"""Decision about checks that need an approval, in one write transaction; for a dry run, in a read transaction.
+"""Decision about checks that may need an approval.
 
-The endpoint first decides each check without a lock. If the check may need an approval, `settle` decides it again under
-the lock of the organization. Therefore changes of the agent, the permission or the limit since the first decision are
-respected, and of several concurrent checks of one call exactly one consumes the approval.
+The endpoint first decides each check without a lock. If the check may need an approval, `settle` decides it again in a
+write transaction that holds the organization's lock. The second decision therefore uses the current agent, permission
+and limits, and only one of several concurrent checks of a call consumes the approval. A dry run changes nothing, so a
+read transaction is enough for it.
 """
 
 from collections.abc import Sequence
@@ -151,8 +152,8 @@ async def _settle_by_approval(
     pending = await _find_pending(session, check)
     if request.approval_id is not None:
         return PendingApproval(reason, pending.id, Step.PENDING) if pending else _closed(*check.matching[0])
-    # `own` is None if an approver has edited the context of the pending request. A check may consume an edited request
-    # only if it sends the id of the request.
+    # `own` is the pending request if this check may use it. If an approver edited the context of the request, only a
+    # check that sends the id of the request may use it.
     own = pending if pending and _is_for_this_check(pending, request) else None
     grant = await find_usable(session, check.auth, request.action, request.context, own)
     # If an approver rejected the call, or the action is blocked, deny the call even if a grant covers it.
@@ -198,9 +199,9 @@ async def _find_pending(session: AsyncSession, check: _Check) -> Approval | None
 
 
 def _edited_request(check: _Check) -> Approval | None:
-    """Return the request of this call that an approver replaced by an edited request, or None.
+    """Return the request of this call that was replaced because an approver edited the context, or None.
 
-    The check must not create another request: the client continues with the edited request instead.
+    The check must not create another request, because the client continues with the replacement.
     """
     if not check.request.call_id or check.request.approval_id is not None:
         return None
@@ -208,9 +209,9 @@ def _edited_request(check: _Check) -> Approval | None:
 
 
 def _denied_call(check: _Check) -> Denied | None:
-    """Return the denial of a call with this `call_id`, or None.
+    """Return a denial if an earlier request for a call with this `call_id` was rejected, or None.
 
-    The search has no time limit, because a paused run can resume the same call at any time.
+    A rejection never becomes too old to count, because a paused run can resume the same call at any time.
     """
     if not check.request.call_id:
         return None
@@ -249,7 +250,7 @@ async def _consume(
 
 
 async def consume_approval(session: AsyncSession, approval: Approval, request: CheckRequest) -> str:
-    """Consume an approved request and return the id of the decision. No other code consumes an approval.
+    """Consume an approved request and return the id of the decision. Only this function consumes approvals.
 
     The transaction holds the organization's write lock. Under this lock, `settle` has read the request as approved, or
     `consume_grant` has consumed one use of a grant for it. A second check therefore finds the request consumed.
@@ -290,10 +291,9 @@ async def _denial_block(
     request: CheckRequest,
     on_step: StepObserver,
 ) -> Denied | None:
-    """Deny a check if an approver recently denied the same call, or if a denial block is active for its action.
+    """Return a denial if an approver recently rejected the same call, or if the action is blocked; otherwise None.
 
-    Returns:
-        The denial, or None if neither applies.
+    An action is blocked after approvers have rejected it repeatedly (denial block).
     """
     denial = await find_recent_denial(session, settings, auth, request)
     if denial is not None:

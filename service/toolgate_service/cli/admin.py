@@ -3,8 +3,8 @@
 Each command reads the settings, makes one change and returns the lines to print. If it fails, it raises `StartError`
 with a one-line message for the operator.
 
-The command that replaces the gateway's secret keeps the former secret until a separate second step deletes it. At any
-time, each encrypted value can therefore be decrypted with the current or the former secret.
+The command `rotate-secret` keeps the former secret until the operator runs it again with `--finish`. Until then, either
+the current or the former secret can decrypt each encrypted value.
 """
 
 import secrets
@@ -75,8 +75,8 @@ def rotate_secret(*, finish: bool = False, discard_unreadable: bool = False) -> 
         # If two operators run this command at the same time, the second one waits for the first.
         async with operator.database.writing(SECRET, patient=True) as session:
             if is_in_file:
-                # Check the current secret before the files change: if it cannot decrypt any value, no rotation may
-                # begin.
+                # Check the secret before the rotation changes its file: if the secret cannot decrypt any stored value,
+                # it is the wrong one, and the command fails here.
                 _refuse_a_wrong_secret(await _reseal(session, Vault.of(operator.settings)))
             begun = is_in_file and not finish and begin_rotation(secret_path())
             vault = Vault.of(operator.settings)
@@ -135,10 +135,11 @@ async def _reseal(session: AsyncSession, vault: Vault) -> Counter[str]:
 async def _reseal_one(
     session: AsyncSession, vault: Vault, model: type[SealedModel], row: str, organization: str, sealed: bytes
 ) -> str | None:
-    """Encrypt one value with the current secret, and return the result.
+    """Encrypt one value with the current secret, and return what was done.
 
-    The result is `resealed`, or `present` if the value was already encrypted with the current secret, or `lost` if no
-    known secret can decrypt it. It is None if the value is empty, because it was discarded or its row was deleted.
+    The result is `resealed` if the value was encrypted again, `present` if it was already encrypted with the current
+    secret, `lost` if no known secret can decrypt it, and None if it is empty. A value is empty after it was discarded
+    or its row was deleted.
     """
     while sealed:
         resealed = vault.resealed(sealed, table=model.__name__, row=row, organization=organization)
@@ -259,7 +260,7 @@ def set_rate(name: str, requests_per_minute: int | None) -> Lines:
 
 
 def activate(name: str) -> Lines:
-    """Reactivate an organization, whatever the reason for its deactivation was, and forget its failed payments."""
+    """Reactivate an organization that was deactivated for any reason, and waive its failed payments."""
 
     async def change(_: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
         await waive_debts(session, organization)
@@ -389,7 +390,7 @@ def reset_password(email: str) -> Lines:
 async def _vault(operator: OperatorSession) -> Vault:
     vault = await verified_vault(operator.database, operator.settings)
     if vault is None:
-        # Do not create a secret, because it would differ from the one that the gateway with this database uses.
+        # Fail instead of creating a secret, because it would differ from the one that the gateway uses.
         raise StartError(
             f"the gateway's secret is not in {str(secret_path())!r}; run this command as the user who runs the gateway, "
             "or set TOOLGATE_SECRET"
@@ -399,8 +400,8 @@ async def _vault(operator: OperatorSession) -> Vault:
 
 def _registration(name: str, email: str) -> Registration:
     try:
-        # The administrator sets a password with the link, so until then the account has a random password that is not
-        # stored.
+        # The administrator sets a password with the link. Until then, the account has a random password, which is not
+        # stored or shown.
         return Registration(organization_name=name, email=email, password=secrets.token_urlsafe(32))
     except ValidationError as error:
         problem = error.errors()[0]
@@ -422,7 +423,8 @@ async def _issue_link(session: AsyncSession, user: User, settings: Settings) -> 
 def prune_now(*, force: bool = False) -> Lines:
     """Delete all rows whose retention period has ended.
 
-    After the clock has jumped, deletion is halted for a day. `force` deletes the rows nevertheless.
+    If the clock has recently jumped forward, nothing is deleted for a day, because the clock may be wrong. With
+    `force`, the rows are deleted nevertheless.
     """
 
     async def work(operator: OperatorSession) -> Lines:

@@ -39,8 +39,8 @@ def copy_snapshot(source: sqlite3.Connection, target: Path) -> None:
     """
     os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     with closing(connect_file(target)) as made:
-        # The copy needs no journal and no sync: an incomplete copy is deleted, and a complete one is flushed to disk
-        # below.
+        # Write the copy without a journal and without sync, which is faster: after a failure the copy is deleted, and
+        # after success it is flushed to disk below.
         made.execute("PRAGMA journal_mode = OFF")
         made.execute("PRAGMA synchronous = OFF")
         with snapshot(source):
@@ -48,8 +48,8 @@ def copy_snapshot(source: sqlite3.Connection, target: Path) -> None:
             # another process.
             source.backup(made, pages=PAGES, sleep=0)
     with closing(connect_file(target)) as made:
-        # In the journal mode DELETE, the copy is a single file without `-wal` and `-shm` files. A gateway that opens
-        # the copy switches it back to WAL mode.
+        # The backup has the journal mode of the source, WAL. Switch it to DELETE, so that it consists of a single file.
+        # A gateway that opens the backup switches it back to WAL.
         made.execute("PRAGMA journal_mode = DELETE")
     sync(target)
 
@@ -116,8 +116,7 @@ def publish(draft: Path, target: Path, *, force: bool) -> None:
     if force:
         draft.replace(target)
     else:
-        # Create a hard link instead of renaming the file: it fails if the target exists, so that no file is
-        # overwritten.
+        # Create a hard link instead of renaming the file, because renaming would overwrite an existing target.
         try:
             target.hardlink_to(draft)
         except FileExistsError:
@@ -135,7 +134,7 @@ def publish(draft: Path, target: Path, *, force: bool) -> None:
 def draft_file(target: Path) -> Iterator[Path]:
     """Yield the path of a temporary file next to `target`.
 
-    At the end of the `with` block, the file is deleted if it exists.
+    At the end of the `with` block, the temporary file is deleted, unless it was renamed to `target`.
     """
     draft = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
@@ -193,8 +192,8 @@ def exclusive_lock(path: Path) -> Iterator[sqlite3.Connection]:
     """
     with closing(connect_file(path)) as connection:
         try:
-            # Set this mode before the first read, so that SQLite locks the whole file and keeps the lock after the
-            # transaction.
+            # In this mode, SQLite locks the whole file and keeps the lock after the transaction. Set it before the
+            # first read, because it has no effect on a connection that already uses WAL's shared memory.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("BEGIN EXCLUSIVE")
             connection.execute("COMMIT")
@@ -294,4 +293,4 @@ def _counts(path: Path) -> dict[str, int]:
 
 
 def _count(connection: sqlite3.Connection, table: str) -> int:
-    return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - constant names
+    return int(connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608 - constant table name

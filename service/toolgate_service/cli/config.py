@@ -83,7 +83,7 @@ class SettingValue:
 
 @dataclass(frozen=True, slots=True)
 class SettingTexts:
-    """Settings as text before validation, separated by their source and indexed by the fields of `Settings`.
+    """Texts of the settings before validation, by their source. The keys are the field names of `Settings`.
 
     Attributes:
         options: Settings from command line options.
@@ -206,7 +206,7 @@ def find_unknown_names(
     Args:
         environment: Names of all environment variables. Upper and lower case are equivalent.
         files: Names of all files in the folder ``TOOLGATE_SECRETS_DIR``. Only names in upper case are settings.
-        others: Names of environment variables that the SDK and the command line use.
+        others: Names of environment variables of the SDK and the command line, which are not reported.
     """
     known = {variable_of(name) for name in Settings.model_fields}
     renamed = set(map(variable_of, RENAMED))
@@ -227,7 +227,7 @@ def _unknown_name_finding(name: str, label: str, known: Collection[str]) -> Iter
     spelt = name.upper()
     if not spelt.startswith(PREFIX):
         return
-    # Compare the names without the prefix, because the common prefix would make all names similar.
+    # Compare the names without the prefix `TOOLGATE_`, which would make all names similar.
     bare = {one.removeprefix(PREFIX): one for one in known}
     near = get_close_matches(spelt.removeprefix(PREFIX), bare, n=1, cutoff=ALIKE)
     if near:
@@ -274,8 +274,8 @@ def _check_file(path: Path, settings: Settings, vault: Vault | None) -> Sequence
             ]
     except OSError as error:
         return [Finding("database", "wrong", f"cannot use the database {str(path)!r}: {error.strerror}", USE)]
-    # A read-only connection in WAL mode would create missing `-wal` and `-shm` files, and `immutable` prevents that. If
-    # both files exist, a gateway is running, and the connection must use them.
+    # Create no files: without `immutable`, SQLite creates the `-wal` and `-shm` files of a database in WAL mode if they
+    # are missing. If both files exist, a gateway is running, and the connection must use them.
     has_companions = [path.with_name(f"{path.name}{suffix}").exists() for suffix in ("-wal", "-shm")]
     how = "mode=ro" if all(has_companions) else "mode=ro&immutable=1"
     engine = create_engine(
@@ -313,8 +313,8 @@ def _findings(
         try:
             fits = opens_sealed(connection, vault)
         except SQLAlchemyError:
-            # The database schema does not belong to a gateway, or is too new. The first finding in the list already
-            # reports this.
+            # The tables are missing or different, because the schema is too new or does not belong to a gateway.
+            # `_schema_finding` has already reported this.
             return findings
         if not fits:
             findings.append(Finding("secret", "wrong", *other_secret(settings, missing=vault is None)))
@@ -376,7 +376,8 @@ def check(overrides: Mapping[str, str], others: Collection[str]) -> Report:
 
     Args:
         overrides: Settings that take precedence over environment variables.
-        others: Names of ``TOOLGATE_*`` environment variables that only the SDK or the command line uses.
+        others: Names of ``TOOLGATE_*`` environment variables that only the SDK or the command line uses. They are not
+            reported as unknown settings.
     """
     given = SettingTexts(overrides, texts_in(os.environ), {})
     findings = list(find_unknown_names(os.environ, _names_in(given.environment.get("secrets_dir")), others))
@@ -461,7 +462,7 @@ async def _check_redis(url: str) -> Finding:
     from redis.asyncio import Redis
     from redis.exceptions import RedisError
 
-    # An error of Redis may contain the password, but `check` hides all secrets in its findings.
+    # An error of Redis may contain the password. It does not need to be hidden here: `check` hides all secrets.
     server = Redis.from_url(url, socket_timeout=REDIS_TIMEOUT, socket_connect_timeout=REDIS_TIMEOUT)
     try:
         version = (await server.info("server")).get("redis_version", "unknown")

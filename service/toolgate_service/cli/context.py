@@ -110,7 +110,7 @@ async def open_for_reading(url: str) -> AsyncIterator[AsyncConnection]:
     database = open_database(url)
     try:
         if isinstance(database, SqliteDatabase):
-            # Use a read transaction, because a write transaction would block all other writers until it ends.
+            # `opened` would begin a write transaction, which blocks all other writers until it ends.
             try:
                 async with database.exporting() as session:
                     yield await session.connection()
@@ -134,7 +134,7 @@ async def opened_database(url: str) -> AsyncIterator[Database]:
 
 
 def call(work: Callable[[], T]) -> T:
-    """Call a function, and return its result.
+    """Call a function, return its result, and convert errors of the database and the file system to `StartError`.
 
     Raises:
         StartError: The database or the file system reported an error.
@@ -267,7 +267,7 @@ async def find_organization(session: AsyncSession, name: str) -> Organization:
     by_email = select(User.organization_id).where(
         User.email == name.lower(), User.role == ADMIN, col(User.removed_at).is_(None)
     )
-    # PostgreSQL rejects a query that compares an id with text that is not a UUID, so such text is left out.
+    # Search by id only if `name` is a UUID, because PostgreSQL rejects a query that compares an id with other text.
     ids = [name] if is_id(name) else []
     query = select(Organization).where(
         or_(

@@ -35,7 +35,7 @@ from toolgate_service.organizations.models import Epoch
 Row: TypeAlias = tuple[Any, ...]
 _Convert: TypeAlias = Callable[[Any], Any]
 
-#: Tables that are not copied, because migrations and triggers fill them in each database.
+#: Tables that are not copied, because migrations and triggers have already filled them in the target database.
 _OWN = frozenset({SchemaFloor.__tablename__, Epoch.__tablename__})
 #: Tables that are copied. A table comes after the tables to which its foreign keys refer.
 COPIED: Sequence[sa.Table] = tuple(table for table in METADATA.sorted_tables if table.name not in _OWN)
@@ -78,15 +78,15 @@ class Columns:
         """Return the SQL query that reads all rows of the table in the order of the primary key.
 
         Args:
-            collate: True for PostgreSQL, where `COLLATE "C"` must be added to sort text by bytes. SQLite always does
-                so. The order is then identical in both databases.
+            collate: True for PostgreSQL: the query then sorts text by bytes (`COLLATE "C"`), as SQLite always does, so
+                that the rows of both databases have the same order.
         """
         order = ", ".join(
             f'"{column.name}" COLLATE "C"' if collate and _is_text(column.type) else f'"{column.name}"'
             for column in self.table.primary_key.columns
         )
         names = ", ".join(f'"{name}"' for name in self.names)
-        return f'SELECT {names} FROM "{self.table.name}" ORDER BY {order}'  # noqa: S608 - constant names
+        return f'SELECT {names} FROM "{self.table.name}" ORDER BY {order}'  # noqa: S608 - all names are constants
 
 
 def rows_of(file: sqlite3.Connection, columns: Columns) -> Iterator[Row]:
@@ -148,8 +148,8 @@ async def compare_table(file: sqlite3.Connection, connection: Any, table: sa.Tab
     count = 0
     async for record in connection.cursor(columns.query(collate=True), prefetch=BATCH):
         mine, theirs = next(ours), columns.from_server(tuple(record))
-        # Compare the values as text, because equal numbers can have different digits and equal times different time
-        # zones.
+        # Compare the values as text, so that the copy must be exact: for Python, the numbers 1.0 and 1.00 are equal,
+        # and so is one time in two time zones.
         if repr(mine) != repr(theirs):
             raise _differ(columns, mine or theirs)
         digest.update(repr(theirs).encode("utf-8", "surrogatepass"))
@@ -252,7 +252,7 @@ async def _fill(file: sqlite3.Connection, connection: Any, table: sa.Table) -> N
             table.name,
             records=_converted_rows(columns, file),
             columns=columns.names,
-            # No time limit, because the duration depends on the size of the table.
+            # Set no time limit, because the duration depends on the size of the table.
             timeout=None,
         )
     except (asyncpg.PostgresError, asyncpg.InterfaceError, ValueError, TypeError) as error:
@@ -291,8 +291,8 @@ async def _transaction(target: Database) -> AsyncIterator[Any]:
                 await connection.execute("SET LOCAL tcp_user_timeout = 0")
                 yield connection
         finally:
-            # Ignore an error while closing the connection, because it only follows from the earlier failure of the
-            # connection.
+            # Ignore an error while the connection is closed: the connection has failed before, and the earlier error is
+            # the one to report.
             with suppress(*DRIVER_FAULTS):
                 await connection.close(timeout=10)
     except DRIVER_FAULTS as error:
@@ -305,6 +305,7 @@ async def _transaction(target: Database) -> AsyncIterator[Any]:
 
 
 async def _analyze(target: Database) -> None:
-    # Without current statistics, PostgreSQL would plan queries for empty tables until its autovacuum has run.
+    # Update the statistics of the tables. Otherwise, PostgreSQL would plan queries as if the tables were empty, until
+    # its autovacuum has run.
     async with target.opened() as connection:
         await connection.execute(sa.text("ANALYZE"))

@@ -32,7 +32,7 @@ from toolgate_service.migrations.metadata import METADATA
 __all__ = ["backup", "check", "copy", "current", "upgrade"]
 
 
-#: First words of SQL statements that do not change data.
+#: First words of SQL statements that change no data, and are therefore not part of the output of `upgrade --sql`.
 _READING = ("SELECT", "PRAGMA", "SHOW")
 
 
@@ -88,8 +88,8 @@ async def _upgrade(url: str) -> Report:
         await database.start()
     after = await _schema(url)
     was = before.current if before else None
-    # A gateway may run some migrations at the same time. The report contains the migrations that had not run before the
-    # command, and the revision after it.
+    # Report all migrations that had not run before this command, even if a gateway, and not this command, has run some
+    # of them in the meantime.
     steps = before.pending if before else after.steps
     lines = [f"ran {step.revision}: {step.summary}" for step in steps]
     facts = {"database": display_url(url), "before": was, "current": after.current, "newest": after.newest}

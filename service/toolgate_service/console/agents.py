@@ -94,9 +94,9 @@ async def delete_agent(page: PageContext, _form: Form) -> Response:
 
 
 async def unblock_action(page: PageContext, form: Form) -> Response:
-    """Unblock an action of an agent, so that the agent can request it again.
+    """End the denial block of an agent's action, so that new calls of this action can be approved again.
 
-    The gateway blocks an action of an agent after approvers have repeatedly rejected the agent's requests for it.
+    The gateway blocks an action of an agent after approvers have repeatedly rejected its calls.
     """
     await agents.clear_denial_block(page.gateway, page.caller, *_agent_path(page), form["action"])
     return _redirect_to_agent(page)

@@ -126,15 +126,14 @@ async def _handle_http_error(request: Request, error: Exception) -> Response:
 
 
 def _methods_of(path: str) -> set[str]:
-    # A page (GET) and its form (POST) are two routes with one path, but Starlette's Allow header lists the methods of
-    # only one route.
+    # Collect the methods of all routes with this path, because Starlette's Allow header lists the methods of only one
+    # of them. For example, a page (GET) and its form (POST) are two routes.
     found = [route for route in ROUTES if route.path_regex.match(path)]
     return {method for route in found for method in route.methods or ()}
 
 
 async def _handle_failure(request: Request, error: Exception) -> Response:
-    # Do not log the error here: Starlette raises it again after it has sent this response, and the outer middleware
-    # then logs it.
+    # Do not log the error here: Starlette sends this response and raises the error again, and `EdgeMiddleware` logs it.
     if isinstance(error, STORAGE_FAULTS):
         response = _error_page(
             request, 503, "If this was a change, it may not have been saved. Try again in a second."

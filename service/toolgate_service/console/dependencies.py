@@ -143,11 +143,10 @@ def error_title(status: int) -> str:
 
 
 def error_status(error: ApiError | ValidationError) -> int:
-    """Return the HTTP status of a page that shows a rejected form again with the error message.
+    """Return the HTTP status for the page that shows a rejected form again, together with the error message.
 
     Raises:
-        ApiError: `error` itself if its status is 401, because the user's session has ended and the page must not be
-            shown.
+        ApiError: `error` itself, if its status is 401: the user's session has ended, so the page must not be shown.
     """
     if not isinstance(error, ApiError):
         return 400
@@ -192,8 +191,8 @@ def _messages(message: object) -> list[str]:
 VIA = "console"
 #: Request header that the console's scripts send when they need an HTML fragment instead of a whole page.
 PART = "x-toolgate-part"
-#: Value of the header `PART` with which a script asks for a fragment with all arguments, for the page of one approval
-#: request.
+#: Value of the header `PART` in a request for a fragment in which long arguments are not truncated. The script of the
+#: page that shows a single approval request sends it.
 WHOLE = "whole"
 
 
@@ -265,8 +264,8 @@ class PageContext:
 
 PageFunction: TypeAlias = Callable[[PageContext], Awaitable[Response]]
 FormFunction: TypeAlias = Callable[[PageContext, Form], Awaitable[Response]]
-#: Function that shows a page again after the gateway rejected its form. It accepts the page, the HTTP status, `message`
-#: and, if the page keeps the user's input, `typed`.
+#: Function that shows a page again after the gateway rejected its form. Its arguments are the page, the HTTP status and
+#: `message`. If the page keeps the user's input, the function also accepts `typed`.
 ErrorFunction: TypeAlias = Callable[..., Awaitable[Response]]
 
 

@@ -63,7 +63,7 @@ def format_json(value: object) -> str:
 
 def _pieces(text: str, *, lines: bool) -> Iterator[Markup]:
     core = text.strip(" ")
-    # Replace spaces at the beginning and end by their code point too, because browsers do not display them.
+    # Also replace each space at the beginning and end by its code point, because browsers do not display these spaces.
     yield from map(_named, text[: len(text) - len(text.lstrip(" "))])
     for run, bad in _runs(core):
         if run == "\n" and lines:
@@ -86,7 +86,7 @@ def _written(value: object, level: int) -> Iterator[str]:
             members = ((f"{_string(name)}: ", member) for name, member in value.items())
             yield from _container("{", members, "}", level)
         case [_, *_]:
-            assert isinstance(value, Sequence)  # noqa: S101 - for the type checker
+            assert isinstance(value, Sequence)  # noqa: S101 - for the type checker, which does not infer the type
             yield from _container("[", (("", item) for item in value), "]", level)
         case str():
             yield _string(value)
@@ -114,7 +114,7 @@ def _string(text: str) -> str:
 def _runs(text: str) -> Iterator[tuple[str, bool]]:
     """Split text into runs of printable ASCII characters and single other characters.
 
-    Yields pairs of the part and a flag. The flag is True if the part must be escaped.
+    Yield each part with a flag, which is True if the part is a character that must be escaped.
     """
     marks = _MAX_MARKS
     for found in _RUNS.finditer(text):
@@ -123,8 +123,8 @@ def _runs(text: str) -> Iterator[tuple[str, bool]]:
             marks = 0
             yield run, False
             continue
-        # `marks` counts consecutive combining marks. It starts at the maximum, so that a mark at the very beginning is
-        # escaped; a browser would draw that mark on the character before the text.
+        # `marks` counts consecutive combining marks. It starts at the maximum, so that a mark at the beginning of the
+        # text is escaped. Otherwise a browser would draw this mark on the character before the text.
         marks = marks + 1 if unicodedata.category(run) in _MARKS else 0
         bad = marks > _MAX_MARKS or is_invisible(run)
         marks = _MAX_MARKS if bad else marks
@@ -187,7 +187,8 @@ MAX_VALUES = 150
 #: Limits for the display of truncated arguments: number of fields, and number of characters of each value.
 _FIRST_FIELDS = 8
 _FIRST_CHARACTERS = 200
-#: Number of characters of an argument's name that are examined to find out whether it is an amount or a recipient.
+#: Number of characters of an argument's name from which the page decides whether the argument is an amount or a
+#: recipient.
 _MAX_NAME = 100
 #: Texts with more characters than this are displayed as separate blocks.
 _BLOCK_LENGTH = 160
@@ -266,7 +267,7 @@ def lay_out(context: Mapping[str, Any], size: int, *, at_most: int | None) -> Ar
 
 
 class _Budget:
-    """Counter of the values that a page may still display individually; shared by nested arguments."""
+    """Number of values that the page may still display individually. Nested arguments decrement the same object."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -317,7 +318,7 @@ def _first_characters(name: str, value: Any) -> Argument:
         text_html += Markup(' <span class="cut">… {:,} more characters</span>').format(
             len(text) - _FIRST_CHARACTERS
         )
-    short = name[:60] + ("…" if len(name) > 60 else "")  # noqa: PLR2004 - width of a label
+    short = name[:60] + ("…" if len(name) > 60 else "")  # noqa: PLR2004 - maximum length of a label
     return Argument(shown(short), kind_of(name[:_MAX_NAME]), "text", text_html)
 
 
@@ -330,8 +331,8 @@ def _hidden(value: Mapping[str, Any], words: str = "redacted by the agent") -> M
     text_html = Markup("{}").format(words)
     if isinstance(size, int) and not isinstance(size, bool):
         text_html += Markup(", {:,} bytes").format(size)
-    # The digest's first characters let the approver see whether two requests hide an identical value. Malformed digests
-    # are not displayed.
+    # Show the first characters of the digest: if they are equal in two requests, the hidden values are probably equal
+    # too. Do not show a malformed digest.
     if _DIGEST.fullmatch(digest):
         text_html += Markup(" <code>{}…</code>").format(digest[: digest.index(":") + 9])
     return text_html

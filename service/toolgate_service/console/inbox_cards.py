@@ -20,7 +20,7 @@ from toolgate_service.core.text_safety import hidden_names
 from toolgate_service.db.database import now
 from toolgate_service.permissions.models import Permission
 
-#: Maximum number of an agent's approval requests, newest first, among which similar requests are searched.
+#: Number of an agent's newest approval requests among which the card searches for similar requests.
 HISTORY_LIMIT = 200
 SHOWN_PAST_REQUESTS = 3
 
@@ -50,7 +50,7 @@ class PastRequest:
     Attributes:
         outcome: State of the earlier request, such as ``approved`` or ``expired``; never ``pending``.
         same: True if both requests have identical arguments.
-        when: Time of the decision; time at which the request was created if the request is not decided.
+        when: Time of the decision; for a request without a decision, the time at which it was created.
         by: E-mail address of the user who decided; None if no user decided it.
         note: Note of the user who decided.
         granted: True if a temporary approval covered the request, so that no user had to decide.
@@ -227,8 +227,8 @@ async def _card(
 ) -> Card:
     is_pending = view.status == PENDING
     voted = [vote.user_id for vote in view.votes if vote.decision == "approved"]
-    # A card with truncated arguments has no buttons, so the approver must open the page of the request, which shows all
-    # arguments.
+    # Approvers must see all arguments before they decide. A card with truncated arguments therefore has no buttons; the
+    # page of the request has them.
     decides = is_pending and page.may_decide and arguments.is_complete
     refusal = None
     if decides and permission is not None and _is_separated(view, permission):

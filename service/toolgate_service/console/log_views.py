@@ -152,8 +152,8 @@ def format_for_input(moment: datetime | None) -> str:
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec=exact)
 
 
-#: Limits of a row in the log table: number of arguments, characters of each value, and characters of arguments that are
-#: too long to be parsed as JSON.
+#: Limits of a row in the log table: maximum number of arguments, maximum number of characters of each value, and
+#: maximum number of characters for arguments that are too long to be parsed as JSON.
 _FIELDS = 4
 _CHARACTERS = 60
 _RAW = 160
@@ -312,7 +312,8 @@ async def _load_approval(
         (await session.exec(of_permission)).first(),
         approval.decision_id,
         (approval.agent_id, approval.action) != (entry.agent_id, entry.action),
-        # The log entry may contain further arguments, because the agent's process adds the result of the call to them.
+        # Compare only the approved arguments: the log entry may contain more, because the agent's process adds the
+        # result of the call to its arguments.
         [name for name, value in shown.context.items() if name not in context or context[name] != value],
     )
 

@@ -48,10 +48,11 @@ MAX_AGENTS = 100
 
 #: Maximum number of log entries in one server-sent event.
 EVENT_SIZE = 50
-#: Maximum number of text searches that fill one event with log entries. Each search scans a limited number of entries.
+#: Maximum number of text searches for one event. A single search scans only a limited number of entries, so several
+#: searches may be needed to fill the event.
 _MAX_SEARCHES = 10
-#: Time by which each read of new log entries overlaps the previous read: if several gateways write to the database, an
-#: entry may be committed after an entry with a later timestamp was already sent to the page.
+#: Time by which each read of new log entries overlaps the previous read. The overlap finds entries that were committed
+#: late: if several gateways write log entries, the page may already have received an entry with a later timestamp.
 _OVERLAP = timedelta(seconds=10)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -78,14 +79,14 @@ class LogTail:
             async with self._page.gateway.database.reading() as session:
                 found = await self._read(session)
         except STORAGE_FAULTS:
-            # The database is unavailable: send nothing now, because the first event after the outage contains the
-            # missed entries.
+            # The database is unavailable. Send nothing now: the first event after the outage contains the entries that
+            # are missing.
             return None
         fresh = [line for line in found.lines if line.id not in self._sent]
         if not fresh:
             return None
-        # `missed` is True if the page may have missed entries. A server-sent event contains a limited number of entries.
-        # If further entries match, and all entries of this event are new, the further ones may be new too.
+        # An event contains a limited number of entries, newest first. If all of them are new and older entries match
+        # too, the older ones may also be new. `missed` is True if the page may therefore have missed entries.
         missed = found.last is not None and len(fresh) == len(found.lines)
         self._remember(fresh)
         html = render(
@@ -118,7 +119,8 @@ class LogTail:
 def encode_moment(moment: datetime) -> int:
     """Return the value of the ``since`` parameter for an event stream that starts 10 seconds before `moment`.
 
-    The value is in microseconds since the Unix epoch. The early start includes log entries that are committed late.
+    The value is in microseconds since the Unix epoch. Because of the early start, the stream also contains log entries
+    from before `moment` that are committed after it.
     """
     return (moment - _OVERLAP - _EPOCH) // _MICROSECOND
 

@@ -203,8 +203,7 @@ def _pieces(counts: Counts, top: int) -> Sequence[Piece]:
     heights = {
         kind: max(MIN_HEIGHT, number / top * HEIGHT) for kind in KINDS if (number := getattr(counts, kind))
     }
-    # Enlarging small segments to the minimum height can make a bar higher than the chart, so all its segments are
-    # scaled down.
+    # If the minimum height of small segments makes the bar higher than the chart, scale all its segments down.
     scale = min(1, HEIGHT / sum(heights.values())) if heights else 1
     found, at = [], float(HEIGHT)
     for kind, height in heights.items():
@@ -232,7 +231,7 @@ def format_duration(length: timedelta) -> str:
         number, left = divmod(left, seconds)
         if number:
             words.append(f"{number} {unit}")
-        if words and (not number or len(words) == 2):  # noqa: PLR2004 - two units
+        if words and (not number or len(words) == 2):  # noqa: PLR2004 - at most two units are shown
             break
     return " ".join(words) or "0 s"
 

@@ -31,7 +31,8 @@ class PendingRequests:
     Attributes:
         urgent: Requests that expire soon, in order of expiry. Only the first page contains them.
         newest: Other requests, newest first.
-        ids: Ids of all pending requests of the environment, newest first; at most `COUNT_LIMIT` + 1.
+        ids: Ids of all pending requests of the environment, newest first; at most `COUNT_LIMIT` + 1, which shows that
+            there are more than `COUNT_LIMIT`.
     """
 
     urgent: Sequence[Approval]
@@ -53,8 +54,8 @@ async def list_pending(session: AsyncSession, page: PageContext, *, offset: int 
     mine = _pending(select(Approval), session, page.caller.organization_id, page.environment)
     soon = mine.where(col(Approval.expires_at) <= moment + URGENT_WITHIN)
     urgent = (await session.exec(soon.order_by(col(Approval.expires_at)).limit(MAX_URGENT))).all()
-    # Exclude only the urgent requests that are displayed: if more than `MAX_URGENT` are urgent, the others belong to
-    # this list.
+    # Exclude only the urgent requests that are displayed as such. If there are more than `MAX_URGENT`, the others
+    # appear in this list.
     rest = mine.where(col(Approval.id).not_in([one.id for one in urgent])) if urgent else mine
     newest = (await session.exec(_newest(rest).offset(offset).limit(PAGE_SIZE))).all()
     ids = await list_pending_ids(session, page.caller.organization_id, page.environment)

@@ -43,8 +43,8 @@ def check_host(request: Request, gateway: Gateway) -> None:
         ApiError: 421 if the Host header is missing, repeated, or contains another host name.
     """
     named = request.headers.getlist("host")
-    # Reject a request with two Host headers, because a proxy may have routed it by the header that the gateway does not
-    # read.
+    # Reject a request with two Host headers: a proxy may have checked one of them, and the gateway would read the
+    # other.
     name = host_name(named[0]) if len(named) == 1 else None
     if name is None or not is_allowed_host(name, _own_hosts(gateway)):
         raise ApiError(
@@ -80,8 +80,8 @@ def check_form_token(gateway: Gateway, session_id: str, sent: str) -> None:
     Raises:
         ApiError: 403 if `sent`, the token in the form, is empty or wrong.
     """
-    # While the operator replaces the gateway's secret, open pages still contain tokens that were made with the previous
-    # secret.
+    # Accept tokens of the current and of the previous secret: after the operator replaces the gateway's secret, pages
+    # that are already open still contain tokens of the previous one.
     tokens = [_form_token(key, session_id) for key in gateway.vault.form_keys]
     if not any(hmac.compare_digest(token.encode(), sent.encode()) for token in tokens):
         raise ApiError(403, "This form is out of date; go back, reload the page and try again")

@@ -125,8 +125,8 @@ async def show_masked_key(
         newest=found.id,
         masked=masked,
         made_at=found.created_at,
-        # If the gateway's secret was lost, the API key cannot be decrypted: it stays masked even if the user asked for
-        # it in full.
+        # If the full key was requested but is equal to the masked one, the gateway could not decrypt it, because its
+        # secret was lost. The page then reports that the key is unreadable.
         whole=None if whole == masked else whole,
         unreadable=whole == masked,
         replaced=replaced,
@@ -310,7 +310,7 @@ async def show_plan(page: PageContext) -> Response:
     return await render_page(
         page,
         "settings/plan.html",
-        # Prices are shown only if a payment provider is configured.
+        # Show prices only if a payment provider is configured. Otherwise the operator chooses the plan.
         is_sold=page.gateway.provider_signature is not None,
         plan=current.plan_details,
         all_plans=current.all_plans,

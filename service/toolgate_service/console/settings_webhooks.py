@@ -44,8 +44,8 @@ from toolgate_service.webhooks.schemas import (
 
 WEBHOOKS = "/console/settings/webhooks"
 PAGE_SIZE = 25
-#: Maximum number of deliveries that a user can page through, because the database reads every skipped row. The API
-#: lists further deliveries with cursors.
+#: Maximum number of deliveries that a user can page through. It is limited because the database must read every skipped
+#: row. The API, which uses cursors, lists all deliveries.
 MAX_OFFSET = 5_000
 _STATUSES: dict[str, DeliveryStatus] = {PENDING: "pending", DELIVERED: "delivered", FAILED: "failed"}
 
@@ -135,8 +135,8 @@ async def show_webhooks(
 
 async def change_webhook(page: PageContext, form: Form) -> Response:
     """Change the settings of a webhook, such as its URL and the events that it receives."""
-    # An empty field keeps the current URL or secret, because the form of a Slack channel never shows the current
-    # values.
+    # An empty URL or secret means that the current value stays: the form of a Slack channel never shows these values,
+    # so its fields are empty unless the user changes them.
     typed = {name: text for name in ("url", "signing_secret") if (text := form.text(name)) is not None}
     return await _change(page, WebhookChange.model_validate({**typed, **_terms(form)}))
 

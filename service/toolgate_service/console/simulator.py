@@ -33,8 +33,8 @@ from toolgate_service.permissions import service as permissions
 SIMULATOR = "/console/agents/{agent_id}/try"
 MAX_SUGGESTED_ACTIONS = 100
 
-#: Question that each step of a check answers, for display on the page. Every check runs the steps up to `APPROVAL` in
-#: this order; which of the later steps it runs depends on the call.
+#: Question that each step of a check answers, as displayed on the page. Every check runs the steps up to `APPROVAL` in
+#: this order until one of them denies the call. The steps after `APPROVAL` depend on the call.
 QUESTIONS: Mapping[Step, str] = {
     Step.KEY: "Is the API key valid?",
     Step.ORGANIZATION: "Is the organization active?",
@@ -70,7 +70,7 @@ async def show_simulator(page: PageContext) -> Response:
 async def simulate(page: PageContext, form: Form) -> Response:
     """Show the decision that the gateway would make for the call in the form."""
     agent_id = page.param("agent_id")
-    # The lookup raises 404 if the agent belongs to another organization or environment.
+    # Respond with 404 if the agent belongs to another organization or environment.
     async with page.gateway.database.reading() as session:
         await agents.get_agent(session, page.caller, page.environment, agent_id)
     try:

@@ -47,10 +47,10 @@ SUGGESTED_VALUES = Form(
 )
 #: Amount of the call in the example program. If the permission allows less, the program uses the permission's maximum.
 _FIRST_AMOUNT = Decimal(5)
-#: Line that ends the program in the shell command. The program cannot contain this line, because actions contain no
-#: line breaks.
+#: Line that ends the program in the shell command, which passes the program as a here-document. The program itself
+#: never contains this line, because its variable parts contain no line breaks.
 _HEREDOC_END = "END"
-#: Names that the example program uses itself and that its function must therefore not have.
+#: Names that the example program already uses, so that its tool function must have another name.
 _RESERVED_NAMES = frozenset({"flush", "guarded", "print"})
 
 
@@ -250,8 +250,8 @@ async def show_start(
         permission=found.permission,
         arrival=found.arrival,
         snippet=_snippet(page, found, api_key or masked),
-        # If the gateway's secret was lost, the API key cannot be decrypted. It then stays masked, and the page does not
-        # offer the shell commands.
+        # If the full key was requested but is equal to the masked one, the gateway could not decrypt it, because its
+        # secret was lost. The page then does not show the shell commands.
         key_is_shown=api_key not in {None, masked},
         key_is_unreadable=api_key == masked,
         message=message,
@@ -275,8 +275,8 @@ def _snippet(page: PageContext, found: Progress, api_key: str) -> Snippet | None
 ROUTES: Sequence[Route] = (
     page_route(START, show_start),
     form_route(START, create_first_agent, authorize=require_admin, on_error=show_start, keeps_input=True),
-    # After the form was submitted with POST, the browser's address bar contains this URL. A reload with GET then shows
-    # the page again.
+    # The form's URL also needs a GET route: after the form was submitted, the browser's address bar contains this URL,
+    # and the user may open it again.
     page_route(f"{START}/key", show_start),
     form_route(f"{START}/key", show_key, authorize=require_admin),
     page_route(f"{START}/arrived", show_first_call),

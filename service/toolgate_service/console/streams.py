@@ -1,8 +1,8 @@
 """Server-sent events with which the gateway updates open console pages.
 
 The gateway polls the database, so that it also finds changes by other gateways. Pages that show the same data share one
-poll. For data whose changes gateways announce to each other, each announcement triggers a poll and the regular polls
-are less frequent.
+poll. The gateways announce some changes to each other, for example those of approval requests. Each announcement
+triggers a poll, so this data is otherwise polled less often.
 """
 
 import asyncio
@@ -25,14 +25,14 @@ logger = logging.getLogger("toolgate.gateway")
 
 #: Seconds between two polls of data whose changes the gateways do not announce to each other.
 POLL_INTERVAL = 0.4
-#: Maximum seconds between two polls of data for which the gateways notify each other of changes. Polling finds the
-#: changes whose notification was lost.
+#: Maximum seconds between two polls of data whose changes the gateways announce to each other. Polling finds changes
+#: whose announcement was lost.
 FALLBACK_POLL_INTERVAL = 2.0
 #: Seconds between an announcement and its poll. The delay lets one poll find several changes that occur together.
 DEBOUNCE = 0.05
 #: Seconds between two checks that the session of the page's user is still valid.
 SESSION_CHECK_INTERVAL = 3.0
-#: Seconds without an event after which the gateway sends a comment line, which reveals closed connections.
+#: Seconds without an event after which the gateway sends a comment line. Sending it fails if the connection is closed.
 HEARTBEAT_INTERVAL = 10.0
 #: Maximum number of event streams that one user can have open at this gateway process.
 MAX_STREAMS_PER_USER = 30
@@ -154,7 +154,7 @@ class EventStreams:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(announcement.wait(), interval)
                     await asyncio.sleep(DEBOUNCE)
-        # The gateway is stopping: wake up all event streams, so that they end and the browsers reconnect to another
+        # The gateway is stopping. Wake up all event streams: they then end, and the browsers reconnect to another
         # gateway.
         async with subscription.changed:
             subscription.changed.notify_all()
@@ -183,8 +183,8 @@ class EventStreams:
         except ApiError:
             return False
         except STORAGE_FAULTS:
-            # The database is unavailable: keep the event stream open, because it sends no data during the outage, and
-            # the user's session is checked again later.
+            # The database is unavailable. Keep the event stream open: it sends no data during the outage, and the
+            # session is checked again later.
             return True
         return True
 

@@ -83,7 +83,8 @@ async def serve_static(request: Request) -> Response:
     if name not in _TYPES:
         raise not_found("File")
     found = _read(name)
-    # The content of a URL without the current digest can change, so browsers must revalidate the file on each use.
+    # Only the content of a URL with the current digest never changes. For other URLs, browsers must ask again on each
+    # use.
     immutable = request.query_params.get("v") == found.digest
     headers = {"Cache-Control": "public, max-age=31536000, immutable" if immutable else "no-cache"}
     return Response(found.content, media_type=_TYPES[name], headers=headers)
