@@ -19,11 +19,12 @@ ROUNDS = 16
 #: what must have happened, and in a full run again and again
 HAPPENED = (
     "voted", "used with a quorum", "edited", "edited and used", "grant active", "used by a grant", "grant: revoked",
-    "became viewer", "withdrawn", "jobs", "restarted", "stored terms",
+    "became viewer", "withdrawn", "jobs", "restarted", "stored terms", "frozen", "lifted",
 )  # fmt: skip
 #: steps at which a check must have been decided, and explained
 STEPS_MET = {
     Step.AGENT,
+    Step.FREEZE,
     Step.AMOUNT_WITHIN,
     Step.APPROVAL,
     Step.APPROVED,

@@ -87,6 +87,9 @@ def check(world: World, tenant: Tenant, question: Question, now: datetime) -> Ou
     agent = world.agent(tenant, question.agent_id)
     if agent is None:
         return Outcome("blocked", "agent not found")
+    freeze = world.freeze_of(agent, question.action)
+    if freeze is not None:
+        return Outcome("blocked", "frozen", (freeze.reason,))
     if not agent.active:
         return Outcome("blocked", "inactive")
     permission = agent.permissions.get(question.action)

@@ -98,6 +98,30 @@ class Agent:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Freeze:
+    """Order to deny calls of an organization, in both environments.
+
+    Attributes:
+        agent_id: The agent whose calls are denied; None for all agents.
+        action: Denied action, or a prefix and ``*``; None for all actions.
+    """
+
+    id: str
+    organization: str
+    agent_id: str | None
+    action: str | None
+    reason: str
+
+    def covers(self, agent: Agent, action: str) -> bool:
+        """Return whether a call is denied."""
+        if self.organization != agent.tenant.organization or self.agent_id not in {None, agent.id}:
+            return False
+        if self.action is None or not self.action.endswith("*"):
+            return self.action in {None, action}
+        return action.startswith(self.action[:-1])
+
+
 @dataclass(slots=True)
 class Grant:
     """What was allowed for a while, with the request of that id. `id` is empty until the gateway has named it."""

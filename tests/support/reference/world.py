@@ -3,7 +3,17 @@
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from support.reference.facts import OPEN, Agent, Approval, ApprovalTerms, Entry, Grant, Permission, Tenant
+from support.reference.facts import (
+    OPEN,
+    Agent,
+    Approval,
+    ApprovalTerms,
+    Entry,
+    Freeze,
+    Grant,
+    Permission,
+    Tenant,
+)
 
 KEY_HOLDS = timedelta(hours=24)
 
@@ -34,6 +44,8 @@ class World:
     approvals: list[Approval] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
+    #: active freezes, oldest first
+    freezes: list[Freeze] = field(default_factory=list)
     #: users who may decide nothing
     viewers: set[str] = field(default_factory=set)
     #: agent, action, run and call of every call that used up an approval
@@ -47,6 +59,10 @@ class World:
             if agent.id == agent_id and agent.tenant == tenant and not agent.deleted:
                 return agent
         return None
+
+    def freeze_of(self, agent: Agent, action: str) -> Freeze | None:
+        """Return the oldest active freeze that denies a call, or None."""
+        return next((one for one in self.freezes if one.covers(agent, action)), None)
 
     def named(self, agent_id: str) -> Agent:
         """Return an agent, deleted or not."""
