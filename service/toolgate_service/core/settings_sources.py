@@ -46,7 +46,7 @@ class SettingsFolder(PydanticBaseSettingsSource):
     """
 
     def __call__(self) -> dict[str, Any]:
-        """Return the values of the settings that have a file, by the name of the settings field.
+        """Return the values in the files of the folder, by field name of `Settings`.
 
         Raises:
             StartError: The folder, or the file of a setting, cannot be read.

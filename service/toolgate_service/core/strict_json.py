@@ -114,7 +114,8 @@ def limit_nodes(raw: bytes, most: int) -> None:
         return
     # Remove the strings before counting, because commas and brackets in strings are not separators.
     unescaped = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # A valid text has at most four quotation marks per value: two for the member name, and two for a string value.
+    # A valid text has at most four quotation marks per value: two for the member name, and two for a string value. A
+    # text with more quotation marks therefore has too many values, or is invalid.
     if unescaped.count(b'"') <= 4 * most:
         outside = b'"'.join(unescaped.split(b'"')[::2]).translate(None, b" \t\r\n")
         empty = outside.count(b"[]") + outside.count(b"{}")

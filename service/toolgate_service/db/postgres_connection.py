@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: choice of the host, session settings, detection of poolers, errors, and a pool.
+"""Connections to PostgreSQL: choice of the host, session settings, detection of poolers, errors, connection pool.
 
 The session settings are sent after connecting, because PgBouncer rejects them in the startup packet. The settings for
 durability and locks are applied in each transaction, because behind a pooler another client may have changed the
@@ -58,7 +58,7 @@ SESSION_SETTINGS: Mapping[str, str] = {
     # meanwhile.
     "default_transaction_isolation": "read committed",
     "timezone": "UTC",
-    # The gateway parses the bounds of the activity log's partitions, which the server formats in this date style.
+    # Set the date style, because the gateway parses dates that the server formats: the bounds of log partitions.
     "datestyle": "ISO",
     "jit": "off",
 }
@@ -314,9 +314,9 @@ def _refusal(mode: str) -> StorageError:
     )
 
 
-#: Prefixes of the SQLSTATEs of errors that the statement did not cause: connection, login, missing database, rollback
-#: because of a concurrent transaction, insufficient resources, lock not available, shutdown or timeout, system error,
-#: read-only standby (in this order).
+#: Prefixes of the SQLSTATEs of errors that the statement did not cause: connection (08), login (28), missing database
+#: (3D), rollback because of a concurrent transaction (40), insufficient resources (53), lock not available (55),
+#: shutdown or timeout (57), system error (58), and read-only standby (25006).
 UNUSABLE = ("08", "28", "3D", "40", "53", "55", "57", "58", "25006")
 
 

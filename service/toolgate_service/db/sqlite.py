@@ -123,8 +123,8 @@ class SqliteDatabase:
             AsyncSession(self._writer, expire_on_commit=False, info=self.info) as session,
             session.begin(),
         ):
-            # Begin the transaction now and not at the first statement: the block may read the file of the secret, which
-            # other processes change while they hold the write lock.
+            # Begin the transaction now and not at the first statement: the `with` block of the caller may read the file
+            # that contains the gateway's secret, and another process may change this file unless the lock is held.
             self._lock_deadline = ends
             try:
                 await session.connection()
@@ -161,7 +161,8 @@ class SqliteDatabase:
                 try:
                     connection = await stack.enter_async_context(self._writer.begin())
                 except DBAPIError as error:
-                    # SQLite returns "busy" without waiting while another process switches a new file to WAL mode.
+                    # Try again: SQLite returns "busy" without waiting while another process switches a new file to WAL
+                    # mode.
                     if not is_busy(error.orig) or loop.time() >= deadline:
                         raise
                     await asyncio.sleep(OPEN_RETRY)

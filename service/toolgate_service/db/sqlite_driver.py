@@ -1,8 +1,9 @@
 """SQLAlchemy dialect that runs short SQLite statements on the event loop and slow statements in threads.
 
-To pass a statement to a thread takes several times as long as most statements. Statements that are always short
-therefore run on the event loop. Reads start on the event loop, and are interrupted and repeated in a thread if they
-take too long. Statements that may take long, or that wait for the disk or for another process, run in a thread.
+Passing a statement to a thread takes several times as long as executing most statements. Statements that are always
+short therefore run on the event loop. A SELECT statement starts on the event loop; if it takes too long, it is
+interrupted and repeated in a thread. Other statements that may take long, or that wait for the disk or for another
+process, run in a thread.
 """
 
 import asyncio
@@ -69,7 +70,7 @@ class Statements:
     ) -> list[tuple[Any, ...]]:
         """Execute a statement and return all its rows.
 
-        The rows are fetched at once, because an open cursor would keep the snapshot in use.
+        All rows are fetched at once, because an open cursor would keep the read snapshot of the database in use.
         """
         work = partial(_rows, cursor, statement, parameters)
         if statement.startswith("SELECT"):

@@ -21,7 +21,8 @@ _DIGITS = 12
 #: with which the application must respond
 CUT_SHORT = "toolgate.cut_short"
 
-#: ASGI scope key of the rest of a body that arrived completely before the client disconnected
+#: ASGI scope key of the part of a request body that the application has not read yet; set if the client disconnected
+#: after it had sent the complete body
 RECEIVED = "toolgate.received"
 
 #: `wbits` value with which zlib detects gzip or deflate by the stream's header
@@ -142,7 +143,7 @@ def _unpacked(encoding: str, limit: BodyLimit, receive: Receive) -> Receive:
         nonlocal began
         message = await receive()
         began = began or bool(message.get("body"))
-        # An empty body is valid: a GET request may have a Content-Encoding header but no body.
+        # Do not decompress an empty body: a GET request may have a Content-Encoding header but no body.
         if message["type"] != "http.request" or not began:
             return message
         try:

@@ -160,7 +160,7 @@ def _text(description: str) -> dict[str, Any]:
 
 
 def _error(detail: Mapping[str, Any], description: str, example: JsonValue, code: str) -> dict[str, Any]:
-    # The code is not required: during a rolling update, gateways of version 0.1 respond without it.
+    # Do not require the member `code`: during a rolling update, gateways of version 0.1 respond without it.
     schema = _closed(
         {
             "detail": dict(detail),

@@ -178,8 +178,8 @@ Job: TypeAlias = Callable[[], Awaitable[object]]
 FIRST_DELAY = 60
 #: Maximum duration of a lease in seconds.
 LEASE = 60
-#: Duration of a lease in intervals between two rounds, if that is shorter than `LEASE`; also the number of times that a
-#: lease is renewed before it would expire.
+#: Number of intervals between two rounds for which a lease lasts, unless that is longer than `LEASE` seconds. Also the
+#: number of renewals per duration of a lease, so that a single failed renewal does not end the lease.
 ROUNDS = 3
 #: Fraction of the interval after which the next maintenance is due. It is less than 1, because the delays vary
 #: randomly: a gateway that checks slightly too early would otherwise wait for another interval.

@@ -59,12 +59,12 @@ READ_SECONDS = 6 * 3600.0
 MAX_COUNTED = 1_000_000
 
 # The lock belongs to a transaction in a separate connection, which stays open while other transactions change the
-# partitions. The lock of a session is not suitable, because behind a connection pooler it could remain after the
-# gateway disconnects.
+# partitions. A session-level lock is not suitable, because behind a connection pooler it could remain after the gateway
+# disconnects.
 _LOCK_PARTITIONS = "SELECT pg_try_advisory_xact_lock(hashtextextended('months of the log', 0))"
 # The lock timeout is short, because while one statement waits for the lock of a table, all later statements on the
-# table must wait too. It is also shorter than `deadlock_timeout` (one second). If a gateway freezes while it holds a
-# table lock, the idle timeout for write transactions ends its transaction.
+# table must wait too. It is also shorter than `deadlock_timeout` (one second). If a gateway stops responding
+# while it holds a table lock, the idle timeout for write transactions ends its transaction.
 _SHORT_LOCK_WAIT = f"SELECT {WRITE_SETTINGS} || set_config('lock_timeout', '500ms', true)"
 # Lock both tables, because attaching a partition changes a foreign key to `agents`. Transactions that write log entries
 # take the locks in the same order, so deadlocks are impossible.

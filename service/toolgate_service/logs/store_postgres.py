@@ -375,9 +375,10 @@ class PostgresLogStore:
     async def _commit_shared(self, connection: "Connection", entries: Sequence[NewEntry]) -> _Committed:
         """Commit log entries as `_commit_batch` does. If a row is locked, roll back and return None for each outcome.
 
-        For example, a check that creates an approval request locks rows with counts of its organization, and keeps them
-        locked if its gateway freezes. The error does not contain the organization. The caller therefore commits all
-        entries again in lanes: separate queues, one for each organization and environment.
+        For example, a check that creates an approval request locks the rows that count the requests of the
+        organization. They stay locked if the gateway stops responding. The database error does not contain the
+        organization. The caller therefore commits all entries again in lanes: separate queues, one for each
+        organization and environment.
         """
         try:
             return await _commit_batch(connection, entries)

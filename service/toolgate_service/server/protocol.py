@@ -2,7 +2,7 @@
 
 uvicorn limits neither the number of connections, nor the size of a request head, nor the time in which a request must
 arrive. If a limit is exceeded before the application has received the request, the protocol writes the error response
-itself. Later, ASGI `receive` raises the error in the application, which responds to it like to any other error.
+itself. If it is exceeded later, ASGI `receive` raises the error in the application, which sends the response.
 """
 
 import asyncio

@@ -134,7 +134,8 @@ class GatewayServer(uvicorn.Server):
             self._drain_ends = time.monotonic() + drain_seconds
         elif self._supervisor is None:
             super().handle_exit(sig, frame)
-        # A worker ignores a further SIGTERM: service managers send one to all processes, and so does the supervisor.
+        # A worker ignores a further SIGTERM, because it may get two for one stop: a service manager signals all
+        # processes, and the supervisor then signals its workers.
 
     async def on_tick(self, counter: int) -> bool:
         """Run the periodic tasks of the server; uvicorn calls this method ten times a second.
