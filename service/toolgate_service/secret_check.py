@@ -102,7 +102,7 @@ def other_secret(settings: Settings, *, missing: bool = False) -> tuple[str, str
 def _sample(connection: Connection) -> Iterator[tuple[str, Any, Any, bytes]]:
     for model in SEALED_MODELS:
         columns = (model.id, model.organization_id, model.ciphertext)
-        # Empty values are excluded: an admin discarded them because they could not be decrypted.
+        # Exclude empty values: an operator's command stores an empty value in place of one that cannot be decrypted.
         query = select(*columns).where(col(model.ciphertext) != b"").limit(SAMPLE)
         for order in (col(model.id).desc(), col(model.id).asc()):
             for row, organization, sealed in connection.execute(query.order_by(order)):

@@ -44,7 +44,7 @@ class ConcurrencyLimiter:
             yield
         finally:
             self._running[organization_id] -= 1
-            # Unary plus removes the organizations with the count 0 from the counter.
+            # Unary plus removes the organizations with the count 0, so that the counter does not grow without limit.
             self._running = +self._running
 
 

@@ -227,7 +227,7 @@ def _whole(value: object) -> object:
 
 
 #: Validator with which an `int` field also accepts whole numbers written as 60.0 or 6e1. In `Annotated`, list it after
-#: the bounds, such as `Field(ge=1)`.
+#: bounds such as `Field(ge=1)`.
 WHOLE = BeforeValidator(_whole)
 Name = Annotated[str, AfterValidator(_name), WithJsonSchema(NAME)]
 Description = Annotated[str, AfterValidator(_description), WithJsonSchema(DESCRIPTION)]

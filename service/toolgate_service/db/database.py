@@ -168,8 +168,8 @@ def parse_url(url: str) -> URL:
     return parsed
 
 
-# SQLAlchemy 2.0 returns the name of the database percent-encoded, and 2.1 returns it decoded. The same URL must refer
-# to the same file with both versions.
+# SQLAlchemy 2.0 returns the name of the database percent-encoded, and 2.1 returns it decoded. Find out which version is
+# installed, because the same URL must refer to the same file with both.
 _DATABASE_IS_DECODED = make_url("sqlite:///%20").database == " "
 
 

@@ -242,7 +242,7 @@ _MARK = "toolgate.probe"
 class _Session(NamedTuple):
     """PostgreSQL session that a transaction observed: the process id of the server, and the value of `_MARK`.
 
-    If two transactions of one connection observe different values, a connection pooler has switched sessions between them.
+    If two transactions of one connection observe different values, a connection pooler has switched the session.
     """
 
     pid: int
@@ -288,8 +288,8 @@ async def _probe(connector: "Connector", first: "Connection") -> None:
         for _ in range(ROUNDS):
             async with second.transaction():
                 other = await _read_session(second)
-                # Both clients are connected at the same time. If one server process serves both, the pooler shares
-                # server processes.
+                # Both connections are open at the same time. If one server process serves both, a pooler shares its
+                # server processes between clients.
                 if other.pid == mine.pid or other.mark == mark:
                     raise _refusal("transaction")
                 async with first.transaction():
@@ -331,8 +331,8 @@ async def translate_errors() -> AsyncIterator[None]:
     try:
         yield
     except DRIVER_FAULTS as error:
-        # The driver raises its own exceptions while it connects and when a connection has just ended. SQLAlchemy wraps
-        # all other errors in `DBAPIError`.
+        # The driver itself raises these exceptions while it connects and when a connection has just ended. SQLAlchemy
+        # wraps all other errors of the driver in `DBAPIError`.
         raise storage_fault(f"PostgreSQL: {type(error).__name__}", getattr(error, "sqlstate", None)) from None
     except DBAPIError as error:
         code = str(getattr(error.orig, "sqlstate", None) or "")

@@ -98,7 +98,8 @@ class Statements:
         self._deadline = time.perf_counter() + self._patience
         self._connection.set_progress_handler(self._is_late, INSTRUCTIONS)
         try:
-            # Interrupt and repeat a slow read, which is safe because the transaction and its snapshot stay unchanged.
+            # A slow read is interrupted, and then repeated in a thread. This is safe, because the transaction and its
+            # snapshot of the database stay unchanged.
             return await self._run_unless_busy(work)
         except sqlite3.OperationalError as error:
             if _kind(error) != sqlite3.SQLITE_INTERRUPT:

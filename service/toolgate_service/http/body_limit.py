@@ -74,7 +74,7 @@ def bounded(scope: Scope, given: Mapping[bytes, bytes], receive: Receive) -> Rec
     taking = _limited(scope, limit, receive)
     if b"content-encoding" not in given:
         return taking
-    # Several headers with this name are equivalent to one header with a comma-separated list (RFC 9110 §5.3).
+    # Join repeated headers, because they are equivalent to one header with a comma-separated list (RFC 9110 §5.3).
     values = [value for name, value in scope["headers"] if name == b"content-encoding"]
     encoding = b",".join(values).decode("latin-1").strip(" \t").lower()
     if encoding in {"", "identity"}:

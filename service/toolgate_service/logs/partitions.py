@@ -186,7 +186,7 @@ def missing_periods(partitions: Sequence[Partition], moment: datetime) -> Sequen
 async def list_partitions(connection: "Connection") -> Sequence[Partition]:
     """Return all partitions of the log table except `DEFAULT`, oldest first."""
     found = [
-        # PostgreSQL formats the bounds in the time zone of the connection, which is UTC.
+        # The parsed bounds are in UTC, because PostgreSQL formats them in the time zone of the connection.
         Partition(
             name, datetime.fromisoformat(begins) if begins else None, datetime.fromisoformat(ends), rows
         )
@@ -300,11 +300,11 @@ async def _has_default_entries(connection: "Connection", before: datetime) -> bo
 async def _attach_default(connection: "Connection") -> str:
     """Turn the partition `DEFAULT` into a partition with bounds, and return its new name.
 
-    The server refuses to create a month's partition while `DEFAULT` contains entries of that month, and there may be too
-    many entries to move. Instead, `DEFAULT` itself gets bounds. The server first validates them, while other
+    The server refuses to create a month's partition while `DEFAULT` contains entries of that month, and there may be
+    too many entries to move. Instead, `DEFAULT` itself gets bounds. The server first validates them, while other
     transactions continue to write. Then the table is attached with its bounds and a new, empty `DEFAULT` is created,
-    which locks the log table for milliseconds. The partition ends after the next month. If the clock of a gateway was
-    ahead and an entry is later than that, the partition ends after that entry.
+    which locks the log table for milliseconds. The upper bound is the end of the next month. If the table contains a
+    later entry, because the clock of a gateway was ahead, the upper bound is the end of the month of that entry.
 
     Raises:
         asyncpg.LockNotAvailableError: Another transaction held a lock on the log table for too long. Nothing has
@@ -396,7 +396,7 @@ async def _expired(
     """Return the partitions that can be dropped: the oldest ones, up to the first one that must be kept."""
     days = longest(test, *(retention_days(*row) for row in await connection.fetch(_RETENTIONS)))
     ended = takewhile(
-        # Never drop the newest partition, because the next new partition begins where it ends.
+        # Never drop the newest partition (`[:-1]`), because the next new partition begins where it ends.
         lambda partition: partition.ends <= moment - timedelta(days=test),
         (await list_partitions(connection))[:-1],
     )

@@ -338,7 +338,7 @@ def _view(entry: LogEntry, agent_name: str) -> LogEntryView:
 
 
 def _select_lines(query: SelectOfScalar[LogEntry]) -> Select[Any]:
-    # Load only excerpts, because the complete contexts of fifty entries can have three megabytes.
+    # Load only excerpts, because the complete contexts of fifty entries can take up three megabytes.
     return query.with_only_columns(*_COLUMNS, func.substr(LogEntry.context, 1, EXCERPT_LENGTH), _SIZE)
 
 

@@ -240,7 +240,7 @@ def _members(raw: bytes) -> Mapping[str, Json]:
     try:
         strict_json.limit_nodes(raw, MAX_NODES)
     except TooManyValues as error:
-        # Use the status for a body with too many bytes, because the client must react in the same way: send fewer
+        # Respond with 413 as for a body with too many bytes, because the client must react in the same way: send fewer
         # entries per request.
         raise ApiError(413, f"{error}; send fewer entries in one request") from None
     return read_object(raw, max_nodes=MAX_NODES)

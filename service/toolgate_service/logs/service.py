@@ -163,7 +163,7 @@ async def search(
         if read:
             position = Position(fetched[read - 1][4], fetched[read - 1][0])
         if read == len(fetched) < size:
-            # The search has reached the end of the log, or the position `floor`.
+            # The search has reached the position `floor` or, if `floor` is None, the end of the log.
             return LogPage(await _to_lines(session, found), floor, scanned)
         if (
             len(found) >= limit

@@ -190,8 +190,8 @@ class LogStore(Protocol):
                 organization are not written, and their outcome is None. The caller must commit them again with `wait`.
 
         Raises:
-            Exception: The commit failed. If the connection was lost during the commit, the entries may be stored; a retry
-                with the same idempotency keys is safe.
+            Exception: The commit failed. If the connection was lost during the commit, the entries may be stored; a
+                retry with the same idempotency keys is safe.
         """
 
     def usage(self) -> Usage | None:
