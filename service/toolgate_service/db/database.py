@@ -53,7 +53,7 @@ class Database(Protocol):
     """Interface of the gateway's database: sessions that read a snapshot, and write transactions that hold locks.
 
     Attributes:
-        info: Values that are copied into the `info` of the session of each write transaction.
+        info: Values that each write transaction copies into the dictionary `info` of its session.
     """
 
     info: dict[str, object]

@@ -181,7 +181,7 @@ class PostgresDatabase:
 
     Attributes:
         dsn: URL of the database in the form that libpq expects.
-        info: Values that are copied into the `info` of the session of each write transaction.
+        info: Values that each write transaction copies into the dictionary `info` of its session.
     """
 
     def __init__(self, url: str) -> None:

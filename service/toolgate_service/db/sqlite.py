@@ -38,7 +38,7 @@ class SqliteDatabase:
     Attributes:
         path: Path of the database file.
         write_lock: Lock that each write transaction of this process holds.
-        info: Values that are copied into the `info` of the session of each write transaction.
+        info: Values that each write transaction copies into the dictionary `info` of its session.
     """
 
     def __init__(self, url: str) -> None:

@@ -167,7 +167,7 @@ DRIVER = "sqlite+toolgate"
 
 
 class Connection(AdaptedConnection):
-    """DBAPI connection for SQLAlchemy. Its transactions begin with the SQL statement `begin`."""
+    """DBAPI connection for SQLAlchemy. The parameter `begin` is the SQL statement that begins its transactions."""
 
     __slots__ = ("_begin", "_statements")
 
@@ -180,7 +180,7 @@ class Connection(AdaptedConnection):
         self._begin = begin
 
     def begin(self) -> None:
-        """Begin a transaction with the SQL statement of this connection."""
+        """Begin a transaction with the BEGIN statement of this connection."""
         self._finish(self._statements.begin(self._begin))
 
     def cursor(self) -> "Cursor":

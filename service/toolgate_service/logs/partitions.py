@@ -393,7 +393,7 @@ async def _drop(
 async def _expired(
     connection: "Connection", moment: datetime, retention_days: RetentionDays, test: int
 ) -> Sequence[Partition]:
-    """Return the partitions that can be dropped: the oldest ones, up to the first one that must be kept."""
+    """Return the partitions that can be dropped: all that are older than the first one that must be kept."""
     days = longest(test, *(retention_days(*row) for row in await connection.fetch(_RETENTIONS)))
     ended = takewhile(
         # Never drop the newest partition (`[:-1]`), because the next new partition begins where it ends.
