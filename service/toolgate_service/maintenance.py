@@ -183,7 +183,7 @@ async def _prune_approvals(
         Approval.organization_id == organization_id,
         Approval.environment == environment,
         Approval.created_at < before,
-        # Keep requests that were decided, or that expired, after `before`.
+        # Delete only requests that expired before this time and, if they were decided, were decided before it.
         Approval.expires_at < before,
         col(Approval.decided_at).is_(None) | (col(Approval.decided_at) < before),
     )

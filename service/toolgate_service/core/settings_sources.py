@@ -122,7 +122,7 @@ class RenamedSetting(NamedTuple):
 def find_renamed(environment: Mapping[str, str], folder: str | None) -> Iterator[RenamedSetting]:
     """Yield the settings that are set under a former name, in the environment or in a folder of secrets.
 
-    As for present names, names of variables are case-insensitive, and empty variables are ignored.
+    Names of variables are case-insensitive, and empty variables are ignored, as for present names.
 
     Raises:
         StartError: The folder, or the file of a setting, cannot be read.

@@ -340,7 +340,7 @@ class PostgresDatabase:
 
 
 async def _send_notifications(session: AsyncSession) -> None:
-    # Flush first, because this triggers session events that may add notifications.
+    # Flush first, because event handlers of the models may add notifications when SQLAlchemy writes changed rows.
     await session.flush()
     if notices := pending_notifications(session):
         await (await session.connection()).execute(NOTIFY, {"notices": notices})

@@ -242,8 +242,8 @@ def _engine(
     busy_timeout: Callable[[], float] = lambda: BUSY_TIMEOUT,
 ) -> AsyncEngine:
     def connect() -> Connection:
-        # Use the driver in autocommit mode, because the SQLAlchemy dialect begins transactions itself with the
-        # statement `begin`.
+        # Use the driver in autocommit mode, because the SQLAlchemy dialect begins each transaction itself, with the
+        # statement that the parameter `begin` contains.
         raw = sqlite3.connect(path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
         for pragma in PRAGMAS:
             raw.execute(pragma)

@@ -262,7 +262,8 @@ class Cursor:
         self._cursor.close()
 
     async def _async_soft_close(self) -> None:
-        # Nothing to do: SQLAlchemy calls this method on the cursors of asynchronous drivers.
+        # Do nothing, because `execute` has already fetched all rows. SQLAlchemy requires this method for dialects with
+        # `is_async`.
         return
 
 

@@ -49,7 +49,7 @@ class Grant(Table, table=True):
     #: id of the approval request with which the temporary approval was proposed
     approval_id: str = Field(sa_type=Id)
     action: str = Field(max_length=255)
-    #: context of the call that the approvers saw, as canonical JSON
+    #: context that the approvers saw in the approval request, as canonical JSON
     context: str = Field(sa_type=Text)
     #: names of the context fields whose values may differ in later calls, as a JSON list
     except_fields: str = Field(sa_type=Text)
