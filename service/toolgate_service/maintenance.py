@@ -109,8 +109,8 @@ async def prune(database: Database, plans: Plans, batch: int, *, force: bool = F
         RetentionHalted: The clock has recently jumped forward by more than a day, so rows may look older than they are.
     """
     moment, trusted = await steady_from(database)
-    # A wrong clock may have created rate limit windows in the future, which block their organizations until then.
-    # Delete them even while other deletions are halted.
+    # Delete rate limit windows in the future even while other deletions are halted. A wrong clock has created them, and
+    # until their time has come, they would limit the requests of their organizations.
     await delete_where(database, batch, RateWindow, col(RateWindow.minute) > _minute(moment + RATE_WINDOWS))
     if trusted > moment and not force:
         raise RetentionHalted(
@@ -183,7 +183,7 @@ async def _prune_approvals(
         Approval.organization_id == organization_id,
         Approval.environment == environment,
         Approval.created_at < before,
-        # Keep requests that were decided, or that expired, after `before`.
+        # Delete only requests that expired before this time and, if they were decided, were decided before it.
         Approval.expires_at < before,
         col(Approval.decided_at).is_(None) | (col(Approval.decided_at) < before),
     )

@@ -17,17 +17,17 @@ SealedModel: TypeAlias = ApiKey | WebhookSecret
 #: models with an encrypted column `ciphertext`; its associated data are the model's name, the row id and the
 #: organization
 SEALED_MODELS: Sequence[type[SealedModel]] = (ApiKey, WebhookSecret)
-#: number of values that are decrypted from each end of each table
+#: number of values that are decrypted from the beginning and from the end of each table, in the order of the ids
 SAMPLE = 20
 
 
 def has_no_secret(settings: Settings) -> bool:
-    """Return whether this is an embedded gateway without a secret, both in its settings and in its secret file."""
+    """Return whether the gateway is embedded and has no secret, neither in the settings nor in a file."""
     return settings.secret is None and is_embedded(settings.database_url) and not secret_path().exists()
 
 
 def opens_sealed(connection: Connection, vault: Vault | None) -> bool:
-    """Return whether a vault decrypts at least one of the sampled encrypted values; True without encrypted values.
+    """Return whether a vault decrypts at least one of the sampled values; also True if no encrypted value exists.
 
     The database schema must be current. `vault` is None if there is no secret.
     """
@@ -102,7 +102,7 @@ def other_secret(settings: Settings, *, missing: bool = False) -> tuple[str, str
 def _sample(connection: Connection) -> Iterator[tuple[str, Any, Any, bytes]]:
     for model in SEALED_MODELS:
         columns = (model.id, model.organization_id, model.ciphertext)
-        # Empty values are excluded: an admin discarded them because they could not be decrypted.
+        # Exclude empty values: an operator's command stores an empty value in place of one that cannot be decrypted.
         query = select(*columns).where(col(model.ciphertext) != b"").limit(SAMPLE)
         for order in (col(model.id).desc(), col(model.id).asc()):
             for row, organization, sealed in connection.execute(query.order_by(order)):

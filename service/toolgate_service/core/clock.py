@@ -28,8 +28,8 @@ def from_wire(text: str) -> datetime:
 def month_start(moment: datetime, later: int = 0) -> datetime:
     """Return the start of the month (UTC) that is `later` months after the month of `moment`.
 
-    `later` may be negative. A result before the year 1 becomes January of the year 1, because API queries may contain
-    such early dates.
+    `later` may be negative. API queries may contain very early dates, but `datetime` has no year before 1. A result
+    before the year 1 therefore becomes January of the year 1.
     """
     moment = moment.astimezone(UTC)
     years, month = divmod(moment.month - 1 + later, 12)

@@ -44,14 +44,14 @@ class ConcurrencyLimiter:
             yield
         finally:
             self._running[organization_id] -= 1
-            # Unary plus removes the organizations with the count 0 from the counter.
+            # Unary plus removes the organizations with the count 0, so that the counter does not grow without limit.
             self._running = +self._running
 
 
 T = TypeVar("T")
 
-#: maximum size in bytes of a request body that is parsed on the event loop, which usually takes 0.1 ms, and less than
-#: 10 ms in the worst case that was measured
+#: maximum size in bytes of a request body that is parsed on the event loop; parsing a body of this size usually takes
+#: 0.1 ms, and took less than 10 ms in the worst case that was measured
 MAX_ON_LOOP = 16 * 1024
 
 
@@ -79,12 +79,13 @@ _Watchers: TypeAlias = dict[str, set[asyncio.Event]]
 
 
 class Notifier:
-    """Sender of notifications about changed approval requests, to waiting requests and console pages of this process.
+    """Notifier that wakes waiting HTTP requests and open console pages when an approval request changes.
 
-    A notification sets an asyncio event.
+    Only requests and pages of this process are woken. Each of them waits for an asyncio event, which a notification
+    sets.
 
     Attributes:
-        calls: Ends of the waits of tool calls that wait at this process for a decision, by approval id.
+        calls: For each approval id, the times until which tool calls wait in this process for the decision.
         closed: True while the gateway shuts down. Requests must then stop waiting.
         receives_remote: True if notifications about changes in other gateway processes arrive.
     """
@@ -132,7 +133,7 @@ class Notifier:
         self.notify_all()
 
     def notify_all(self) -> None:
-        """Wake all waiting requests and console pages, because notifications may have been lost."""
+        """Wake all waiting requests and console pages. Call this method if notifications may have been lost."""
         for watchers in (self._waiting, self._pages):
             for id_ in watchers:
                 _wake(watchers, id_)

@@ -31,7 +31,8 @@ _VERSION = b"\x01"
 _NONCE = 12
 
 
-#: signing keys for one purpose; new signatures use the first key, and signatures of every key are accepted
+#: signing keys for one purpose; new signatures are made with the first key, and signatures made with any of the keys
+#: are accepted
 Keys: TypeAlias = tuple[bytes, ...]
 
 
@@ -64,7 +65,7 @@ class Vault:
         """Create a vault from the secrets in the settings.
 
         Raises:
-            StorageError: The file of a secret cannot be read, or a required secret is not set.
+            StorageError: A file that contains a secret cannot be read, or a required secret is not set.
         """
         former, following = settings.former_secrets(), settings.following_secrets()
         believed = following if settings.secret_previous_leaked else (*following, *former)
@@ -89,7 +90,7 @@ class Vault:
         return next((plain for plain in opened if plain is not None), None)
 
     def resealed(self, sealed: bytes, *, table: str, row: str, organization: str) -> bytes | None:
-        """Return a value that is encrypted with the current secret. Re-encrypt the given value if necessary.
+        """Return the value encrypted with the current secret. If another secret encrypted it, encrypt it again.
 
         The result is None if no known secret decrypts the value.
         """
@@ -188,12 +189,12 @@ def begin_rotation(path: Path) -> bool:
     """
     present = stored_secret(path)
     try:
-        # If both secrets are equal, an earlier rotation stopped between the two writes below. The writes can then be
-        # repeated.
+        # If the former secret equals the present one, an earlier rotation stopped between the two writes below. Both
+        # writes can then be repeated.
         if former_secret(path) not in {None, present}:
             return False
-        # Save the former secret before the new secret replaces it, because a crash between the two writes must not lose
-        # it.
+        # Save the present secret as the former one before a new secret replaces it, so that a crash between the two
+        # writes does not lose the secret.
         _replace(_former(path), present)
         _replace(path, new_secret())
     except OSError as error:

@@ -4,7 +4,8 @@ import os
 import re
 import time
 
-#: for each random hexadecimal digit, a valid digit of the UUID variant, whose upper two bits must be 10
+#: maps a random hexadecimal digit to a digit whose upper two bits are 10, which is how the variant field of a UUID must
+#: begin
 _VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
 #: number of random hexadecimal digits in each identifier
 _DIGITS = 20

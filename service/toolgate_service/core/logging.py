@@ -68,7 +68,7 @@ class JsonFormat(logging.Formatter):
             fields["exception"] = self.formatException(record.exc_info)
         if record.stack_info:
             fields["stack"] = self.formatStack(record.stack_info)
-        # By default, `json.dumps` writes only ASCII, so the encoding of the terminal or log collector does not matter.
+        # Keep the default `ensure_ascii=True`, so that the encoding of the terminal or log collector does not matter.
         return json.dumps(fields, default=str)
 
 
@@ -105,6 +105,6 @@ def configure_logging(settings: Settings) -> None:
         logger.propagate = True
     logging.getLogger("uvicorn").setLevel(max(level, logging.WARNING))
     logging.getLogger("toolgate.access").setLevel(logging.INFO)
-    # By default, Python prints a warning as several lines of text. In the JSON format, each warning must be one object
-    # on one line.
+    # In the JSON format, log Python's warnings, so that each becomes one object on one line. By default, Python would
+    # print them as several lines of text.
     logging.captureWarnings(settings.log_format == "json")

@@ -241,7 +241,7 @@ def _whole(smallest: int, largest: int, *, or_unlimited: bool) -> Callable[[obje
 
 
 def _price(value: object) -> int | Decimal:
-    # Reject `nan` and `inf`, which TOML allows, because a comparison with `nan` raises an error.
+    # Reject `nan` and `inf`, which TOML allows, because the comparison below raises an error for `nan`.
     if isinstance(value, Decimal) and not value.is_finite():
         value = None
     if isinstance(value, int | Decimal) and not isinstance(value, bool) and 0 <= value <= MAX_LIMIT:

@@ -1,8 +1,9 @@
 r"""Base classes and field types of request bodies, with their JSON Schemas for the OpenAPI document.
 
 The patterns in the schemas match exactly the texts that the validators accept. `\p{…}` stands for a Unicode category,
-as in ECMA-262. The limits of the length are separate keywords of the schema and not part of the pattern: for a counted
-repetition of a Unicode category, some JSON Schema validators build an automaton that exceeds their size limit.
+as in ECMA-262. Limits of the length are separate keywords of the schema, such as `maxLength`, and not part of the
+pattern, because a counted repetition of a Unicode category is too large for the regular expressions of some JSON Schema
+validators.
 """
 
 import re
@@ -221,12 +222,12 @@ def _moment(value: object) -> object:
 
 
 def _whole(value: object) -> object:
-    # Accept 60, 60.0 and 6e1 as the same whole number, as the canonical JSON of a context does.
+    # Accept 60, 60.0 and 6e1 as the same whole number, because they also have the same text in canonical JSON.
     return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
 
-#: validator with which an `int` field also accepts whole numbers written as 60.0 or 6e1; in `Annotated`, it must follow
-#: the bounds
+#: Validator with which an `int` field also accepts whole numbers written as 60.0 or 6e1. In `Annotated`, list it after
+#: bounds such as `Field(ge=1)`.
 WHOLE = BeforeValidator(_whole)
 Name = Annotated[str, AfterValidator(_name), WithJsonSchema(NAME)]
 Description = Annotated[str, AfterValidator(_description), WithJsonSchema(DESCRIPTION)]

@@ -160,7 +160,7 @@ class SdkFields:
 
 
 def idempotency_key(given: str | None) -> str | None:
-    """Return the optional value of the header ``Idempotency-Key``.
+    """Validate the value of the optional header ``Idempotency-Key``, and return it.
 
     Raises:
         FieldErrors: The value does not consist of 1-255 printable characters.

@@ -368,7 +368,7 @@ class Settings(BaseSettings):
         """Return the former secrets with which stored values may still be encrypted.
 
         Raises:
-            StorageError: The file of the former secret cannot be read.
+            StorageError: The file that contains the former secret cannot be read.
         """
         if self.secret_previous is not None:
             return (self.secret_previous.get_secret_value().encode(),)
@@ -377,9 +377,10 @@ class Settings(BaseSettings):
         return () if found is None else (found,)
 
     def following_secrets(self) -> Sequence[bytes]:
-        """Return the next secret as a list with one item; an empty list if it is not set.
+        """Return the next secret as a sequence with one item; an empty sequence if it is not set.
 
-        During a rotation of the secret, gateways that were already restarted use the next secret.
+        During a rotation of the secret, gateways that were already restarted use the next secret. The other gateways
+        need it to decrypt values and accept tokens of the restarted ones.
         """
         return () if self.secret_next is None else (self.secret_next.get_secret_value().encode(),)
 
@@ -404,8 +405,8 @@ def load_settings(overrides: Mapping[str, str]) -> Settings:
 def _format_problem(problem: ErrorDetails, renamed: Mapping[str, str]) -> str:
     message = problem["msg"].removeprefix("Value error, ")
     if not problem["loc"]:
-        # A validation error about several settings has no location, but its message already contains the names of the
-        # settings.
+        # A validation error about several settings has no location. Return its message alone, because it already
+        # contains the names of the settings.
         return message
     name = "_".join(map(str, problem["loc"]))
     return f"{variable_of(renamed.get(name, name))}: {message}"

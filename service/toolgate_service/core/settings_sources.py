@@ -46,7 +46,7 @@ class SettingsFolder(PydanticBaseSettingsSource):
     """
 
     def __call__(self) -> dict[str, Any]:
-        """Return the values of the settings that have a file, by the name of the settings field.
+        """Return the values in the files of the folder, by field name of `Settings`.
 
         Raises:
             StartError: The folder, or the file of a setting, cannot be read.
@@ -122,7 +122,7 @@ class RenamedSetting(NamedTuple):
 def find_renamed(environment: Mapping[str, str], folder: str | None) -> Iterator[RenamedSetting]:
     """Yield the settings that are set under a former name, in the environment or in a folder of secrets.
 
-    As for present names, names of variables are case-insensitive, and empty variables are ignored.
+    Names of variables are case-insensitive, and empty variables are ignored, as for present names.
 
     Raises:
         StartError: The folder, or the file of a setting, cannot be read.

@@ -114,7 +114,8 @@ def limit_nodes(raw: bytes, most: int) -> None:
         return
     # Remove the strings before counting, because commas and brackets in strings are not separators.
     unescaped = raw.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # A valid text has at most four quotation marks per value: two for the member name, and two for a string value.
+    # A valid text has at most four quotation marks per value: two for the member name, and two for a string value. A
+    # text with more quotation marks therefore has too many values, or is invalid.
     if unescaped.count(b'"') <= 4 * most:
         outside = b'"'.join(unescaped.split(b'"')[::2]).translate(None, b" \t\r\n")
         empty = outside.count(b"[]") + outside.count(b"{}")
@@ -129,7 +130,8 @@ def _whole(text: str, reader: "tuple[Scanner, json.JSONDecoder]") -> Json:
     try:
         value, end = scan(text, 0)
     except StopIteration:
-        # Unlike the scanner, the decoder accepts leading white space, and reports the position of invalid JSON.
+        # Parse the text again with the decoder. Unlike the scanner, it accepts leading white space, and reports the
+        # position of invalid JSON.
         value = decoder.decode(text)
         return value
     rest = text[end:].lstrip(" \t\r\n")
@@ -281,7 +283,8 @@ class _Numbers:
 
     def decimal(self, text: str) -> Decimal:
         number = _decimal(text)
-        # Written without an exponent, `1e400` and `1e-400` each have 400 zeros, so a short text can become very long.
+        # Limit the digits that are added: without an exponent, `1e400` and `1e-400` each have 400 zeros, so a short
+        # text could become very long.
         if "e" in text or "E" in text:
             self._left -= abs(number.adjusted())
             if self._left < 0:
@@ -327,7 +330,7 @@ def _reader(numbers: _Numbers | None) -> tuple[Scanner, json.JSONDecoder]:
         parse_int=_integer,
         parse_constant=_constant,
     )
-    # The type stubs of `JSONDecoder` lack the attribute `scan_once`, which `JSONDecoder.decode` calls.
+    # Use `scan_once`, the function that `JSONDecoder.decode` calls, although the type stubs do not contain it.
     return decoder.scan_once, decoder  # type: ignore[attr-defined]  # missing in the type stubs
 
 

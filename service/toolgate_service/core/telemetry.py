@@ -108,7 +108,7 @@ def _fail(span: "Span", error: BaseException) -> None:
 
     # Record only the class of the error, because its message may contain tool arguments.
     span.set_attribute("error.type", type(error).__qualname__)
-    # An `ApiError` is a rejected request and not a failure of the gateway.
+    # Do not mark the span as failed for an `ApiError`, which is a rejected request and not a failure of the gateway.
     if not isinstance(error, ApiError):
         span.set_status(Status(StatusCode.ERROR))
 
@@ -159,7 +159,7 @@ def require_exporter() -> None:
 
 
 def begin_traces() -> "Tracer":
-    """Start to record and export spans, and return the tracer.
+    """Start recording and exporting spans, and return the tracer.
 
     Call this function after a fork, because a child process does not inherit the thread of the exporter. If a tracer
     provider already exists, for example from `opentelemetry-instrument`, the gateway uses it.
@@ -176,7 +176,7 @@ def begin_traces() -> "Tracer":
 
 
 def end_traces() -> None:
-    """Stop to record spans, and send the remaining ones within at most `GRACE` seconds."""
+    """Stop recording spans, and send the remaining ones within at most `GRACE` seconds."""
     from opentelemetry import trace
 
     trace_with(None)

@@ -1,7 +1,8 @@
-"""Safe display of untrusted texts, tool arguments and URLs: escapes, order of fields, redacted and masked parts.
+"""Safe display of untrusted texts, tool arguments and URLs.
 
-The command `toolgate approvals show` has its own implementation of these rules. A test checks that both escape the same
-characters and show the fields in the same order.
+The functions escape characters, sort the fields of a context, and hide redacted values and the passwords in URLs. The
+command `toolgate approvals show` has its own implementation of these rules. A test checks that the gateway and the
+command escape the same characters and show the fields in the same order.
 """
 
 import re
@@ -148,7 +149,7 @@ _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTA
 _SCHEMES = frozenset({"sqlite", "postgresql", "postgres", "postgresql+asyncpg", "redis", "rediss", "smtp", "smtps", "http", "https"})  # fmt: skip
 _USER = re.compile(r"[^:/?#@\[\]]*")
 _PARAMETER = re.compile(r"[^&;]+")
-#: start of the query string, if the part of a URL before the last `@` contains one
+#: start of a query string, such as `?name=`; found in the part of a URL before the last `@`
 _PARAMETERS_BEGIN = re.compile(r"\?[^?=]+=")
 #: query parameters whose values are not secret and therefore shown
 _HARMLESS = frozenset({"sslmode", "ssl", "tls", "mode"})

@@ -53,7 +53,7 @@ class Database(Protocol):
     """Interface of the gateway's database: sessions that read a snapshot, and write transactions that hold locks.
 
     Attributes:
-        info: Values that are copied into the `info` of the session of each write transaction.
+        info: Values that each write transaction copies into the dictionary `info` of its session.
     """
 
     info: dict[str, object]
@@ -100,7 +100,7 @@ class Database(Protocol):
             until: Deadline for taking the locks, in the time of the event loop; by default `LOCK_TIMEOUT` seconds from
                 now.
             patient: Allow pauses of several seconds between two statements. Without it, PostgreSQL ends a transaction
-                that pauses, so that the locks of a frozen gateway do not block other gateways.
+                that pauses, so that a gateway that stopped responding does not block other gateways with its locks.
 
         Raises:
             StorageFault: A lock was not available before the deadline, or the database cannot be used.
@@ -112,7 +112,7 @@ class Database(Protocol):
         """Return a listener for notifications from other gateways; None for SQLite, which only one gateway uses."""
 
     def stalled_sessions(self) -> "StalledSessions | None":
-        """Return the background task that ends database sessions of frozen gateways; None for SQLite."""
+        """Return the background task that ends sessions of gateways that stopped responding; None for SQLite."""
 
     def usage(self) -> Mapping[str, Usage]:
         """Return the numbers of used and free connections of each connection pool, by the name of the pool."""
@@ -168,8 +168,8 @@ def parse_url(url: str) -> URL:
     return parsed
 
 
-# SQLAlchemy 2.0 returns the name of the database percent-encoded, and 2.1 returns it decoded. The same URL must refer
-# to the same file with both versions.
+# SQLAlchemy 2.0 returns the name of the database percent-encoded, and 2.1 returns it decoded. Find out which version is
+# installed, because the same URL must refer to the same file with both.
 _DATABASE_IS_DECODED = make_url("sqlite:///%20").database == " "
 
 

@@ -21,8 +21,8 @@ from sqlmodel import Field
 from toolgate_service.core.errors import StorageError
 from toolgate_service.db.models import Table
 
-#: name of an attribute of migrations that remove a table or a column; the value is the first revision whose gateways do
-#: not use this table or column
+#: Name of the attribute that a migration defines if it removes a table or a column. Its value is the first schema
+#: revision whose gateways no longer use this table or column.
 CONTRACTS = "CONTRACTS"
 
 _READ = text("SELECT revision FROM schema_floor")

@@ -135,7 +135,8 @@ class Timestamp(TypeDecorator[datetime]):
             case str():
                 return from_wire(value)
             case datetime():
-                # The PostgreSQL driver returns the special values `-infinity` and `infinity` without a time zone.
+                # Add the time zone to the special values `-infinity` and `infinity`, which the PostgreSQL driver
+                # returns without one.
                 return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
         return None
 

@@ -126,7 +126,7 @@ async def find_page(
 
 
 def newest_first(query: SelectOfScalar[Row], of: type[Row], after: Position | None) -> SelectOfScalar[Row]:
-    """Return the query with the order "newest first". With `after`, only items after this position are selected."""
+    """Return the query, sorted newest first. With `after`, it selects only items after this position."""
     query = query.order_by(col(of.created_at).desc(), col(of.id).desc())
     if after is None:
         return query

@@ -1,4 +1,4 @@
-"""PostgreSQL implementation of the gateway's database, its migration, and the end of stalled sessions."""
+"""PostgreSQL implementation of the gateway's database, its migration, and the task that ends stalled sessions."""
 
 import asyncio
 import contextlib
@@ -154,7 +154,7 @@ STALLED_CHECK_TIMEOUT = 5.0
 RECONNECT_PAUSE = 2.0
 
 #: Application names of sessions that are ended if they are idle in a transaction while other sessions wait for their
-#: locks. During a migration, exports are included; at other times, an export may be idle while a slow client reads its
+#: locks. Exports are ended only during a migration: at other times, an export may be idle while a slow client reads its
 #: rows.
 IDLE_SESSIONS: Sequence[str] = (APPLICATION,)
 IDLE_SESSIONS_IN_MIGRATION: Sequence[str] = (APPLICATION, EXPORT)
@@ -181,7 +181,7 @@ class PostgresDatabase:
 
     Attributes:
         dsn: URL of the database in the form that libpq expects.
-        info: Values that are copied into the `info` of the session of each write transaction.
+        info: Values that each write transaction copies into the dictionary `info` of its session.
     """
 
     def __init__(self, url: str) -> None:
@@ -295,7 +295,7 @@ class PostgresDatabase:
         return Listener(self, on_notify, on_connection_change)
 
     def stalled_sessions(self) -> "StalledSessions":
-        """Return the background task that ends database sessions of frozen gateways."""
+        """Return the background task that ends database sessions of gateways that stopped responding."""
         return StalledSessions(self)
 
     def usage(self) -> Mapping[str, Usage]:
@@ -340,7 +340,7 @@ class PostgresDatabase:
 
 
 async def _send_notifications(session: AsyncSession) -> None:
-    # Flush first, because this triggers session events that may add notifications.
+    # Flush first, because event handlers of the models may add notifications when SQLAlchemy writes changed rows.
     await session.flush()
     if notices := pending_notifications(session):
         await (await session.connection()).execute(NOTIFY, {"notices": notices})
@@ -380,8 +380,8 @@ async def _migrate_once(connection: AsyncConnection, stalled: "StalledSessions")
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
                 raise
-        # End sessions of frozen gateways, whose read transactions may hold the lock of a table. Running gateways of the
-        # previous version do not end such transactions.
+        # End sessions of gateways that stopped responding, because their read transactions may hold the lock of a
+        # table. Gateways of the previous version that still run may not do this.
         stalled.start()
         # Pause after the rollback to the savepoint. The migration now holds no locks of tables, so waiting transactions
         # can continue.
@@ -405,7 +405,7 @@ def _describe_error(error: Exception) -> str:
 
 
 class StalledSessions:
-    """Background task that ends sessions of frozen gateways if other sessions wait for their locks.
+    """Background task that ends sessions of gateways that stopped responding if other sessions wait for their locks.
 
     The timeouts of the server do not cover three cases. First, the driver sends a new statement in two steps. Between
     them, the session counts as active, and before PostgreSQL 17 no timeout applies. Second, the session also counts as

@@ -1,4 +1,4 @@
-"""Connections to PostgreSQL: choice of the host, session settings, detection of poolers, errors, and a pool.
+"""Connections to PostgreSQL: choice of the host, session settings, detection of poolers, errors, connection pool.
 
 The session settings are sent after connecting, because PgBouncer rejects them in the startup packet. The settings for
 durability and locks are applied in each transaction, because behind a pooler another client may have changed the
@@ -58,7 +58,7 @@ SESSION_SETTINGS: Mapping[str, str] = {
     # meanwhile.
     "default_transaction_isolation": "read committed",
     "timezone": "UTC",
-    # The gateway parses the bounds of the activity log's partitions, which the server formats in this date style.
+    # Set the date style, because the gateway parses dates that the server formats: the bounds of log partitions.
     "datestyle": "ISO",
     "jit": "off",
 }
@@ -242,7 +242,7 @@ _MARK = "toolgate.probe"
 class _Session(NamedTuple):
     """PostgreSQL session that a transaction observed: the process id of the server, and the value of `_MARK`.
 
-    If two transactions of one connection observe different values, a connection pooler has switched sessions between them.
+    If two transactions of one connection observe different values, a connection pooler has switched the session.
     """
 
     pid: int
@@ -288,8 +288,8 @@ async def _probe(connector: "Connector", first: "Connection") -> None:
         for _ in range(ROUNDS):
             async with second.transaction():
                 other = await _read_session(second)
-                # Both clients are connected at the same time. If one server process serves both, the pooler shares
-                # server processes.
+                # Both connections are open at the same time. If one server process serves both, a pooler shares its
+                # server processes between clients.
                 if other.pid == mine.pid or other.mark == mark:
                     raise _refusal("transaction")
                 async with first.transaction():
@@ -314,9 +314,9 @@ def _refusal(mode: str) -> StorageError:
     )
 
 
-#: Prefixes of the SQLSTATEs of errors that the statement did not cause: connection, login, missing database, rollback
-#: because of a concurrent transaction, insufficient resources, lock not available, shutdown or timeout, system error,
-#: read-only standby (in this order).
+#: Prefixes of the SQLSTATEs of errors that the statement did not cause: connection (08), login (28), missing database
+#: (3D), rollback because of a concurrent transaction (40), insufficient resources (53), lock not available (55),
+#: shutdown or timeout (57), system error (58), and read-only standby (25006).
 UNUSABLE = ("08", "28", "3D", "40", "53", "55", "57", "58", "25006")
 
 
@@ -331,8 +331,8 @@ async def translate_errors() -> AsyncIterator[None]:
     try:
         yield
     except DRIVER_FAULTS as error:
-        # The driver raises its own exceptions while it connects and when a connection has just ended. SQLAlchemy wraps
-        # all other errors in `DBAPIError`.
+        # The driver itself raises these exceptions while it connects and when a connection has just ended. SQLAlchemy
+        # wraps all other errors of the driver in `DBAPIError`.
         raise storage_fault(f"PostgreSQL: {type(error).__name__}", getattr(error, "sqlstate", None)) from None
     except DBAPIError as error:
         code = str(getattr(error.orig, "sqlstate", None) or "")

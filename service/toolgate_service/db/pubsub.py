@@ -151,7 +151,7 @@ class Listener:
         """
         from toolgate_service.db.postgres_connection import COMMIT_FROM_MEMORY
 
-        # Do not wait for the disk, because a keepalive notification may be lost in a crash of the server.
+        # Commit a keepalive notification without waiting for the disk, because it may be lost if the server crashes.
         keepalive = f"SELECT pg_notify($1, '') WHERE {COMMIT_FROM_MEMORY}"
         connection = await self._database.connect()
         try:

@@ -32,7 +32,7 @@ MAX_DURATION = 3.0
 
 
 class _Attempt:
-    """State of a running call of `with_retry`. `outer` is the call of `with_retry` in which it runs, or None."""
+    """State of a running call of `with_retry`. `outer` is the state of the enclosing call, or None if there is none."""
 
     __slots__ = ("has_committed", "outer")
 
@@ -82,6 +82,6 @@ def storage_fault(message: str, code: str | None) -> StorageFault:
     """Return the exception for a database error with the SQLSTATE `code`.
 
     It is a `LostRace` if the transaction can be retried, and a plain `StorageFault` otherwise. `message` must not
-    contain values of rows.
+    contain values of rows, because they may be tool arguments.
     """
     return LostRace(message) if code in LOST else StorageFault(message)

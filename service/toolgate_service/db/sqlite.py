@@ -38,7 +38,7 @@ class SqliteDatabase:
     Attributes:
         path: Path of the database file.
         write_lock: Lock that each write transaction of this process holds.
-        info: Values that are copied into the `info` of the session of each write transaction.
+        info: Values that each write transaction copies into the dictionary `info` of its session.
     """
 
     def __init__(self, url: str) -> None:
@@ -123,8 +123,8 @@ class SqliteDatabase:
             AsyncSession(self._writer, expire_on_commit=False, info=self.info) as session,
             session.begin(),
         ):
-            # Begin the transaction now and not at the first statement: the block may read the file of the secret, which
-            # other processes change while they hold the write lock.
+            # Begin the transaction now and not at the first statement: the `with` block of the caller may read the file
+            # that contains the gateway's secret, and another process may change this file unless the lock is held.
             self._lock_deadline = ends
             try:
                 await session.connection()
@@ -161,7 +161,8 @@ class SqliteDatabase:
                 try:
                     connection = await stack.enter_async_context(self._writer.begin())
                 except DBAPIError as error:
-                    # SQLite returns "busy" without waiting while another process switches a new file to WAL mode.
+                    # Try again: SQLite returns "busy" without waiting while another process switches a new file to WAL
+                    # mode.
                     if not is_busy(error.orig) or loop.time() >= deadline:
                         raise
                     await asyncio.sleep(OPEN_RETRY)
@@ -241,8 +242,8 @@ def _engine(
     busy_timeout: Callable[[], float] = lambda: BUSY_TIMEOUT,
 ) -> AsyncEngine:
     def connect() -> Connection:
-        # Use the driver in autocommit mode, because the SQLAlchemy dialect begins transactions itself with the
-        # statement `begin`.
+        # Use the driver in autocommit mode, because the SQLAlchemy dialect begins each transaction itself, with the
+        # statement that the parameter `begin` contains.
         raw = sqlite3.connect(path, timeout=BUSY_TIMEOUT, isolation_level=None, check_same_thread=False)
         for pragma in PRAGMAS:
             raw.execute(pragma)

@@ -1,8 +1,9 @@
 """SQLAlchemy dialect that runs short SQLite statements on the event loop and slow statements in threads.
 
-To pass a statement to a thread takes several times as long as most statements. Statements that are always short
-therefore run on the event loop. Reads start on the event loop, and are interrupted and repeated in a thread if they
-take too long. Statements that may take long, or that wait for the disk or for another process, run in a thread.
+Passing a statement to a thread takes several times as long as executing most statements. Statements that are always
+short therefore run on the event loop. A SELECT statement starts on the event loop; if it takes too long, it is
+interrupted and repeated in a thread. Other statements that may take long, or that wait for the disk or for another
+process, run in a thread.
 """
 
 import asyncio
@@ -69,7 +70,7 @@ class Statements:
     ) -> list[tuple[Any, ...]]:
         """Execute a statement and return all its rows.
 
-        The rows are fetched at once, because an open cursor would keep the snapshot in use.
+        All rows are fetched at once, because an open cursor would keep the read snapshot of the database in use.
         """
         work = partial(_rows, cursor, statement, parameters)
         if statement.startswith("SELECT"):
@@ -97,7 +98,8 @@ class Statements:
         self._deadline = time.perf_counter() + self._patience
         self._connection.set_progress_handler(self._is_late, INSTRUCTIONS)
         try:
-            # Interrupt and repeat a slow read, which is safe because the transaction and its snapshot stay unchanged.
+            # A slow read is interrupted, and then repeated in a thread. This is safe, because the transaction and its
+            # snapshot of the database stay unchanged.
             return await self._run_unless_busy(work)
         except sqlite3.OperationalError as error:
             if _kind(error) != sqlite3.SQLITE_INTERRUPT:
@@ -165,7 +167,7 @@ DRIVER = "sqlite+toolgate"
 
 
 class Connection(AdaptedConnection):
-    """DBAPI connection for SQLAlchemy. Its transactions begin with the SQL statement `begin`."""
+    """DBAPI connection for SQLAlchemy. The parameter `begin` is the SQL statement that begins its transactions."""
 
     __slots__ = ("_begin", "_statements")
 
@@ -178,7 +180,7 @@ class Connection(AdaptedConnection):
         self._begin = begin
 
     def begin(self) -> None:
-        """Begin a transaction with the SQL statement of this connection."""
+        """Begin a transaction with the BEGIN statement of this connection."""
         self._finish(self._statements.begin(self._begin))
 
     def cursor(self) -> "Cursor":
@@ -260,7 +262,8 @@ class Cursor:
         self._cursor.close()
 
     async def _async_soft_close(self) -> None:
-        # Nothing to do: SQLAlchemy calls this method on the cursors of asynchronous drivers.
+        # Do nothing, because `execute` has already fetched all rows. SQLAlchemy requires this method for dialects with
+        # `is_async`.
         return
 
 

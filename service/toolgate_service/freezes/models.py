@@ -26,7 +26,7 @@ class Freeze(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     #: the agent whose calls are denied; null for the calls of all agents
     agent_id: str | None = Field(default=None, sa_type=Id)
-    #: action that is denied, or a prefix and ``*``; null for all actions
+    #: denied action, or a prefix followed by ``*`` if all actions with this prefix are denied; null for all actions
     action: str | None = Field(default=None, max_length=255)
     reason: str = Field(sa_type=Text)
     created_by: str = Field(sa_type=Id)

@@ -1,7 +1,7 @@
 """Freezes: list, create and lift.
 
-A freeze denies tool calls from the next check on, on every gateway: it raises the epoch of the organization's
-environments, so that no gateway uses a cached context that does not contain the freeze.
+A freeze denies tool calls from the next check on, on every gateway. It increases the version number (epoch) of both
+environments of the organization, so that each gateway discards cached data that does not contain the freeze.
 """
 
 from sqlalchemy import bindparam
@@ -79,7 +79,7 @@ async def create_freeze(context: AppContext, caller: Caller, new: NewFreeze) -> 
 
 
 async def lift_freeze(context: AppContext, caller: Caller, freeze_id: str) -> FreezeView:
-    """End a freeze. The calls are decided by the permissions again.
+    """End a freeze. From the next check on, the permissions decide about the calls again.
 
     Raises:
         ApiError: 404 if the freeze does not exist; 409 if it was already lifted.

@@ -49,7 +49,7 @@ class Grant(Table, table=True):
     #: id of the approval request with which the temporary approval was proposed
     approval_id: str = Field(sa_type=Id)
     action: str = Field(max_length=255)
-    #: context of the call that the approvers saw, as canonical JSON
+    #: context that the approvers saw in the approval request, as canonical JSON
     context: str = Field(sa_type=Text)
     #: names of the context fields whose values may differ in later calls, as a JSON list
     except_fields: str = Field(sa_type=Text)
@@ -68,8 +68,8 @@ class Grant(Table, table=True):
     #: for a proposed temporary approval, the expiry of the approval request; for an active one, its own end
     expires_at: datetime = Field(sa_type=Timestamp)
     revoked_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: id of the user who revoked the temporary approval; null if the gateway revoked it because its agent, permission
-    #: or approval request ended
+    #: Id of the user who revoked the temporary approval. Null if the gateway revoked it, because its agent was disabled
+    #: or deleted, its permission was deleted, or its approval request ended before enough approvers had voted.
     revoked_by: str | None = Field(default=None, sa_type=Id)
 
 

@@ -103,10 +103,10 @@ async def find_usable(
     context: Mapping[str, object],
     pending: Approval | None,
 ) -> Grant | None:
-    """Return the temporary approval that covers a call, or None. Of several, the first one to expire is returned.
+    """Return the temporary approval that covers a call, or None. If several cover it, return the first one to expire.
 
-    Its voters must still be allowed to approve the call. If the call has a pending approval request, the votes must
-    also satisfy the approval rules of this request.
+    The users who voted for it must still be allowed to approve the call. If the call has a pending approval request,
+    the votes must also satisfy the approval rules of this request.
     """
     values = {
         "organization_id": auth.organization_id,

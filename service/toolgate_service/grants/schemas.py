@@ -117,7 +117,7 @@ async def serialize_grants(
 ) -> list[GrantView]:
     """Return the response bodies of temporary approvals.
 
-    `credentials` includes how each voter was authenticated, which only admins may see.
+    With `credentials`, they also contain how each voter was authenticated, which only admins may see.
     """
     agents_query = select(Agent.id, Agent.name).where(col(Agent.id).in_({grant.agent_id for grant in grants}))
     names = dict((await session.exec(agents_query)).all())

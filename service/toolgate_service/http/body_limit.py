@@ -21,7 +21,8 @@ _DIGITS = 12
 #: with which the application must respond
 CUT_SHORT = "toolgate.cut_short"
 
-#: ASGI scope key of the rest of a body that arrived completely before the client disconnected
+#: ASGI scope key of the part of a request body that the application has not read yet; set if the client disconnected
+#: after it had sent the complete body
 RECEIVED = "toolgate.received"
 
 #: `wbits` value with which zlib detects gzip or deflate by the stream's header
@@ -73,7 +74,7 @@ def bounded(scope: Scope, given: Mapping[bytes, bytes], receive: Receive) -> Rec
     taking = _limited(scope, limit, receive)
     if b"content-encoding" not in given:
         return taking
-    # Several headers with this name are equivalent to one header with a comma-separated list (RFC 9110 §5.3).
+    # Join repeated headers, because they are equivalent to one header with a comma-separated list (RFC 9110 §5.3).
     values = [value for name, value in scope["headers"] if name == b"content-encoding"]
     encoding = b",".join(values).decode("latin-1").strip(" \t").lower()
     if encoding in {"", "identity"}:
@@ -142,7 +143,7 @@ def _unpacked(encoding: str, limit: BodyLimit, receive: Receive) -> Receive:
         nonlocal began
         message = await receive()
         began = began or bool(message.get("body"))
-        # An empty body is valid: a GET request may have a Content-Encoding header but no body.
+        # Do not decompress an empty body: a GET request may have a Content-Encoding header but no body.
         if message["type"] != "http.request" or not began:
             return message
         try:

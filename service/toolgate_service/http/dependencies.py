@@ -47,7 +47,7 @@ EnvironmentName = Annotated[
     Literal["production", "test"],
     Query(description="Environment whose data the request reads or changes: `production` or `test`."),
 ]
-# `Field` precedes `BeforeValidator`; in the reverse order, the OpenAPI document would not contain the bounds.
+# `Field` must precede `BeforeValidator`: in the reverse order, the OpenAPI document would not contain the bounds.
 PageSize = Annotated[
     int,
     Field(ge=1, le=100),

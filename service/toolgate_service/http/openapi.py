@@ -116,7 +116,8 @@ def merged(responses: Mapping[int | str, Mapping[str, Any]], *more: Problem) -> 
     """Return `responses` with further problems; those with the same status become alternatives of one response."""
     result: Responses = {status: dict(response) for status, response in responses.items()}
     for problem in more:
-        # Routes declare statuses as numbers, but FastAPI's OpenAPI document contains them as strings.
+        # Look for both forms of the status: routes declare it as a number, but FastAPI's OpenAPI document contains
+        # strings.
         status = str(problem.status) if str(problem.status) in result else problem.status
         known = result.get(status)
         result[status] = _either(known, problem.response()) if known else problem.response()
@@ -133,7 +134,7 @@ def _either(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         "description": " Or: ".join(descriptions),
         "content": {"application/json": {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}},
     }
-    # A header is documented as always present only if both alternatives have it.
+    # Document only the headers that both alternatives have, because documented headers are always present.
     shared = {
         name: value for name, value in one.get("headers", {}).items() if name in other.get("headers", {})
     }
@@ -160,7 +161,7 @@ def _text(description: str) -> dict[str, Any]:
 
 
 def _error(detail: Mapping[str, Any], description: str, example: JsonValue, code: str) -> dict[str, Any]:
-    # The code is not required: during a rolling update, gateways of version 0.1 respond without it.
+    # Do not require the member `code`: during a rolling update, gateways of version 0.1 respond without it.
     schema = _closed(
         {
             "detail": dict(detail),

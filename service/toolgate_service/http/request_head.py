@@ -48,7 +48,8 @@ def check_head(version: str, target: bytes, headers: Iterable[RawHeader]) -> Non
                 raise ValueError("invalid Host")
             host = value
         elif name == b"transfer-encoding":
-            # HTTP/1.0 does not define chunks, so a proxy may determine the end of the body differently (RFC 9112 §6.1).
+            # Reject this header in HTTP/1.0, which does not define chunks: a proxy may determine the end of the body
+            # differently (RFC 9112 §6.1).
             if coding is not None or version == "1.0" or value.strip(b" \t").lower() != b"chunked":
                 raise ValueError("unsupported Transfer-Encoding")
             coding = value

@@ -193,7 +193,7 @@ class ResponseHeaders:
             return
         lines = _lines((*added.items(), (b"x-request-id", request_id.encode())))
         if not lines.count(b"\n") == lines.count(b"\r") == len(added) + 1:
-            # A line break in a value would start another header.
+            # Reject a line break in a value, because it would start another header.
             raise ValueError("a response header contains a line break")
         append_to_head(lines + self._default_lines)
 
@@ -207,7 +207,7 @@ class ResponseHeaders:
     def answer(self, error: ApiError, request_id: str) -> bytes:
         """Return a complete HTTP/1.1 error response as bytes.
 
-        The connection sends these bytes itself if a request is rejected before it reaches the ASGI application.
+        The server's HTTP protocol sends these bytes if it rejects a request before the ASGI application receives it.
         """
         body = strict_json.dumps(error_body(error.status_code, error.detail)).encode()
         headers = [

@@ -98,7 +98,8 @@ class StrictRoute(APIRoute):
         takes_none = self.body_field is None
 
         async def strict(request: Request) -> Response:
-            # FastAPI parses a body as JSON only if its content type is JSON. In this API, every body must be JSON.
+            # Set the content type, because FastAPI parses only bodies of this type as JSON. In this API, every body
+            # must be JSON.
             MutableHeaders(scope=request.scope)["content-type"] = "application/json"
             strictly = StrictRequest(request.scope, request.receive)
             for dependency in first:

@@ -96,9 +96,9 @@ async def release(database: Database, holder: str, *, done: bool) -> None:
         async with database.writing(UPKEEP) as session:
             beat = await _beat(session, UPKEEP)
             if beat.holder == holder:
-                # End the lease. If the row still contains a `holder`, but no `held_until`, the next round of
-                # maintenance is due immediately. Do not use `beaten_at` for this purpose, because the age of the latest
-                # maintenance is computed from it.
+                # End the lease. A row with a `holder` but without `held_until` means that the next round is due
+                # immediately. Do not change `beaten_at` for this purpose, because the age of the latest maintenance is
+                # computed from it.
                 beat.held_until = None
                 if done:
                     beat.holder = None
@@ -123,8 +123,8 @@ async def _claim(database: Database, holder: str, rounds: Rounds) -> bool:
 
 def _may_begin(beat: Heartbeat, holder: str, rounds: Rounds, moment: datetime) -> bool:
     if beat.holder in {None, holder} or beat.held_until is None:
-        # Maintenance is due if the latest round is older than the interval, or lies in the future because a clock
-        # was wrong.
+        # Maintenance is due if the latest round was not finished (the row contains its holder), is older than the
+        # interval, or lies in the future because a clock was wrong.
         return beat.holder is not None or not moment - rounds.every < beat.beaten_at <= moment
     # Ignore a lease that ends too far in the future, because a wrong clock has set it. Leases of earlier versions last
     # three intervals, so the limit is at least six intervals.
@@ -161,8 +161,8 @@ async def _beat(session: AsyncSession, job: str) -> Heartbeat:
     found = (await session.exec(select(Heartbeat).where(Heartbeat.job == job))).first()
     if found is not None:
         return found
-    # Without an earlier round, no jump can be detected, so the clock is trusted. The first round of maintenance
-    # jobs is due immediately.
+    # Without an earlier round, no jump of the clock can be detected, so trust the clock. Date the maintenance job back,
+    # so that its first round is due immediately.
     moment = now(session)
     beaten = moment - JUMP if job == UPKEEP else moment
     return Heartbeat(job=job, beaten_at=beaten, steady_since=moment - STEADY)
@@ -173,13 +173,13 @@ logger = logging.getLogger("toolgate.gateway")
 #: Background job: an asynchronous function that the scheduler calls regularly.
 Job: TypeAlias = Callable[[], Awaitable[object]]
 
-#: Seconds from the start of a gateway to the first run of its jobs, if the interval of the jobs is not shorter. The actual
-#: delay is randomly up to 20 % shorter or longer.
+#: Seconds from the start of a gateway to the first run of its jobs, if the interval of the jobs is not shorter. The
+#: actual delay is randomly up to 20 % shorter or longer.
 FIRST_DELAY = 60
 #: Maximum duration of a lease in seconds.
 LEASE = 60
-#: Duration of a lease in intervals between two rounds, if that is shorter than `LEASE`; also the number of times that a
-#: lease is renewed before it would expire.
+#: Number of intervals between two rounds for which a lease lasts, unless that is longer than `LEASE` seconds. Also the
+#: number of renewals per duration of a lease, so that a single failed renewal does not end the lease.
 ROUNDS = 3
 #: Fraction of the interval after which the next maintenance is due. It is less than 1, because the delays vary
 #: randomly: a gateway that checks slightly too early would otherwise wait for another interval.
@@ -236,8 +236,8 @@ class Scheduler:
         if not self._exclusive:
             return
         try:
-            # This call changes something only if the jobs were interrupted, because no gateway holds the lease while no
-            # jobs run.
+            # Release the lease if the jobs were interrupted. Otherwise, this call changes nothing, because a gateway
+            # holds the lease only while its jobs run.
             await release(self._database, self._id, done=False)
         except StorageFault as failed:
             OUTAGE.failed("releases of the maintenance lease", failed)

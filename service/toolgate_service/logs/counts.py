@@ -2,8 +2,8 @@
 
 Each log entry increments three counts: those of its environment, its agent and its action. A maintenance job adds up
 the counts per minute of an environment to counts per hour ("roll-up"), and the counts per hour of agents and actions to
-counts per day. At any time, each entry is counted in exactly one row for its environment, its agent and its action.
-Sums over the tables `log_counts` and `day_counts` are therefore correct at any time.
+counts per day. At any time, each entry is counted in exactly one row of its environment, one of its agent and one of
+its action. Sums over the tables `log_counts` and `day_counts` are therefore correct at any time.
 """
 
 from collections import Counter, defaultdict
@@ -44,8 +44,8 @@ CountRow: TypeAlias = tuple[str, str, str, int, int, str, int, int, int, int]
 
 #: number of agents or actions in a ranking
 TOP_COUNT = 10
-#: number of agents or actions with the most entries that each sampled day or hour contributes to a ranking, as
-#: candidates
+#: number of candidates for a ranking that are taken from each sampled day or hour: the agents or actions with the most
+#: entries
 CANDIDATES = 20
 #: maximum number of days that are searched for the candidates of a ranking; they are spread evenly over the time range
 SAMPLED_DAYS = 31
@@ -193,7 +193,7 @@ async def top_n(
 ) -> Sequence[TopEntry]:
     """Return the agents or actions with the most log entries, in descending order.
 
-    To add up the counts of all agents would take too long, because an environment can have ten thousand agents on each
+    Adding up the counts of all agents would take too long, because an environment can have ten thousand agents on each
     of hundreds of days. The function therefore first chooses candidates: the agents or actions with the most entries on
     sampled days and in the newest hours. It then counts only the entries of the candidates exactly.
 

@@ -140,7 +140,7 @@ class DayCount(Table, table=True):
     __table_args__ = (
         in_environment(),
         one_of("subject", (AGENT, ACTION)),
-        # Used by the query that finds the agents or actions with the most entries on a day.
+        # The query for the agents or actions with the most entries on a day uses this index.
         Index("ix_day_counts_most", "organization_id", "environment", "subject", "day", "total"),
         # Use a table without rowid, which is faster to read, although updates take 2.5 times as long: only a
         # maintenance job writes to this table. `log_counts` has rowids, because every log entry changes it.

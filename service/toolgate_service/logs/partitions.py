@@ -59,12 +59,12 @@ READ_SECONDS = 6 * 3600.0
 MAX_COUNTED = 1_000_000
 
 # The lock belongs to a transaction in a separate connection, which stays open while other transactions change the
-# partitions. The lock of a session is not suitable, because behind a connection pooler it could remain after the
-# gateway disconnects.
+# partitions. A session-level lock is not suitable, because behind a connection pooler it could remain after the gateway
+# disconnects.
 _LOCK_PARTITIONS = "SELECT pg_try_advisory_xact_lock(hashtextextended('months of the log', 0))"
 # The lock timeout is short, because while one statement waits for the lock of a table, all later statements on the
-# table must wait too. It is also shorter than `deadlock_timeout` (one second). If a gateway freezes while it holds a
-# table lock, the idle timeout for write transactions ends its transaction.
+# table must wait too. It is also shorter than `deadlock_timeout` (one second). If a gateway stops responding
+# while it holds a table lock, the idle timeout for write transactions ends its transaction.
 _SHORT_LOCK_WAIT = f"SELECT {WRITE_SETTINGS} || set_config('lock_timeout', '500ms', true)"
 # Lock both tables, because attaching a partition changes a foreign key to `agents`. Transactions that write log entries
 # take the locks in the same order, so deadlocks are impossible.
@@ -186,7 +186,7 @@ def missing_periods(partitions: Sequence[Partition], moment: datetime) -> Sequen
 async def list_partitions(connection: "Connection") -> Sequence[Partition]:
     """Return all partitions of the log table except `DEFAULT`, oldest first."""
     found = [
-        # PostgreSQL formats the bounds in the time zone of the connection, which is UTC.
+        # The parsed bounds are in UTC, because PostgreSQL formats them in the time zone of the connection.
         Partition(
             name, datetime.fromisoformat(begins) if begins else None, datetime.fromisoformat(ends), rows
         )
@@ -300,11 +300,11 @@ async def _has_default_entries(connection: "Connection", before: datetime) -> bo
 async def _attach_default(connection: "Connection") -> str:
     """Turn the partition `DEFAULT` into a partition with bounds, and return its new name.
 
-    The server refuses to create a month's partition while `DEFAULT` contains entries of that month, and there may be too
-    many entries to move. Instead, `DEFAULT` itself gets bounds. The server first validates them, while other
+    The server refuses to create a month's partition while `DEFAULT` contains entries of that month, and there may be
+    too many entries to move. Instead, `DEFAULT` itself gets bounds. The server first validates them, while other
     transactions continue to write. Then the table is attached with its bounds and a new, empty `DEFAULT` is created,
-    which locks the log table for milliseconds. The partition ends after the next month. If the clock of a gateway was
-    ahead and an entry is later than that, the partition ends after that entry.
+    which locks the log table for milliseconds. The upper bound is the end of the next month. If the table contains a
+    later entry, because the clock of a gateway was ahead, the upper bound is the end of the month of that entry.
 
     Raises:
         asyncpg.LockNotAvailableError: Another transaction held a lock on the log table for too long. Nothing has
@@ -393,10 +393,10 @@ async def _drop(
 async def _expired(
     connection: "Connection", moment: datetime, retention_days: RetentionDays, test: int
 ) -> Sequence[Partition]:
-    """Return the partitions that can be dropped: the oldest ones, up to the first one that must be kept."""
+    """Return the partitions that can be dropped: all that are older than the first one that must be kept."""
     days = longest(test, *(retention_days(*row) for row in await connection.fetch(_RETENTIONS)))
     ended = takewhile(
-        # Never drop the newest partition, because the next new partition begins where it ends.
+        # Never drop the newest partition (`[:-1]`), because the next new partition begins where it ends.
         lambda partition: partition.ends <= moment - timedelta(days=test),
         (await list_partitions(connection))[:-1],
     )

@@ -1,9 +1,9 @@
-"""Database queries for log entries: filtered pages, single entries, entries around an entry, and old entries.
+"""Database queries for log entries: filtered pages, single entries, the entries before and after one, old entries.
 
 The time for a page of the console depends only on the number of its rows and not on the length of the log, because
 matching entries are not counted. With one filter, the page is a range of one index. With several filters, matching
 entries can be rare: the query then reads at most `SCAN_LIMIT` entries of the most selective index, and the caller
-requests the next page from there.
+requests the next page from the position at which the query stopped.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -118,8 +118,8 @@ def matching(organization_id: str, environment: str, filters: Filters) -> Select
     query = select(LogEntry).where(
         LogEntry.organization_id == organization_id, LogEntry.environment == environment
     )
-    # These columns are sorted by selectivity. Compare only the first one that is given directly, and the others as
-    # expressions, for which SQLite cannot use an index. Otherwise, SQLite might not choose the most selective index.
+    # The columns are sorted by selectivity. Compare the first column that has a filter directly. Write the others as
+    # expressions, for which SQLite cannot use an index, because it might otherwise choose a less selective index.
     wanted = (
         (LogEntry.agent_id, filters.agent_id),
         (LogEntry.action, filters.action),
@@ -338,7 +338,7 @@ def _view(entry: LogEntry, agent_name: str) -> LogEntryView:
 
 
 def _select_lines(query: SelectOfScalar[LogEntry]) -> Select[Any]:
-    # Load only excerpts, because the complete contexts of fifty entries can have three megabytes.
+    # Load only excerpts, because the complete contexts of fifty entries can take up three megabytes.
     return query.with_only_columns(*_COLUMNS, func.substr(LogEntry.context, 1, EXCERPT_LENGTH), _SIZE)
 
 

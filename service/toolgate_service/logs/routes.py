@@ -165,8 +165,9 @@ def log_endpoint(gateway: Gateway) -> Handler:
 async def _replay_response(
     gateway: Gateway, auth: AuthContext, plan: Plan, peer: str | None, key: str | None, error: FieldErrors
 ) -> PlainResponse:
-    # A used idempotency key returns the stored response, even if the new body is invalid. An API key of a single agent
-    # must not see responses to other agents, and an invalid body does not identify the agent.
+    # A used idempotency key returns the stored response, even if the new body is invalid. A client with the API key of
+    # a single agent receives the error instead: it must not see responses to other agents, and an invalid body does
+    # not identify the agent.
     if key is None or auth.key_agent_id is not None:
         raise error
     outcome = await gateway.log_writer.append(probe_entry(auth, plan, peer, key))
@@ -239,7 +240,7 @@ def _members(raw: bytes) -> Mapping[str, Json]:
     try:
         strict_json.limit_nodes(raw, MAX_NODES)
     except TooManyValues as error:
-        # Use the status for a body with too many bytes, because the client must react in the same way: send fewer
+        # Respond with 413 as for a body with too many bytes, because the client must react in the same way: send fewer
         # entries per request.
         raise ApiError(413, f"{error}; send fewer entries in one request") from None
     return read_object(raw, max_nodes=MAX_NODES)
@@ -267,7 +268,8 @@ def _read(raw: Json, auth: AuthContext, gateway: Gateway, peer: str | None) -> P
         cap = gateway.settings.test_log_bytes
         entry = read_entry(fields, auth, plan, peer, key, test_log_bytes=cap)
     except FieldErrors as error:
-        # An API key of a single agent must not see responses to other agents.
+        # Do not look up the stored response for a client with the API key of a single agent: it must not see responses
+        # to other agents.
         if key is None or auth.key_agent_id is not None:
             return error
         return ReplayProbe(probe_entry(auth, plan, peer, key), error)

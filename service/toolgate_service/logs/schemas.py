@@ -81,8 +81,8 @@ class LogEntryView(BaseModel):
     run_id: str | None = Field(description="Identifier of the agent run, chosen by the client.")
 
 
-#: number of bytes that each log entry counts in addition to its texts (action and context), when the size of the log of
-#: a test environment is computed
+#: number of bytes that are added to the length of an entry's texts (action and context) when the size of a test
+#: environment's log is computed
 ROW_BYTES = 500
 
 

@@ -163,7 +163,7 @@ async def search(
         if read:
             position = Position(fetched[read - 1][4], fetched[read - 1][0])
         if read == len(fetched) < size:
-            # The search has reached the end of the log, or the position `floor`.
+            # The search has reached the position `floor` or, if `floor` is None, the end of the log.
             return LogPage(await _to_lines(session, found), floor, scanned)
         if (
             len(found) >= limit
@@ -398,11 +398,11 @@ async def _prune_counts_of(
     days = (
         col(DayCount.organization_id) == organization_id,
         col(DayCount.environment) == environment,
-        # Delete only whole days, because some entries of the day of `before` are still within their retention.
+        # Delete only earlier days, because some entries of the day that contains `before` must still be counted.
         col(DayCount.day) < minute_of(before) // DAY,
     )
-    # Delete the hours last: if a failure interrupts the deletion, `tenants_with_old_counts` still finds the
-    # organization.
+    # Delete the counts of hours last, because `tenants_with_old_counts` searches for them: after an interrupted
+    # deletion, the next run then still finds the organization.
     hours = (
         col(LogCount.organization_id) == organization_id,
         col(LogCount.environment) == environment,

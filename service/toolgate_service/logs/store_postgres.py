@@ -113,8 +113,8 @@ FROM unnest($1::text[]) WITH ORDINALITY AS wanted (name, place)
 # The settings include `synchronous_commit`, so that COMMIT returns only after the entries are on disk.
 _SETTINGS = f"SELECT {WRITE_SETTINGS}"
 
-# The lateral joins with LIMIT 1 force an index lookup for each row. Without them, a connection could keep a plan with
-# sequential scans, which the server made while the tables were empty (64 entries then took 45 ms with 6,000 stored
+# The lateral joins with LIMIT 1 force an index lookup for each row. Without them, a connection could keep a query plan
+# with sequential scans, which the server made while the tables were empty (64 entries then took 45 ms with 6,000 stored
 # keys). The time is `statement_timestamp()`, which is later than the acquisition of the locks. The expiry is compared
 # with `clock_timestamp()`, so that the planner does not use the index of expiry times.
 BATCH_STATE = f"""
@@ -276,8 +276,8 @@ async def write_events(connection: "Connection", batch: Batch) -> bool:
     return bool(events)
 
 
-# One statement returns the names of agents and the active webhooks, to save a round trip. In the rows of agents, the
-# organization is NULL.
+# One statement returns the names of agents and the active webhooks, to save a round trip. The rows of agents can be
+# recognized by the organization, which is NULL.
 _SUBSCRIBERS = """
 SELECT id, name, NULL::uuid, NULL FROM agents WHERE id = ANY($1::text[]::uuid[])
 UNION ALL
@@ -375,9 +375,10 @@ class PostgresLogStore:
     async def _commit_shared(self, connection: "Connection", entries: Sequence[NewEntry]) -> _Committed:
         """Commit log entries as `_commit_batch` does. If a row is locked, roll back and return None for each outcome.
 
-        For example, a check that creates an approval request locks rows with counts of its organization, and keeps them
-        locked if its gateway freezes. The error does not contain the organization. The caller therefore commits all
-        entries again in lanes: separate queues, one for each organization and environment.
+        For example, a check that creates an approval request locks the rows that count the requests of the
+        organization. They stay locked if the gateway stops responding. The database error does not contain the
+        organization. The caller therefore commits all entries again in lanes: separate queues, one for each
+        organization and environment.
         """
         try:
             return await _commit_batch(connection, entries)

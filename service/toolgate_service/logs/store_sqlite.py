@@ -106,7 +106,8 @@ class SqliteLogStore:
             has_events = write_events(connection, batch)
             connection.execute("COMMIT")
         except BaseException:
-            # After some disk errors, SQLite has already rolled back the transaction, and ROLLBACK would fail.
+            # Check whether a transaction is active: after some disk errors, SQLite has already rolled it back, and
+            # ROLLBACK would fail.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise

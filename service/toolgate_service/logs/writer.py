@@ -138,8 +138,8 @@ class Batch:
 
 
 def _may_see(entry: NewEntry, answer: bytes) -> bool:
-    # All API keys of a tenant share one set of idempotency keys, but an API key of a single agent must not read the
-    # entries of other agents.
+    # All API keys of a tenant share one set of idempotency keys. A client with the API key of a single agent must
+    # therefore not receive a stored response that belongs to another agent.
     if entry.acts_as is None:
         return True
     earlier: dict[str, object] = json.loads(answer)
@@ -190,8 +190,8 @@ class LogStore(Protocol):
                 organization are not written, and their outcome is None. The caller must commit them again with `wait`.
 
         Raises:
-            Exception: The commit failed. If the connection was lost during the commit, the entries may be stored; a retry
-                with the same idempotency keys is safe.
+            Exception: The commit failed. If the connection was lost during the commit, the entries may be stored; a
+                retry with the same idempotency keys is safe.
         """
 
     def usage(self) -> Usage | None:

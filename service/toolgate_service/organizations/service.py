@@ -315,7 +315,7 @@ async def create_organization(
 
 async def _free_slug(session: AsyncSession, name: str) -> str:
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    # NFKD replaces some characters by several, so the result may be longer than `MAX_NAME`.
+    # Cut the slug off at `MAX_NAME`: NFKD replaces some characters by several, so the slug may be longer than the name.
     slug = re.sub(r"[^a-z0-9]+", "-", plain)[:MAX_NAME].strip("-") or "organization"
     existing = (await session.exec(select(Organization.id).where(Organization.slug == slug))).first()
     return slug if existing is None else f"{slug}-{secrets.token_hex(4)}"

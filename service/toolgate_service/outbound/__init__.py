@@ -1,1 +1,1 @@
-"""HTTP requests to addresses that customers configure: client with limits, and protection against server-side request forgery."""
+"""HTTP requests to URLs that customers configure: client with limits, and protection against SSRF."""

@@ -26,7 +26,7 @@ Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 #: Maximum number of name lookups at the same time. A lookup counts until it ends, even if its delivery has timed out.
 MAX_LOOKUPS = 128
-#: Seconds to wait for a connection to each address. It leaves time for the next address if one is unreachable.
+#: Maximum seconds to wait for a connection to one address. If it is unreachable, there is time to try the next address.
 CONNECT_SECONDS = 4
 
 #: Maximum bytes of a response that are read: half for the body (`sender.MAX_BODY`), half for the headers.
@@ -340,8 +340,8 @@ MAX_PORT = 65535
 _HOST = re.compile(
     r"(?=.{1,253}$)[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?(?:\.[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?)*"
 )
-#: Last label of a host name that some resolvers read as part of an IPv4 address, for example in 2130706433, 0x7f.1 or
-#: 0177.0.0.1.
+#: Numeric last label of a host name. Some resolvers interpret a host name that ends with such a label as an IPv4
+#: address, for example 2130706433, 0x7f.1 or 0177.0.0.1.
 _NUMERIC = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _VISIBLE = re.compile(r"[!-~]*")
 

@@ -100,7 +100,7 @@ async def change_permission(
 ) -> Reply:
     """Change the conditions of a permission. Fields that the request omits stay unchanged.
 
-    The new conditions apply to the next check, also if its request is already approved. The response is 404 if the
+    The new conditions apply from the next check on, even to calls that are already approved. The response is 404 if the
     permission belongs to another organization.
     """
     return Reply(await service.change_permission(gateway, caller, permission_id, change))

@@ -25,7 +25,7 @@ class AuthFailures:
     Failed requests are those with rejected credentials, and invalid requests to routes without authentication. If an
     address has reached its limit, invalid credentials get a delayed 429 response instead of a 401 response. Requests
     that need no credentials, such as logins, are delayed too. Requests with valid credentials are not affected, since
-    other users may share the address, for instance behind a proxy that is not configured.
+    other users may share the address, for instance behind a proxy that the setting `trusted_proxies` does not contain.
 
     Args:
         limit: Maximum number of failures per address and minute.

@@ -133,7 +133,7 @@ class MemoryRateLimiter:
         if window > self._window:
             # The windows of all scopes end at the same time, so one assignment resets all counts.
             self._window, self._counts = window, {}
-        # If the clock was set back, continue to count in the later window: an earlier window must not start again.
+        # If the clock was set back, continue to count in the later window: an earlier window would start again at 0.
         window = self._window
         used = self._counts.get((organization_id, scope), 0)
         if used >= limit:

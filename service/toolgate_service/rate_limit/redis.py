@@ -141,7 +141,8 @@ class RedisRateLimiter:
         self._recovery = asyncio.create_task(self._wait_for_redis(is_logged=is_logged), context=Context())
 
     async def _wait_for_redis(self, *, is_logged: bool) -> None:
-        # Before logging a warning, try once immediately: Redis may only have closed an idle connection.
+        # If no warning was logged yet (`is_logged` is False), try once without waiting, because Redis may only have
+        # closed an idle connection.
         if is_logged:
             await asyncio.sleep(RECHECK_INTERVAL)
         while True:

@@ -30,8 +30,8 @@ class _Server(uvicorn.Server):
 class MetricsServer:
     """Metrics server of one gateway process.
 
-    The socket listens as soon as the object is created, so that an unusable address is reported before the gateway starts.
-    Requests are served between `start` and `stop`, in the gateway's event loop.
+    The socket listens as soon as the object is created, so that an unusable address is reported before the gateway
+    starts. Requests are served between `start` and `stop`, in the gateway's event loop.
 
     Raises:
         StartError: The address cannot be used.

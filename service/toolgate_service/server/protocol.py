@@ -2,7 +2,7 @@
 
 uvicorn limits neither the number of connections, nor the size of a request head, nor the time in which a request must
 arrive. If a limit is exceeded before the application has received the request, the protocol writes the error response
-itself. Later, ASGI `receive` raises the error in the application, which responds to it like to any other error.
+itself. If it is exceeded later, ASGI `receive` raises the error in the application, which sends the response.
 """
 
 import asyncio
@@ -104,7 +104,8 @@ class GatewayProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Keep a completely received body for the application. uvicorn would only report the disconnect."""
         cycle = self._request_in_progress()
-        # The event is set when data arrives, and cleared when the application reads it.
+        # The event is set when data arrives, and cleared when the application reads the data, so a set event means that
+        # the application has not read all data.
         if cycle is not None and not cycle.more_body and cycle.message_event.is_set():
             cast("dict[str, object]", cycle.scope)[RECEIVED] = bytes(cycle.body)
         super().connection_lost(exc)
@@ -148,8 +149,8 @@ class GatewayProtocol(HttpToolsProtocol):
             raise ValueError(self._parse_error)
         super().on_headers_complete()
         self._in_head = False
-        # If the response is sent before the whole body has arrived, close the connection: parsing the rest of the body
-        # would take more time than a new connection.
+        # Set `keep_alive` to False until the whole body has arrived, so that an earlier response closes the connection:
+        # parsing the rest of the body would take more time than a new connection.
         self._keeps_alive, self.cycle.keep_alive = self.cycle.keep_alive, False
         # The parser appends trailers (fields after the body) to `self.headers`. Assign a new list, so that trailers do
         # not become headers of the request, because a proxy may not have checked them.

@@ -1,8 +1,8 @@
 """The gateway's uvicorn server: it starts the gateway, drains on SIGTERM, and stops the gateway.
 
-While the gateway drains, for `TOOLGATE_DRAIN_SECONDS`, it still serves requests, but it reports that it is not ready, ends
-long polls, and adds `Connection: close` to every response. Load balancers and clients therefore switch to other gateways.
-Then uvicorn closes the port, finishes the requests in progress, and closes the connections.
+While the gateway drains, for `TOOLGATE_DRAIN_SECONDS`, it still serves requests, but it reports that it is not ready,
+ends long polls, and adds `Connection: close` to every response. Load balancers and clients therefore switch to other
+gateways. Then uvicorn closes the port, finishes the requests in progress, and closes the connections.
 """
 
 import asyncio
@@ -76,7 +76,8 @@ def create_server(
         log_level="warning",
         access_log=False,
         server_header=False,
-        # uvicorn trusts X-Forwarded-For from the loopback address, and any local process could forge it.
+        # Turn this off, because uvicorn would trust X-Forwarded-For from the loopback address, which any local process
+        # could forge.
         proxy_headers=False,
         timeout_keep_alive=settings.request_timeout_seconds,
         timeout_graceful_shutdown=GRACE,
@@ -134,7 +135,8 @@ class GatewayServer(uvicorn.Server):
             self._drain_ends = time.monotonic() + drain_seconds
         elif self._supervisor is None:
             super().handle_exit(sig, frame)
-        # A worker ignores a further SIGTERM: service managers send one to all processes, and so does the supervisor.
+        # A worker ignores a further SIGTERM, because it may get two for one stop: a service manager signals all
+        # processes, and the supervisor then signals its workers.
 
     async def on_tick(self, counter: int) -> bool:
         """Run the periodic tasks of the server; uvicorn calls this method ten times a second.

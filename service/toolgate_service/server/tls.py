@@ -34,7 +34,8 @@ class Certificates:
         self._files = (certificate, key)
         self._versions = self._file_versions()
         self.context = self._newest = self._load()
-        # OpenSSL calls this callback for every new connection, even if the client sends no server name (SNI).
+        # OpenSSL calls this callback for every new connection, even if the client sends no server name (SNI). New
+        # connections therefore use the newest certificate.
         self.context.sni_callback = self._use_newest
 
     def reload_if_changed(self) -> None:
@@ -61,7 +62,8 @@ class Certificates:
 
     def _load(self) -> ssl.SSLContext:
         read_certificate(*self._files)
-        # Create a new context: `load_cert_chain` would replace the certificate of the old one before it validates the files.
+        # Create a new context: in the old context, `load_cert_chain` would replace the certificate before it validates
+        # the files.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
@@ -90,7 +92,8 @@ def read_certificate(certificate: Path, key: Path) -> x509.Certificate:
     """Return the first certificate of a file.
 
     Raises:
-        StartError: A file cannot be used, or the private key does not belong to the certificate. The error message contains no part of the key.
+        StartError: A file cannot be used, or the private key does not belong to the certificate. The error message
+            contains no part of the key.
     """
     try:
         found = x509.load_pem_x509_certificates(_read(_CERT, certificate))[0]
@@ -133,7 +136,8 @@ def _read(setting: str, file: Path) -> bytes:
 
 def _file_version(file: Path) -> tuple[int, int, int] | None:
     try:
-        # Compare the link's target, because Kubernetes and certbot update a certificate by replacing a symbolic link.
+        # `stat` follows symbolic links, so the result changes if a link gets another target. Kubernetes and certbot
+        # update a certificate in this way.
         found = file.stat()
     except OSError:
         return None

@@ -72,7 +72,7 @@ async def signing_secrets(
 async def secrets_of_app(
     session: AsyncSession, vault: Vault, organization_id: str, secret_id: str | None
 ) -> Sequence[str]:
-    """Return the ids of all signing secrets that belong to the Slack app of the secret with the id `secret_id`.
+    """Return the ids of all signing secrets of one Slack app: the app to which the secret `secret_id` belongs.
 
     The result is empty if the secret `secret_id` no longer exists because it was replaced.
     """

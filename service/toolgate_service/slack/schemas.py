@@ -178,7 +178,8 @@ def _interaction(payload: strict_json.Json) -> Payload:
             found = parse_button(action_id, value)
             if found is None:
                 return Other()
-            # In a channel that several workspaces share, the user's workspace can differ from that of the channel.
+            # Prefer the workspace of the user: if several workspaces share the channel, it can differ from that of the
+            # channel.
             slack_user = _slack_user(about.get("team_id", team), user)
             url = rest.get("response_url")
             return Click(slack_user, found, url if isinstance(url, str) else "")

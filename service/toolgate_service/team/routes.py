@@ -47,9 +47,9 @@ async def get_team(caller: AnyCaller, gateway: GatewayDep) -> Reply:
 async def invite(new: NewInvitation, caller: AdminCaller, request: Request, gateway: GatewayDep) -> Reply:
     """Invite a user by e-mail. The response contains the invitation link if the gateway could not send the e-mail.
 
-    The link is valid for 72 hours. Open invitations count against the team members of the plan (403), and an
-    organization can send only at most 100 invitations per day (429). The response is 400 if the e-mail address
-    is already registered.
+    The link is valid for 72 hours. Open invitations count towards the maximum number of team members in the plan (403
+    if it is exceeded). An organization can send at most 100 invitations per day (429). The response is 400 if the
+    e-mail address is already registered.
     """
     view = await service.invite(gateway, caller, new, str(request.base_url))
     return Reply(view, 201, NO_STORE)

@@ -182,7 +182,8 @@ async def record_results(session: AsyncSession, results: Sequence[AttemptResult]
     if not results:
         return
     webhooks = await _lock_webhooks(session, {attempt.webhook_id for attempt, _ in results})
-    # A user may have deleted the webhook during the attempt, and the retention job may have removed its rows.
+    # Ignore results for webhooks that no longer exist: a user may have deleted the webhook during the attempt, and the
+    # retention job may have removed its rows.
     results = [(attempt, result) for attempt, result in results if attempt.webhook_id in webhooks]
     for attempt, result in results:
         if result.delivered:
@@ -354,8 +355,8 @@ async def _record_failure(
         return
     if result.gone:
         await _disable(session, webhook, GONE)
-    # Do not disable the webhook after a single failed attempt: there is only one if a user retries an old event, or if
-    # the gateway was stopped for days.
+    # Do not disable the webhook after a single failed attempt. There is only one attempt if a user retries an old
+    # event, or if the gateway was stopped for days.
     elif next_at is None and attempt.attempts > 0 and _has_no_success_since(webhook, attempt):
         await _disable(session, webhook, UNREACHABLE)
 

@@ -132,8 +132,8 @@ class NewWebhook(Body):
 
     @model_validator(mode="after")
     def _unify_type_and_kind(self) -> Self:
-        # Clients that are generated from the OpenAPI document always send the default of `kind`, so a value that differs
-        # from `type` is not an error.
+        # Let `type` take precedence, and accept a different `kind`, because clients that are generated from the OpenAPI
+        # document always send the default of `kind`.
         self.type = self.kind = self.type or self.kind
         return self
 

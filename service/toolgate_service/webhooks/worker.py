@@ -73,7 +73,7 @@ class Worker:
         self._stopping = False
 
     def wake(self) -> None:
-        """Make the worker poll now, because this process has committed events."""
+        """Make the worker poll now. Call this method after this process has committed events."""
         self._urgent = True
         self._woken.set()
 

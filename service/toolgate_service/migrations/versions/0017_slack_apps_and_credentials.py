@@ -17,8 +17,9 @@ TABLE = "slack_app_links"
 
 
 def upgrade() -> None:
-    # Do not copy the rows of slack_links, because they do not refer to a Slack app. During a rolling update, the
-    # previous version also deletes links and replaces signing secrets without changing the new table.
+    # Do not copy the rows of slack_links, because they do not refer to a Slack app. Copied rows could also become wrong
+    # during a rolling update: the previous version deletes links and replaces signing secrets without changing the new
+    # table.
     op.create_table(
         TABLE,
         sa.Column("id", Id(), nullable=False),
