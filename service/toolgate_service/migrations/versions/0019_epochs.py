@@ -1,4 +1,4 @@
-"""Add a version number (epoch) to each environment, which triggers increase when data that a check reads changes.
+"""Add a version number (epoch) to each environment. Triggers increase it when data changes that a check reads.
 
 The triggers also count changes by older gateways, which do not use the epoch, and by operators who change rows
 directly. A gateway can therefore use cached data as long as the epoch has not changed.
