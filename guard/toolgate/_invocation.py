@@ -128,7 +128,7 @@ def _iterate(invocation: Invocation) -> Generator[Any, Any, Any]:
 
 
 def _aiterate(invocation: Invocation) -> Any:
-    """Return a generator that checks the call when its first item is requested."""
+    """Return an asynchronous generator that checks the call when its first item is requested."""
 
     async def begin() -> tuple[Any, Completion]:
         flow, driver = invocation.begin(), invocation.state.async_driver(invocation.on_hold)
@@ -192,7 +192,7 @@ class _AwaitableProxy(_Proxy):
 
 
 class _UnawaitedCoroutine:
-    """Wrapper that closes a tool's coroutine if it is never awaited: Python then warns only about the SDK's own."""
+    """Closes a tool's coroutine if it is never awaited, so that Python warns only about the SDK's own coroutine."""
 
     def __init__(self, coroutine: Any) -> None:
         self._coroutine = coroutine
@@ -223,7 +223,8 @@ def _log_future(future: asyncio.Future[Any], completion: Completion) -> None:
     if future.cancelled():
         completion.finish(asyncio.CancelledError())
         return
-    # A call of `exception()` would suppress asyncio's warning about an exception that the application never retrieves.
+    # The private attribute is read, because `exception()` would suppress asyncio's warning that the application never
+    # retrieved the exception.
     completion.finish(getattr(future, "_exception", None))
 
 

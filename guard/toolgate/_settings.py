@@ -43,8 +43,8 @@ __all__ = [
 
 DEFAULT_TIMEOUT: Final = 5.0
 _HTTP_LIBRARIES: Final = ("httpx", "httpx2")
-# Minimum number of characters after the prefix of an API key whose last four characters may be shown. Four characters
-# of a shorter key would reveal too much, so a shorter key is hidden completely.
+# A key is shown as its prefix and its last four characters. A key with fewer than 16 characters after the prefix is
+# hidden completely, because four characters of such a short key would reveal too much.
 _SHORTEST_MASKED: Final = 16
 # Minimum and maximum of a timeout, in seconds.
 _SHORTEST_TIMEOUT: Final = 0.01

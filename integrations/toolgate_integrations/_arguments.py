@@ -157,7 +157,7 @@ class ReceivedCalls:
         run_id: str | None,
         call_id: str | None,
     ) -> Received:
-        """Return the validated arguments of a call; only the first request for a call validates them, like `receive`.
+        """Return the validated arguments of a call: at first the result of `receive`, afterwards the cached result.
 
         Args:
             name: The tool's name.

@@ -216,7 +216,7 @@ class GuardPlugin(BasePlugin):
     It must be the first plugin in the list: the framework skips later plugins if an earlier one handles a callback.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<prefix>.<name>` for a tool of an MCP server.
         agents: Agent ids by the names given to `LlmAgent(name=…)`. Calls of other agents are checked under the
@@ -224,8 +224,8 @@ class GuardPlugin(BasePlugin):
         on_hold: Reaction to a call that requires an approval. `pause`: the run ends with a confirmation request of
             the framework. `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`.
             `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
         name: The plugin's name in the app.
 
     Raises:

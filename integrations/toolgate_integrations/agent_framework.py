@@ -54,7 +54,7 @@ _outer: ContextVar[Run | None] = ContextVar("toolgate_agent_framework_outer", de
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of an agent, as the guard of its tool calls needs it.
+    """Data about a run of an agent that the guard needs to check the tool calls of the run.
 
     Attributes:
         agent: The framework's agent.
@@ -100,7 +100,7 @@ class RunMiddleware(AgentMiddleware):
         run = Run(context.agent, session_id if outer is None else outer.session_id, pauses, _tools(context))
         former = given.get(RUN)
         if isinstance(former, Run):
-            # The runtime arguments contain a run only if an outer middleware runs the agent a second time.
+            # An outer middleware runs the agent a second time. The ids of requests for which it has paused are kept.
             run.paused.update(former.paused)
         given[RUN] = run
         if context.session is not None:
@@ -309,7 +309,7 @@ class GuardMiddleware(FunctionMiddleware):
     It consists of two middlewares, so it is passed with a star: `middleware=[*GuardMiddleware()]`.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<server>.<name>` for a tool of an MCP server.
         agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
@@ -317,8 +317,8 @@ class GuardMiddleware(FunctionMiddleware):
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses with an approval request of the
             framework. `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`.
             `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Raises:
         ConfigurationError: An argument is invalid.

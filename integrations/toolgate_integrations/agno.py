@@ -58,7 +58,7 @@ class _Begun:
 
     @property
     def hook(self) -> object:
-        """The guard's hook of the call's tool."""
+        """The guard's hook around the tool of this call."""
         return getattr(self.call.function.pre_hook, "toolgate_hook", None)
 
 
@@ -310,7 +310,7 @@ class Waking:
         return [each for each in self.run.tools or () if each.requires_confirmation and each.result is None]
 
     def _requirement(self, execution: ToolExecution) -> RunRequirement | None:
-        """Return the framework's requirement for a call, which in a stored run contains a copy of the call."""
+        """Return the requirement with which a user answers a call; in a stored run, it contains a copy of the call."""
         for each in reversed(self.run.requirements or []):
             if each.tool_execution is not None and each.tool_execution.tool_call_id == execution.tool_call_id:
                 return each
@@ -425,7 +425,7 @@ def guard_agent(
 
     Args:
         agent: The agent; it is not changed.
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
         agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
@@ -433,8 +433,8 @@ def guard_agent(
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses; continue it with `resume`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Raises:
         ConfigurationError: An argument is invalid, or `on_hold` is `pause` and a tool has `requires_confirmation`.

@@ -164,7 +164,7 @@ class GuardedWorkbench(Workbench):
 
     Args:
         workbench: The workbench, or a list of tools and functions.
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
         agents: Agent ids by the names of the agents. Calls of other agents are checked under the guard's own agent
@@ -172,8 +172,8 @@ class GuardedWorkbench(Workbench):
         agent: Name of the agent that has the workbench; None to use the name of the team's agent that makes a call.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
         agent_name: Deprecated name of `agent`.
 
     Raises:
@@ -203,7 +203,7 @@ class GuardedWorkbench(Workbench):
         self._agent_name = agent_name if agent is None else agent
         # False if the model has to repeat a pending call: the repeated call has a new id, which the approval would not cover.
         self._names_calls = self._bridge.names_calls
-        # Call ids alone are not unique, because some model clients number their calls from the start in each process.
+        # Call ids alone are not unique, because some model clients number calls from the same start in each process.
         self._run_id = str(uuid4())
         self._called: OrderedDict[str, None] = OrderedDict()
         self._listed: list[ToolSchema] = []

@@ -291,15 +291,15 @@ class GuardHooks:
     """Hooks that check and log every tool call of all agents of the process, while they are registered.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
         agents: Agent ids by the roles given to `Agent(role=…)`. Calls of other agents are checked under the guard's
             own agent id.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Raises:
         ConfigurationError: An argument is invalid.
@@ -370,7 +370,7 @@ class GuardHooks:
         outer = passing.get()
         try:
             passing.set(self._let_through(made, outer))
-        except Exception as error:  # noqa: BLE001 - an exception would not prevent the call, only the result False does
+        except Exception as error:  # noqa: BLE001 - the framework ignores an exception; only False prevents the call
             passing.set(Refused((made or context).tool_input, outer, error))
             self._note(made or context, error)
             return False

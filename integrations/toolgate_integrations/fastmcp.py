@@ -54,8 +54,8 @@ class GuardMiddleware(Middleware):
     this process has a name with a dot, the name is its action.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
-        name: Server name, with which the actions begin: the tool `pay` of `name="bank"` has the action `bank.pay`.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
+        name: Server name, the first part of each action: with `name="bank"`, the tool `pay` has the action `bank.pay`.
             None for the name given to `FastMCP(…)`.
         tool_actions: Actions by tool name, as a mapping or a function of the name.
         agents: Agent ids by the client ids of access tokens. Calls of other clients are checked under the guard's own
@@ -67,7 +67,7 @@ class GuardMiddleware(Middleware):
         hold_timeout: Seconds to wait for the approver: with `wait`, and with `pause` after each response of the user.
             None for no limit; most clients stop waiting after a minute.
         approval_page: URL of the page where approvers decide, with the placeholder `{approval_id}`. With None, the
-            user reads the approval id and the command that decides instead.
+            user instead reads the approval id, and the command with which an approver decides.
 
     Raises:
         ConfigurationError: An argument is invalid.

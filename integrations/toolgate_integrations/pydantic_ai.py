@@ -91,7 +91,7 @@ logger = logging.getLogger("toolgate")
 # Classes of URLs. The first one is the base class of all URL types of Pydantic with a single host.
 _URLS: Final = (AnyUrl.__mro__[-2], Url)
 _PAUSES: Final = (ApprovalRequired, CallDeferred, ApprovalPending)
-# Exceptions with which a tool's validator rejects arguments. Version 2.0 has no exception `ToolFailed`.
+# Exceptions with which a tool's validator rejects arguments. Version 2.0 lacks `ToolFailed`, so it is read by name.
 _REFUSES_ARGUMENTS: Final[tuple[type[Exception], ...]] = (
     ValueError,
     ModelRetry,
@@ -102,8 +102,8 @@ _REFUSES_ARGUMENTS: Final[tuple[type[Exception], ...]] = (
 # True if a hook can deny a call by returning `ToolDenied`. Older versions treat every value that a hook returns as
 # the tool's result.
 _DENIES: Final = is_at_least("pydantic_ai", "2.28")
-# Run id, call id and arguments of the allowed call that is running. The calls of an agent that the tool runs have
-# other ids.
+# Run id, call id and arguments of the allowed call that is running. Calls of an agent that the tool runs have other
+# ids, so they are not mistaken for this call.
 _Passed = tuple[str | None, str | None, dict[str, Any]]
 _passed: ContextVar[_Passed | None] = ContextVar("toolgate_pydantic_ai_passed", default=None)
 
@@ -289,7 +289,7 @@ class GuardCapability(AbstractCapability[Any]):
     """Capability that checks and logs every tool call of an agent, with all its toolsets.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<server>.<name>` for a tool of an MCP server.
         agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
@@ -297,8 +297,8 @@ class GuardCapability(AbstractCapability[Any]):
         on_hold: Reaction to a call that requires an approval. `pause`: the run ends with `DeferredToolRequests`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Raises:
         ConfigurationError: An argument is invalid.
@@ -417,7 +417,7 @@ class GuardToolset(WrapperToolset[Any]):
 
     Attributes:
         wrapped: The other toolset.
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: As for `GuardCapability`.
         agents: As for `GuardCapability`.
         on_hold: As for `GuardCapability`.

@@ -196,8 +196,8 @@ def pause(context: ExecuteToolContext, pending: ApprovalPending) -> None:
         "input": context.tool_use["input"],
         **describe_pending(pending),
     }
-    # An answer belongs to the interrupt of one name. If the run is resumed before the approver has decided, it pauses
-    # again under the next name.
+    # `interrupt` pauses the run if the name has no answer yet. If the run is resumed before the approver has decided,
+    # the first name has an answer, so the run pauses again under the next name.
     for name in _names():
         context.interrupt(name, reason=asked)
 
@@ -265,7 +265,7 @@ class GuardPlugin(Plugin):
     """Plugin that checks and logs every tool call of an agent: those of the model, and those made with `agent.tool`.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<prefix>.<name>` for a tool of an MCP server.
         agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
@@ -273,8 +273,8 @@ class GuardPlugin(Plugin):
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses with an interrupt. `wait`: wait
             for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model
             reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Raises:
         ConfigurationError: An argument is invalid.

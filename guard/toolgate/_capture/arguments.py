@@ -469,5 +469,5 @@ def _is_mapping(value: Json) -> typing.TypeGuard[dict[str, Json]]:
 def _hints(kind: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(kind, include_extras=True)
-    except Exception:  # noqa: BLE001 - an annotation may be any expression, and its names may not exist any more
+    except Exception:  # noqa: BLE001 - evaluating an annotation may raise anything, such as NameError
         return {}

@@ -66,7 +66,7 @@ class Captured:
 
     Attributes:
         context: JSON within the limits of the gateway.
-        hidden: Secrets that `context` does not show, in each form in which an error message may contain them.
+        hidden: Secrets that `context` does not show, in every form that an error message may contain, such as escaped.
         patterns: Additional patterns of secrets; text that matches them is redacted in error messages.
     """
 

@@ -49,16 +49,16 @@ _CURE: Final = f"pass plain data, or name the argument in {_LEAVE_OUT} and show 
 _MAX_VALUES: Final = 1_000_000
 _MAX_CHARACTERS: Final = 100_000_000
 _MAX_DEPTH: Final = 100
-# Maximum number of digits in a number, because the gateway rejects longer numbers; and minimum number of bits of an
-# integer with more digits.
+# The gateway rejects numbers with more than 400 digits. An integer of fewer than 1,329 bits has at most 400 digits, so
+# the digits of such an integer need not be counted.
 _MAX_DIGITS: Final = 400
 _MAX_BITS: Final = 1_329
 
 _WORD: Final = object.__basicsize__ // 2
 _SCALARS: Final = frozenset((bool, type(None)))
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset)
-# Modules of standard types. Their `__slots__` are not copied as further attributes, because they contain only the value
-# itself or a cached form of it.
+# Modules of standard types. The `__slots__` of these types are not copied as further attributes, because the slots
+# contain only the value itself or a cached form of it.
 _STANDARD: Final = frozenset(
     ("builtins", "collections", "datetime", "decimal", "enum", "pathlib", "pathlib._local", "uuid")
 )

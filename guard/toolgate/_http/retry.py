@@ -184,7 +184,7 @@ class Attempts:
         from_proxy = is_from_proxy(response.status, response.headers)
         if from_proxy:
             self._last_failure = f"a proxy answers {response.status}"
-        # With status 504, a proxy reports that the gateway did not respond in time, so it may have received the request.
+        # Status 504: the gateway did not respond to a proxy in time, but may have received the request.
         self._reached = self._reached or not from_proxy or response.status == HTTPStatus.GATEWAY_TIMEOUT
         self._end(answered=not from_proxy)
 

@@ -25,7 +25,8 @@ __all__ = ["Run", "Runs"]
 
 
 T = TypeVar("T")
-# A guarded function inside a tool raises this exception if the call is pending, and is called again later.
+# A guarded function inside a tool raises this exception if the call is pending, and is called again later. The call is
+# therefore not logged as failed.
 _PAUSES: Final = (ApprovalPending,)
 
 
@@ -83,7 +84,7 @@ class Made:
     def run(self, bridge: Bridge, tool: Callable[[], Any], wrapper: type[Exception]) -> Steps[Any]:
         """Generator that runs the tool of an allowed call, and logs the outcome.
 
-        The log entry contains the tool's own error; the error that the framework made of it is raised.
+        The log entry contains the tool's own error. The caller gets the framework's error, whose cause is that error.
 
         Args:
             bridge: The bridge that checked the call.

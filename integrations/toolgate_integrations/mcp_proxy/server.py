@@ -265,8 +265,8 @@ def serve(
     Args:
         place: Command or address of the server.
         guard: The guard that sends the checks.
-        name: Server name, with which the actions begin, and under which the trusted definitions of its tools are
-            stored.
+        name: Server name: the first part of each action, and the name under which the trusted definitions of the
+            server's tools are stored.
         tool_actions: Actions by tool name.
         on_hold: Reaction to a call that requires an approval.
         hold_timeout: Seconds to wait for the approver.

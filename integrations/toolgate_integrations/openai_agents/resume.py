@@ -149,7 +149,7 @@ async def resume_streamed(*args: Any, **options: Any) -> RunResultStreaming:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """Gateway's decision about a paused call; without any value if the gateway does not decide about the call.
+    """Gateway's decision about a paused call; all attributes have their defaults if the gateway does not decide.
 
     Attributes:
         approved: True if the gateway allows the call.

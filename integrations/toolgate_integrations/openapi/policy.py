@@ -118,7 +118,7 @@ def _with(pairs: list[tuple[str, str]], changes: Mapping[str, Any]) -> list[tupl
             done.add(name)
             values = changes[name] if isinstance(changes[name], list) else [changes[name]]
             written.extend((name, str(each)) for each in values)
-    # The remaining values are defaults that the request left out, and that an approver edited.
+    # The remaining names are not in the request: the check added their defaults, and an approver edited these.
     written.extend((name, str(value)) for name, value in changes.items() if name not in done)
     return written
 
