@@ -406,7 +406,7 @@ def _apply_edit(call: Call, approved: dict[str, Json] | None) -> Flow:
         raise (yield from deny(call, "the approver's edit cannot be applied: the tool has begun"))
     try:
         problem = call.arguments.edit(call.captured.context, approved)
-    except Exception as error:  # noqa: BLE001 - classes of the application convert the values and may raise anything
+    except Exception as error:  # noqa: BLE001 - the application's classes convert the values, and may raise anything
         problem = f"{type(error).__name__} while converting"
     if problem is not None:
         raise (yield from deny(call, clip(f"the approver's edit cannot be applied: {problem}")))

@@ -280,13 +280,13 @@ class Completion:
     async def afinish(self, error: BaseException | None = None) -> None:
         """Log the outcome of an asynchronous tool."""
         record = self._record
-        assert isinstance(record.driver, AsyncDriver)  # noqa: S101 - narrows the type
+        assert isinstance(record.driver, AsyncDriver)  # noqa: S101 - narrows the type for the type checker
         await adrive(record.flow, record.driver, record.outcome(error))
 
     def finish_now(self, error: BaseException | None = None) -> None:
         """Log the outcome of a synchronous tool."""
         record = self._record
-        assert isinstance(record.driver, Driver)  # noqa: S101 - narrows the type
+        assert isinstance(record.driver, Driver)  # noqa: S101 - narrows the type for the type checker
         drive(record.flow, record.driver, record.outcome(error))
 
 
@@ -372,7 +372,7 @@ def follow(begin: Callable[[], tuple[_Items, Completion]]) -> _Items:
         completion.add_item()
         try:
             sent.append((yield items.pop()))
-        except BaseException as error:  # noqa: BLE001 - the consumer threw it, and the tool's generator receives it
+        except BaseException as error:  # noqa: BLE001 - the consumer threw it; it is passed on to the tool's generator
             thrown.append(error)
     if closing:
         completion.finish(closed=True)
@@ -407,7 +407,7 @@ async def follow_async(begin: Callable[[], Awaitable[tuple[_AsyncItems, Completi
         closing = False
         try:
             upcoming.append(generator.asend((yield items.pop())))
-        except BaseException as error:  # noqa: BLE001 - the consumer threw it, and the tool's generator receives it
+        except BaseException as error:  # noqa: BLE001 - the consumer threw it; it is passed on to the tool's generator
             closing = isinstance(error, GeneratorExit)
             upcoming.append(generator.athrow(error))
     if closing:

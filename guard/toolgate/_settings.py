@@ -236,7 +236,7 @@ def checked_timeout(value: float | None = None) -> float:
     """
     text: object = value if value is not None else os.environ.get("TOOLGATE_TIMEOUT") or DEFAULT_TIMEOUT
     try:
-        seconds = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]  # TypeError is handled
+        seconds = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]  # TypeError is caught
     except (TypeError, ValueError):
         seconds = math.nan
     if not _SHORTEST_TIMEOUT <= seconds <= _LONGEST_TIMEOUT:

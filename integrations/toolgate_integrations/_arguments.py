@@ -399,7 +399,7 @@ def probe_of(function: Any) -> Any:
     with suppress(Exception):
         # Evaluating an annotation may raise any exception. The probe then keeps the original annotations.
         probe.__annotations__ = get_type_hints(function, include_extras=True)
-    probe.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect.signature
+    probe.__signature__ = signature  # type: ignore[attr-defined]  # `inspect.signature` reads this attribute
     return probe
 
 

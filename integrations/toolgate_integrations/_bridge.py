@@ -423,7 +423,7 @@ class Bridge:
             logger.warning("the rejection of a call of %r was not recorded: %s", call.name, error)
         return f"Not done: it was rejected. {why}".strip()
 
-    def _cancel(self, approval_id: str, final: bool) -> Steps[bool]:  # noqa: FBT001 - passed on unchanged
+    def _cancel(self, approval_id: str, final: bool) -> Steps[bool]:  # noqa: FBT001 - only passed to `cancel`
         """Cancel an approval request, or the one that replaced it after an approver's edit; return True on success."""
         approval: Approval = yield self._request("cancel", approval_id, rejected=final)
         if approval.status == "replaced":

@@ -179,7 +179,7 @@ def schema_of(tool: BaseTool) -> ArgumentSchema:
     def receive(sent: dict[str, Any]) -> dict[str, Any]:
         validate = getattr(tool, "_preprocess_args_with_validation", None)
         # Older versions of the framework have only a method that returns no errors.
-        found, errors = (tool._preprocess_args(sent), []) if validate is None else validate(sent)  # noqa: SLF001 - ADK converts only here
+        found, errors = (tool._preprocess_args(sent), []) if validate is None else validate(sent)  # noqa: SLF001 - ADK converts arguments only in these methods
         if errors:
             raise ValueError("\n".join(errors))
         parameters = inspect.signature(tool.func).parameters

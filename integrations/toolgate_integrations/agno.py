@@ -102,7 +102,7 @@ class _Hook:
 
     def __call__(self, function_call: Callable[..., Any]) -> Any:
         called = self._called()
-        names, context = NAMES.get(), called.function._run_context  # noqa: SLF001 - hooks receive the same object
+        names, context = NAMES.get(), called.function._run_context  # noqa: SLF001 - hooks receive this object too
         received = self._bridge.receive(called.function.name, called.arguments)
         call = ToolCall(
             called.function.name,
@@ -110,7 +110,7 @@ class _Hook:
             received=received,
             call_id=None if names is None else names.get(called.call_id or ""),
             run_id=None if context is None else context.session_id,
-            agent=getattr(called.function._agent, "name", None),  # noqa: SLF001 - hooks receive the same object
+            agent=getattr(called.function._agent, "name", None),  # noqa: SLF001 - hooks receive this object too
             function=self._function,
         )
         steps = self._guarded(call, called, function_call)
@@ -160,7 +160,7 @@ class _Hook:
         if not isinstance(error, self._bridge.fatal):
             # `RetryAgentRun` is used because the framework prints every other exception with its traceback.
             return RetryAgentRun(refusal_text(error))
-        context = called.function._run_context  # noqa: SLF001 - hooks receive the same object
+        context = called.function._run_context  # noqa: SLF001 - hooks receive this object too
         if context is None:
             return error
         self._bridge.setup_errors[context.run_id] = error
@@ -326,7 +326,7 @@ class Waking:
         for each in self._confirm(execution, None if pending else True):
             each.approval_id = None if pending is None else pending.approval_id
 
-    def _confirm(self, execution: ToolExecution, confirmed: bool | None) -> list[ToolExecution]:  # noqa: FBT001 - the framework's value
+    def _confirm(self, execution: ToolExecution, confirmed: bool | None) -> list[ToolExecution]:  # noqa: FBT001 - the framework stores the same kind of value
         """Set the confirmation of a call and of the copy in its requirement, and return both."""
         requirement = self._requirement(execution)
         copies = [execution]

@@ -150,7 +150,7 @@ def _carrying(tool: BaseTool[Any, Any]) -> BaseTool[Any, Any]:
     async def carried(**arguments: Any) -> Any:
         return await asyncio.to_thread(function, **arguments)
 
-    carried.toolgate_carries = function  # type: ignore[attr-defined]  # read by function_of
+    carried.toolgate_carries = function  # type: ignore[attr-defined]  # `function_of` reads this attribute
     own = copy.copy(tool)
     own._func = carried  # noqa: SLF001 - there is no public attribute
     return own

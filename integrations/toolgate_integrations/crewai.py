@@ -283,7 +283,7 @@ _NOT_SEEN: Final = (
 logger = logging.getLogger("toolgate")
 
 
-class SetupAborted(ConfigurationError, HookAborted):  # type: ignore[misc]  # the framework is not in this environment
+class SetupAborted(ConfigurationError, HookAborted):  # type: ignore[misc]  # type checks run without the framework
     """Error that ends a run because a tool call was not carried out: a setting or the API key is wrong."""
 
 

@@ -96,7 +96,7 @@ def schema_of(tool: object, function: object) -> ArgumentSchema:
 
     def receive(sent: dict[str, Any]) -> dict[str, Any]:
         given = {name: value for name, value in sent.items() if name not in injected}
-        parsed: Any = probe._parse_input(given, "call") if given or model is not None else given  # noqa: SLF001 - LangChain validates only here
+        parsed: Any = probe._parse_input(given, "call") if given or model is not None else given  # noqa: SLF001 - LangChain validates arguments only in this method
         found = {name: value for name, value in dict(parsed).items() if name not in injected}
         return with_signature_defaults(found, function, injected | _OWN)
 

@@ -139,7 +139,7 @@ class _Turn(asyncio.Lock):
 
 # The cache holds far more locks than calls are pending at the same time, so it never drops a lock that is in use.
 @lru_cache(4096)
-def _turn(running_id: str, call_id: str) -> _Turn:  # noqa: ARG001 - the arguments are the key of the cache
+def _turn(running_id: str, call_id: str) -> _Turn:  # noqa: ARG001 - `lru_cache` uses the arguments as the key
     return _Turn()
 
 

@@ -324,7 +324,7 @@ class GuardCapability(AbstractCapability[Any]):
     async def for_run(self, ctx: RunContext[Any]) -> GuardCapability:  # noqa: ARG002 - the framework's signature
         """Return a copy of the capability for one run, without the stored calls of other runs."""
         own = copy.copy(self)
-        own._held, own._refused = {}, set()  # noqa: SLF001 - a copy of this object
+        own._held, own._refused = {}, set()  # noqa: SLF001 - `own` is a copy of this object
         return own
 
     async def wrap_tool_execute(

@@ -60,7 +60,7 @@ class Way:
     fail: Callable[[Exception], None]
 
 
-class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it without types
+class GuardedTool(Tool):  # type: ignore[misc]  # the framework has no type annotations
     """A tool that checks and logs every call of another tool, and has the same name and inputs."""
 
     skip_forward_signature_validation: ClassVar[bool] = True
@@ -130,7 +130,7 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
         return self
 
 
-class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # the framework leaves it without types
+class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # the framework has no type annotations
     """Code executor whose code runs with the context variables of the agent's caller, which contain the acting agent.
 
     The framework's own executor runs code with a time limit in a new thread, without these context variables.
@@ -253,7 +253,7 @@ _WAYS: Final[WeakKeyDictionary[GuardedTool, Way]] = WeakKeyDictionary()
 A = TypeVar("A", bound=MultiStepAgent)
 
 
-class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leaves it without types
+class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework has no type annotations
     """A guarded agent; tools, managed agents and executors that are assigned to it later are guarded too.
 
     Attributes:
@@ -269,7 +269,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
     @property
     def tools(self) -> dict[str, Any]:
         """Guarded tools by name."""
-        return self.__dict__["tools"]  # type: ignore[no-any-return]  # the setter stores such a mapping
+        return self.__dict__["tools"]  # type: ignore[no-any-return]  # the setter stores a dictionary
 
     @tools.setter
     def tools(self, tools: Mapping[str, Any]) -> None:
@@ -278,7 +278,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
     @property
     def managed_agents(self) -> dict[str, Any]:
         """Guarded managed agents by name."""
-        return self.__dict__["managed_agents"]  # type: ignore[no-any-return]  # the setter stores such a mapping
+        return self.__dict__["managed_agents"]  # type: ignore[no-any-return]  # the setter stores a dictionary
 
     @managed_agents.setter
     def managed_agents(self, agents: Mapping[str, Any]) -> None:
@@ -315,7 +315,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
         # wait.
         self.__dict__["interrupts"] = self.__dict__.get("interrupts", 0) + 1
         for each in self.managed_agents.values():
-            each._interrupted()  # noqa: SLF001 - an agent of this class
+            each._interrupted()  # noqa: SLF001 - `each` is a `GuardedAgent` too
 
     def raise_setup_error(self, step: ActionStep) -> None:
         """End the run if a call of the step did not run because a setting or the API key is wrong.
@@ -393,7 +393,7 @@ def guard_agent(
     bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout)
     guarded = _guarded(agent, bridge)
     bridge.verify_tools(_tool_names(guarded))
-    return guarded  # type: ignore[no-any-return]  # the agent itself
+    return guarded  # type: ignore[no-any-return]  # `guarded` is the same object as `agent`
 
 
 def _tool_names(agent: Any) -> Iterator[str]:
@@ -469,6 +469,6 @@ class _Each(dict[str, Any]):
         # A copy is a plain dict; the agent to which the copy is assigned guards the values again.
         return dict, (dict(self),)
 
-    def __ior__(self, given: Any) -> Self:  # type: ignore[misc,override]  # it accepts fewer types than `dict`
+    def __ior__(self, given: Any) -> Self:  # type: ignore[misc,override]  # accepts fewer types than `dict.__ior__`
         self.update(given)
         return self

@@ -153,7 +153,7 @@ class _Elsewhere(ToolResultEvent):
         super().__init__(result.tool_result, result.exception)
 
 
-class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # a subscript fails at run time
+class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # `ObjectProxy[…]` raises an error at run time
     """Proxy of a tool that runs it only with the approved arguments, and raises for any other arguments."""
 
     def __init__(self, tool: Any, approved: dict[str, Any]) -> None:
@@ -237,7 +237,7 @@ def function_of(tool: Any) -> object:
 def schema_of(tool: Any) -> ArgumentSchema:
     """Return the schema by which the framework validates the calls of a tool."""
     if isinstance(tool, DecoratedFunctionTool):
-        metadata = tool._metadata  # noqa: SLF001 - the only attribute with the validation
+        metadata = tool._metadata  # noqa: SLF001 - only this attribute can validate arguments
         return CustomSchema(metadata.validate_input, lambda received: encoded(metadata.input_model, received))
     spec: Any = getattr(tool, "tool_spec", None) or {}
     schema = (spec.get("inputSchema") or {}).get("json")

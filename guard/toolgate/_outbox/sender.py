@@ -267,7 +267,7 @@ class Sender:
         while self._thread is me:
             try:
                 pause = self._turn(self._timeout)
-            except Exception:  # noqa: BLE001 - a defect must not end the sending for the rest of the process
+            except Exception:  # noqa: BLE001 - after a defect, the thread must continue to send entries
                 logger.exception("the outbox could not be sent; it is tried again")
                 self._failures += 1
                 pause = _IDLE
@@ -492,7 +492,7 @@ def _log_parked(row: Row, reason: str) -> None:
 
 def _after_fork_in_child() -> None:
     for sender in list(_senders):
-        sender._reset()  # noqa: SLF001 - a method of this module
+        sender._reset()  # noqa: SLF001 - the class is defined in this module
 
 
 _senders: Final[weakref.WeakSet[Sender]] = weakref.WeakSet()

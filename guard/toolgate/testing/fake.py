@@ -137,7 +137,7 @@ class FakeGateway(InProcessGateway, Records):
         try:
             yield guard
         finally:
-            guard._guard_state = replaced  # noqa: SLF001 - of this package
+            guard._guard_state = replaced  # noqa: SLF001 - the attribute is internal to this package
 
     def allow(self, action: str, **limits: Unpack[Limits]) -> None:
         """Allow an action from now on.

@@ -105,7 +105,7 @@ class Made:
                 if error.__cause__ is None:
                     raise
                 wrapped.append(error)
-                raise error.__cause__  # noqa: B904 - it keeps its own cause
+                raise error.__cause__  # noqa: B904 - the error keeps its own cause
 
         try:
             with self._refusing(bridge, raises=True):

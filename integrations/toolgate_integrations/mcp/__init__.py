@@ -159,7 +159,7 @@ def _schema(server: object, name: str) -> ArgumentSchema:
             f"the server of the tool {name!r} cannot be found, nor what the tool receives; "
             "give GuardExtension to MCPServer(extensions=[…])"
         )
-    tool = server._tool_manager.get_tool(name)  # noqa: SLF001 - the public list of tools has no validation
+    tool = server._tool_manager.get_tool(name)  # noqa: SLF001 - the public attributes cannot validate arguments
     if tool is None:
         return RawSchema()
     return CustomSchema(tool.fn_metadata.validate_arguments, as_json)

@@ -320,7 +320,7 @@ async def _run(front: Front, backend: Backend, guard: Guard, questions: Question
             lines.start()
             # While this context manager is active, accidental prints go to standard error and do not break the
             # protocol.
-            async with stdio_server(stdin=lines) as (read, write):  # type: ignore[arg-type]  # only the lines of the file are read
+            async with stdio_server(stdin=lines) as (read, write):  # type: ignore[arg-type]  # `stdio_server` only iterates over the lines
                 tasks.start_soon(_end_with_server, backend, questions, lines)
                 await front.server.run(read, Answers(write, questions), front.options)
             tasks.cancel_scope.cancel()

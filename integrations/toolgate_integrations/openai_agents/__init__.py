@@ -155,7 +155,7 @@ class GuardedAgent(Agent[Any]):
     guarding: _Guarding = field(default_factory=_Guarding, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()  # type: ignore[no-untyped-call]  # the SDK leaves it without annotations
+        super().__post_init__()  # type: ignore[no-untyped-call]  # the SDK does not annotate this method
         self.tools = [self.guarding.tool(tool, self.name) for tool in self.tools]
         self.handoffs = [self.guarding.handoff(each) for each in self.handoffs]
 
