@@ -334,7 +334,7 @@ def _inside(function: Any) -> Any:
 
 
 def _call_method(function: Any) -> Any:
-    """Return the `__call__` method of an object if it is guarded, otherwise the function that it wraps, or None."""
+    """Return an object's guarded `__call__` method; for an unguarded one, the function that it wraps, or None."""
     method = inspect.getattr_static(type(function), "__call__", None)
     return method if type(method) is GuardedFunction else getattr(method, "__wrapped__", None)
 

@@ -62,8 +62,7 @@ class Bridge:
         guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. Tools without an entry have their
             default action.
-        agents: Agent ids by the names of the framework's agents. Calls of other agents are checked under the guard's
-            own agent id.
+        agents: Toolgate agent ids by the names of the framework's agents. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the framework pauses the run. `wait`: wait for
             the approver. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that the call
             is pending.

@@ -60,7 +60,7 @@ class StoppedError(Exception):
     """A tool ended in order to request input from its user; the framework calls it again with the response."""
 
 
-#: Exceptions that end a call which the framework executes again later, so the call is not logged as failed.
+#: Exceptions after which the framework executes the call again later, so the call is not logged as failed.
 PAUSES = (StoppedError, ApprovalPending)
 # The outermost tool call that is running. Calls inside it do not pause: an agent that a tool runs has a temporary
 # session, from which the framework could not resume the run.
@@ -101,7 +101,7 @@ class Asked:
 
 
 def outer() -> ToolCall | None:
-    """Return the outermost tool call in whose execution the current code runs, or None outside of a tool."""
+    """Return the outermost tool call that is running the current code, or None outside of a tool."""
     return _outer.get()
 
 
@@ -219,8 +219,8 @@ class GuardPlugin(BasePlugin):
         guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<prefix>.<name>` for a tool of an MCP server.
-        agents: Agent ids by the names given to `LlmAgent(name=…)`. Calls of other agents are checked under the
-            guard's own agent id.
+        agents: Toolgate agent ids by the names given to `LlmAgent(name=…)`. All other agents use the guard's agent
+            id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run ends with a confirmation request of
             the framework. `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`.
             `notify_model`: the model reads that the call is pending.

@@ -42,7 +42,7 @@ from pydantic_core import to_jsonable_python
 
 __all__ = ["GuardMiddleware", "GuardSetupError", "MisplacedGuardError"]
 
-#: Key under which the runtime arguments of a tool contain its `Run`; the guard removes it before the tool runs.
+#: Key under which the runtime arguments of a tool contain its `Run`; the guard removes the key before the tool runs.
 RUN: Final = "toolgate_run"
 # Key under which the session's state contains the pending calls, by the id of the framework's approval request.
 _HELD: Final = "toolgate_held"
@@ -198,7 +198,7 @@ class AskedBehindError(Exception):
         self.ended = ended
 
 
-#: Exceptions that end a call which the framework executes again later, so the call is not logged as failed.
+#: Exceptions after which the framework executes the call again later, so the call is not logged as failed.
 PAUSES = (AskedBehindError, ApprovalPending, UserInputRequiredException)
 
 
@@ -312,8 +312,7 @@ class GuardMiddleware(FunctionMiddleware):
         guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<server>.<name>` for a tool of an MCP server.
-        agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
-            own agent id.
+        agents: Toolgate agent ids by the names given to `Agent(name=…)`. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses with an approval request of the
             framework. `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`.
             `notify_model`: the model reads that the call is pending.

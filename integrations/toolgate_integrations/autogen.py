@@ -102,9 +102,9 @@ def framework_call() -> Any:
 def when_left(then: Callable[[], object]) -> None:
     """Call `then` if the task of the run that makes the current tool call is cancelled.
 
-    AutoGen does not cancel the tool calls of a cancelled run. While a call is carried out, its run waits for events
-    on a queue, so the cancellation is detected by the run's future in this queue. The queue is accessible only as a
-    local variable of the framework's coroutine. If no agent's run makes the call, `then` is never called.
+    AutoGen does not cancel the tool calls of a cancelled run. While a call is carried out, its run waits for an event
+    of a queue. The future with which it waits is cancelled together with the run, and then calls `then`. The queue is
+    read from a local variable of the framework's coroutine. If no agent's run makes the call, `then` is never called.
     """
     call = framework_call()
     events = None if call is None else call.cr_frame.f_locals.get("stream")
@@ -167,8 +167,7 @@ class GuardedWorkbench(Workbench):
         guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
-        agents: Agent ids by the names of the agents. Calls of other agents are checked under the guard's own agent
-            id.
+        agents: Toolgate agent ids by the names of the agents. All other agents use the guard's agent id.
         agent: Name of the agent that has the workbench; None to use the name of the team's agent that makes a call.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.

@@ -233,8 +233,8 @@ def guard_options(
         guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<server>.<tool>` for a tool of an MCP server.
-        agents: Agent ids by the types of sub-agents, which are the keys of `options.agents`. Calls of the main agent
-            and of other sub-agents are checked under the guard's own agent id.
+        agents: Toolgate agent ids by the types of sub-agents, which are the keys of `options.agents`. The main agent
+            and all other sub-agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
         hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call

@@ -262,7 +262,7 @@ class GuardedTool(AsyncBaseTool):
 
     def _called(self, told: dict[str, Any], place: Place | None, *, coroutine: bool) -> ToolCall:
         function = _function(self._inner, coroutine=coroutine)
-        # The framework adds the tool's partial parameters to the arguments, and converts no values.
+        # As the framework does, the tool's partial parameters are added to the arguments, and no value is converted.
         told = {**(getattr(self._inner, "partial_params", None) or {}), **told}
         own = getattr(self._inner, "ctx_param_name", None)
         return ToolCall(
@@ -281,11 +281,11 @@ class GuardedTool(AsyncBaseTool):
 
 
 class GuardedFunctionTool(GuardedTool, FunctionTool):
-    """A guarded `FunctionTool`, because the framework treats instances of this class in a special way."""
+    """A guarded `FunctionTool`; the framework calls tools that are not a `FunctionTool` in another way."""
 
     def __init__(self, inner: AsyncBaseTool, bridge: Bridge, agent: str | None) -> None:
-        # The framework calls a tool of another class first with a positional argument, and by names if that raises.
-        # Such a tool could run twice.
+        # The framework calls a tool of another class with a positional argument, and again with keyword arguments if
+        # the first call raises an exception. Such a tool could run twice, so this class is a `FunctionTool`.
         like(self, inner)
         super().__init__(inner, bridge, agent)
 
@@ -377,7 +377,7 @@ def guard_agent(
         guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
-        agents: Agent ids by agent names. Calls of other agents are checked under the guard's own agent id.
+        agents: Toolgate agent ids by agent names. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the call pauses with an `InputRequiredEvent`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.

@@ -245,7 +245,7 @@ def _by_schema(ctx: RunContext[Any], tool: ToolsetTool[Any], args: dict[str, Any
         return dict(validate(args, context=ctx.validation_context))
     except ValidationError:
         # For a function whose only parameter is a model, the framework's schema describes the fields of the model
-        # instead of the parameter.
+        # instead of the parameter. The value of this parameter is then validated.
         if len(args) != 1:
             raise
         given: dict[str, Any] = validate(next(iter(args.values())), context=ctx.validation_context)
@@ -292,8 +292,7 @@ class GuardCapability(AbstractCapability[Any]):
         guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<server>.<name>` for a tool of an MCP server.
-        agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
-            own agent id.
+        agents: Toolgate agent ids by the names given to `Agent(name=…)`. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run ends with `DeferredToolRequests`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.

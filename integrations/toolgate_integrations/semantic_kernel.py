@@ -369,8 +369,8 @@ def guard_kernel(
         guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by function name such as `bank-pay`, as a mapping or a function of the name. The default
             action is `<plugin>.<function>`.
-        agents: Agent ids by the names that `KernelArguments(toolgate_agent=…)` contains. Calls of other agents are
-            checked under the guard's own agent id.
+        agents: Toolgate agent ids by the names that `KernelArguments(toolgate_agent=…)` contains. All other agents
+            use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run ends; continue it with `aresume`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.

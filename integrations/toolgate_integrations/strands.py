@@ -54,7 +54,7 @@ class StoppedError(Exception):
         self.event = event
 
 
-#: Exceptions that end a call which the framework executes again later, so the call is not logged as failed.
+#: Exceptions after which the framework executes the call again later, so the call is not logged as failed.
 PAUSES: Final = (InterruptException, StoppedError, ApprovalPending)
 
 
@@ -62,7 +62,7 @@ async def relay_events(produce: Callable[[Emit], Awaitable[TypedEvent]]) -> Asyn
     """Run `produce` in a separate task, and yield the events that it emits and finally its result.
 
     The task is needed because context variables that are set in the body of a generator would be visible to the code
-    that iterates over it. The task continues only after each event was consumed, and is cancelled if the generator is
+    that iterates over it. The task waits until each event has been consumed, and is cancelled if the generator is
     closed.
 
     Args:
@@ -268,8 +268,7 @@ class GuardPlugin(Plugin):
         guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<prefix>.<name>` for a tool of an MCP server.
-        agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
-            own agent id.
+        agents: Toolgate agent ids by the names given to `Agent(name=…)`. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses with an interrupt. `wait`: wait
             for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model
             reads that the call is pending.

@@ -417,7 +417,7 @@ def _written(value: object) -> str:
 
 
 def _moment(old: Any, made: Any) -> Any:
-    """Return the edited date-time or time `made` with the time zone object of `old`, if its ISO 8601 text is unchanged.
+    """Return the edited date-time or time `made`, with the time zone of `old` if its ISO 8601 text stays the same.
 
     If `old` has a fixed UTC offset, the edit may change the offset. Any other change of the time zone is an error.
     """

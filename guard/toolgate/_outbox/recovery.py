@@ -148,7 +148,7 @@ def convert_shared_file(place: Place) -> None:
                     new.execute("PRAGMA synchronous = FULL")
                     with transaction(new):
                         new.executemany(_INSERT, rows)
-                old.execute(f"DELETE FROM entries WHERE {chosen}", (number,))  # noqa: S608 - only numbers are inserted into the SQL text
+                old.execute(f"DELETE FROM entries WHERE {chosen}", (number,))  # noqa: S608 - only numbers are inserted
 
 
 def _adopt(outbox: Outbox, file: Path) -> tuple[int, bool]:

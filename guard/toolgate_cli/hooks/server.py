@@ -177,7 +177,7 @@ def create_server(app: HookApp) -> "Server":
     class TimedProtocol(H11Protocol):
         """HTTP protocol that closes a connection if no request head arrives in time; uvicorn has no such limit."""
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's annotation
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
             super().connection_made(transport)
             client = transport.get_extra_info("peername")
 

@@ -71,7 +71,7 @@ def guard_tools(
         guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
-        agents: Agent ids by agent names. Calls of other agents are checked under the guard's own agent id.
+        agents: Toolgate agent ids by agent names. All other agents use the guard's agent id.
         agent: Name of the agent that has these tools.
         on_hold: Reaction to a call that requires an approval. `pause`: a `GuardedRun` pauses; with any other runner,
             the model reads that the call is pending. `wait`: wait for the approver within the run. `raise`: end the

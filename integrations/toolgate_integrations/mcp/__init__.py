@@ -40,8 +40,8 @@ class GuardExtension(Extension):
         name: Server name, the first part of each action: with `name="bank"`, the tool `pay` has the action `bank.pay`.
             None for the name given to `MCPServer(…)`.
         tool_actions: Actions by tool name, as a mapping or a function of the name.
-        agents: Agent ids by the client ids of access tokens. Calls of other clients are checked under the guard's own
-            agent id. The name that a client sends in its requests is ignored.
+        agents: Toolgate agent ids by the client ids of access tokens. All other clients use the guard's agent id. The
+            name that a client sends in its requests is ignored.
         functions: Python functions of tools, by tool name. A function decorated with `@guarded` checks its calls
             itself. If the name of such a tool contains a dot, the name is its action.
         on_hold: Reaction to a call that requires an approval. `pause`: the client shows the approval request to its

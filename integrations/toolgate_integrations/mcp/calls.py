@@ -88,7 +88,7 @@ class Calls:
         guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         name: Server name, the first part of each action; None to use the name of each request's server.
         tool_actions: Actions by tool name.
-        agents: Agent ids by the client ids of access tokens.
+        agents: Toolgate agent ids by the client ids of access tokens.
         on_hold: Reaction to a call that requires an approval.
         hold_timeout: Seconds to wait for the approver.
         approval_page: URL of the page where approvers decide.

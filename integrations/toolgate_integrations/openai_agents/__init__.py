@@ -191,7 +191,7 @@ def guard_agent(
         guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<server>.<tool>` for a tool of an MCP server.
-        agents: Agent ids by the names of agents. Calls of other agents are checked under the guard's own agent id.
+        agents: Toolgate agent ids by the names of agents. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses; continue it with `resume`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.

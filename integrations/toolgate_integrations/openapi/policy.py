@@ -140,7 +140,7 @@ def _equal(ours: Any, theirs: Any) -> bool:
 
 REFUSE: Final = "refuse"
 _MAX_BODY: Final = 1024 * 1024
-# Headers with which some servers handle a request as one with another method or path.
+# Headers that make some servers handle a request as one with another method or path.
 _DISGUISES: Final = (
     "x-http-method-override",
     "x-http-method",
@@ -148,7 +148,7 @@ _DISGUISES: Final = (
     "x-original-url",
     "x-rewrite-url",
 )
-# Name of the argument with which web frameworks handle the POST of a browser form as another method.
+# Name of the form field that makes some web frameworks handle a POST request as one with another method.
 _RENAMES: Final = "_method"
 _RENAMES_PART: Final = re.compile(rb"name=\"?_method\b", re.IGNORECASE)
 _ELSEWHERE: Final = frozenset({"target", "sni_hostname"})
