@@ -318,7 +318,7 @@ class AnnotatedSchema:
                 try:
                     self._adapters[name] = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
                 except PydanticUserError:
-                    # Pydantic accepts no configuration for types that have their own, such as model classes.
+                    # Pydantic rejects a configuration for types that contain their own, such as model classes.
                     self._adapters[name] = TypeAdapter(hint)
         return self._adapters[name]
 

@@ -200,7 +200,8 @@ class GuardedWorkbench(Workbench):
         if agent_name is not None:
             warn_renamed("agent_name", "agent")
         self._agent_name = agent_name if agent is None else agent
-        # False if the model has to repeat a pending call: the repeated call has a new id, which the approval would not cover.
+        # True if checks contain the call id. The id is omitted if the model has to repeat a pending call, because the
+        # repeated call has a new id, which the approval would not cover.
         self._names_calls = self._bridge.names_calls
         # Call ids alone are not unique, because some model clients number calls from the same start in each process.
         self._run_id = str(uuid4())

@@ -55,7 +55,8 @@ class Gate:
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
-        # False if the model has to repeat a pending call: the repeated call has a new id, which the approval would not cover.
+        # True if checks contain the call id. The id is omitted if the model has to repeat a pending call, because the
+        # repeated call has a new id, which the approval would not cover.
         self._names_calls = self._bridge.names_calls
         self._running: dict[tuple[str, str], tuple[Told, Begun]] = {}
 

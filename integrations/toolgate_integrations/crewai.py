@@ -155,7 +155,7 @@ class Refused:
         arguments: The framework's own object with the arguments, by which the hook after the call identifies the
             call.
         outer: The running call whose tool made this call, or None.
-        refusal: Error because of which the call must not run.
+        refusal: The error that prevents the call.
     """
 
     arguments: dict[str, Any]
@@ -190,7 +190,7 @@ class Passing:
 
     @property
     def refusal(self) -> GuardError | None:
-        """Error because of which the allowed call did not run, or None.
+        """Error that prevented the allowed call from running, or None.
 
         It is the refusal of a function that is itself guarded, or the error that another hook changed the arguments.
         """
@@ -379,8 +379,8 @@ class GuardHooks:
         """End the run of an agent if one of its calls was not carried out because a setting or the API key is wrong.
 
         Raises:
-            SetupAborted: The error of the call. It is a `HookAborted`, the only exception of hooks that the framework
-                raises.
+            SetupAborted: The error of the call. The class is a `HookAborted`, because the framework ignores all other
+                exceptions of hooks.
         """
         if (noted := self._setup_errors.pop(id(context.agent), None)) is not None:
             raise SetupAborted(str(noted[1]), "toolgate") from noted[1]

@@ -137,7 +137,7 @@ class _Turn(asyncio.Lock):
     done = False
 
 
-# The cache holds far more locks than calls are pending at the same time, so it never drops a lock that is in use.
+# The cache holds far more locks than there are pending calls, so it never drops a lock that is in use.
 @lru_cache(4096)
 def _turn(running_id: str, call_id: str) -> _Turn:  # noqa: ARG001 - `lru_cache` uses the arguments as the key
     return _Turn()
@@ -319,7 +319,7 @@ class GuardedFunctionTool(GuardedTool, FunctionTool):
 
 
 def guarded(tools: Iterable[Any], bridge: Bridge, agent: str | None) -> list[AsyncBaseTool]:
-    """Return guarded copies of tools; tools that are already guarded are returned unchanged."""
+    """Return guarded copies of tools; tools that are already guarded are not guarded a second time."""
     return [_guarded(each, bridge, agent) for each in tools]
 
 

@@ -139,7 +139,7 @@ class _Called:
     Attributes:
         context: The framework's context of the call.
         pauses: True if the run must end because the call requires an approval.
-        setup_error: Error because of which the call was not checked and the run must end; None if there is no such
+        setup_error: Error that prevented the check of the call, and must end the run; None if there is no such
             error.
     """
 

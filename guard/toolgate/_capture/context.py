@@ -192,7 +192,7 @@ class _Redactor:
         return self._cut(value) if has_many else self._show(value, 0)
 
     def member(self, name: str, value: Frozen) -> Json:
-        """Return the JSON for a value. If `name` is the name of a secret, this is a digest."""
+        """Return the JSON for a value; if `name` is the name of a secret, return the digest of the value."""
         return self.hide(value) if value is not None and self.names.hides(name) else self.argument(value)
 
     def amount(self, value: Frozen) -> Json:

@@ -424,7 +424,7 @@ class Outbox:
 
 
 def entry_text(body: dict[str, Json], key: str) -> str:
-    """Return the JSON text of an entry with this Idempotency-Key, as the list `entries` of `POST /sdk/logs` has it."""
+    """Return the JSON text of an entry with this Idempotency-Key, as it is sent in the list `entries`."""
     return dumps({**body, "idempotency_key": key})
 
 

@@ -288,7 +288,7 @@ class RecordHook(_Hook):
 
 
 def _origin(message: ChatMessage) -> int:
-    """Return the id() of the call to which a message contains the result."""
+    """Return the id() of the call whose result a message contains."""
     return id(None if message.tool_call_result is None else message.tool_call_result.origin)
 
 

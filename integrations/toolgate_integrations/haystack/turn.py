@@ -42,7 +42,7 @@ class Made:
         asked: The `ToolCall` that the gateway checks.
         own: The framework's object for the call.
         begun: The allowed call; None if it must not run.
-        refused: Error because of which the call did not run, or None.
+        refused: Error that prevented the call, or None.
         told: Text that the model reads if the call did not run.
         approved: Private copy of the approved arguments, which no other part of the agent can change.
         claimed: True after the tool has started, or after `Turn.end` has logged the call.
@@ -164,7 +164,7 @@ class Turn:
         """Check all calls of the turn.
 
         Raises:
-            Exception: An error must end the run; none of the calls may run.
+            Exception: A check failed with an error that must end the run; none of the calls may run.
         """
         with self._all_or_none():
             if self._bridge.on_hold == "wait" and len(self.made) > 1:
