@@ -237,7 +237,7 @@ def _by_name(tool: Tool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> di
     parameters = [each for name, each in signature.parameters.items() if name != "self"]
     names, kinds = {each.name for each in parameters}, {each.kind for each in parameters}
     # Some tools accept any arguments, and the inputs of some tools have other names than the parameters of `forward`.
-    # The arguments of these tools get the names of the inputs.
+    # The positional arguments of these tools get the names of the inputs.
     if kinds & _ANY or not names.issuperset(tool.inputs):
         if len(args) > len(tool.inputs):
             raise TypeError(f"{tool.name} takes {len(tool.inputs)} arguments, and was given {len(args)}")
