@@ -57,8 +57,8 @@ class Action:
         if not isinstance(edits, bool):
             raise ConfigurationError(f"edits is {edits!r}; use True or False")
         self.context: dict[str, Any] = {} if context is None else copy_context(context)
-        # The mapping that the caller passed. The block may read its values from this mapping instead of `act.context`,
-        # so neither may change during the check.
+        # The mapping that the caller passed. The block may read its values from this mapping instead of `act.context`.
+        # Therefore the block does not run if either of them changes during the check.
         self._given: Mapping[str, object] = {} if context is None else context
         self._at_begin: tuple[dict[Any, Any], dict[Any, Any]] = ({}, {})
         self._snapshot: Snapshot | None = None

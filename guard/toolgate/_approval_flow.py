@@ -355,8 +355,8 @@ def _ensure_same_call(call: Call, approval: Approval) -> Flow:
 def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
     """Evaluate the approver's decision, and return the id of the approval that the next check must use.
 
-    Return None if the next check may create a new request. Raise an error if the request was rejected or has expired.
-    Raise an error too if a resumed call's approval is already consumed.
+    Return None if the next check may create a new request. Raise an error if the request was rejected or has expired,
+    or if a resumed call's approval is already consumed.
     """
     edited = approval_id != call.approval_id
     # From here on, log entries and errors contain the id of the last request in the chain of edits.
@@ -406,7 +406,7 @@ def _apply_edit(call: Call, approved: dict[str, Json] | None) -> Flow:
         raise (yield from deny(call, "the approver's edit cannot be applied: the tool has begun"))
     try:
         problem = call.arguments.edit(call.captured.context, approved)
-    except Exception as error:  # noqa: BLE001 - classes of the application convert the values and may raise anything
+    except Exception as error:  # noqa: BLE001 - the application's classes convert the values, and may raise anything
         problem = f"{type(error).__name__} while converting"
     if problem is not None:
         raise (yield from deny(call, clip(f"the approver's edit cannot be applied: {problem}")))

@@ -37,7 +37,8 @@ OnHoldFunction: TypeAlias = Callable[
 OnHold: TypeAlias = Literal["pause", "raise", "wait"] | OnHoldFunction
 
 _KEY_LENGTH: Final = 32
-#: Statuses of log entries that are written again each time the same call is repeated.
+#: Statuses whose log entries are written again when the framework repeats a call. These entries get a stable
+#: idempotency key, so that the gateway stores them once.
 _REPEATED: Final = ("denied", "pending")
 #: Members of a log entry whose values differ each time the same call is logged; `_with_stable_key` omits them.
 _CHANGING: Final = frozenset({"decision_id", "occurred_at", "traceparent"})
@@ -127,7 +128,7 @@ class Call:
     def entry(self, status: LogStatus, facts: dict[str, Json], intent: Intent | None = None) -> WriteEntry:
         """Return an effect (request for I/O) that writes the log entry of the call.
 
-        If `intent` is given, the new entry replaces it: it is the entry that was stored before the tool ran.
+        If `intent` (the entry that was stored before the tool ran) is given, the new entry replaces it.
         """
         reason = facts.get("reason") if status in ("denied", "pending") else None
         log_event(

@@ -59,7 +59,7 @@ def kind_of(function: Any) -> Kind:
     """Return the kind of a function, of an object with a `__call__` method, or of the function in a `partial`."""
     while isinstance(function, functools.partial):
         function = function.func
-    method = getattr(type(function), "__call__", None)  # noqa: B004 - `callable` does not return the method
+    method = getattr(type(function), "__call__", None)  # noqa: B004 - the method itself is needed
     for each in (function, method):
         if inspect.iscoroutinefunction(each):
             return Kind.COROUTINE
@@ -160,7 +160,7 @@ def _guard_inside(function: Any, guard: Callable[[Any], Any]) -> Any:
         manager = decorate(guard(function.__wrapped__))
         manager.__dict__.update({**function.__dict__, "__wrapped__": manager.__wrapped__})
         return manager
-    if _manager(getattr(type(function), "__call__", None)):  # noqa: B004 - `callable` does not return the method
+    if _manager(getattr(type(function), "__call__", None)):  # noqa: B004 - the method itself is needed
         raise ConfigurationError(
             f"{function!r} gives a context manager when called; guard the __call__ of its class"
         )
@@ -287,13 +287,13 @@ def refuse_guarded(function: Any, action: str) -> None:
 def guarded_action(function: object) -> str | None:
     """Return the action of a guarded function, even inside other decorators; None if the function is not guarded."""
     guarded = _find_guarded(function)
-    return None if guarded is None else str(guarded._self_wrapper.action)  # noqa: SLF001 - public name in wrapt
+    return None if guarded is None else str(guarded._self_wrapper.action)  # noqa: SLF001 - `_self_` is public in wrapt
 
 
 def hides_or_derives(function: object) -> bool:
     """Return True if a guarded function has options that hide arguments or send computed values to the gateway."""
     guarded = _find_guarded(function)
-    return guarded is not None and not guarded._self_wrapper.is_plain  # noqa: SLF001 - public name in wrapt
+    return guarded is not None and not guarded._self_wrapper.is_plain  # noqa: SLF001 - `_self_` is public in wrapt
 
 
 def is_guarded(function: object) -> bool:
@@ -334,7 +334,7 @@ def _inside(function: Any) -> Any:
 
 
 def _call_method(function: Any) -> Any:
-    """Return the `__call__` method of an object if it is guarded, otherwise the function that it wraps, or None."""
+    """Return an object's guarded `__call__` method; for an unguarded one, the function that it wraps, or None."""
     method = inspect.getattr_static(type(function), "__call__", None)
     return method if type(method) is GuardedFunction else getattr(method, "__wrapped__", None)
 

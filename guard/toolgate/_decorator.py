@@ -28,8 +28,8 @@ from toolgate._telemetry import warn_renamed
 
 __all__ = ["Guardable", "decorate"]
 
-# `@guarded` above `@classmethod` or `@staticmethod` receives a `classmethod` or `staticmethod` object, which pyright
-# does not regard as `Callable`.
+# `@guarded` above `@classmethod` or `@staticmethod` receives a `classmethod` or `staticmethod` object. Both types are
+# listed here, because pyright does not regard them as `Callable`.
 Guardable = TypeVar(
     "Guardable",
     bound="Callable[..., Any] | classmethod[Any, Any, Any] | staticmethod[Any, Any] | partialmethod[Any]",

@@ -76,7 +76,7 @@ def configure(
     if replaced is not None:
         # The replaced guard is not closed, because other threads may be using it. Its connections are closed when it is
         # garbage-collected.
-        replaced.flush(replaced._guard_state.settings.timeout)  # noqa: SLF001 - same package
+        replaced.flush(replaced._guard_state.settings.timeout)  # noqa: SLF001 - internal to this package
 
 
 def guarded(
@@ -211,8 +211,8 @@ def replace_default(guard: Guard) -> Iterator[None]:
 
 def _is_default(state: GuardState) -> bool:
     guard = _default
-    return guard is not None and guard._guard_state is state  # noqa: SLF001 - same package
+    return guard is not None and guard._guard_state is state  # noqa: SLF001 - the attribute is internal to this package
 
 
 def _find_state() -> GuardState:
-    return default_guard()._guard_state  # noqa: SLF001 - same package
+    return default_guard()._guard_state  # noqa: SLF001 - the attribute is internal to this package

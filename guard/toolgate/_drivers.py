@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 __all__ = ["AsyncDriver", "Driver", "adrive", "drive", "elapsed_ms", "ensure_authorized", "finish"]
 
 T = TypeVar("T")
-# Maximum number of times that the wait for a cleanup is repeated because the waiting task was cancelled. The caller may
-# cancel the task, and the event loop cancels all tasks when it ends.
+# While a task waits for a cleanup, its caller or an event loop that ends may cancel the task. The task then waits again,
+# but at most this many times.
 _MAX_RESTARTS: Final = 3
 # Maximum seconds to wait for the end of a cleanup. If the waiting task is cancelled, this time starts again.
 _CLEANUP_TIMEOUT: Final = 4.0

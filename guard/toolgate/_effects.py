@@ -229,5 +229,5 @@ Effect: TypeAlias = (
 )
 Flow: TypeAlias = Generator[Effect, Any, None]
 T = TypeVar("T")
-#: A generator of the plugins, whose effects are all `Invoke`; T is its result.
+#: Generator that the plugins use: all its effects are `Invoke`, and T is the type of its result.
 Steps: TypeAlias = Generator[Invoke, Any, T]

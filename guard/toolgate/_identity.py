@@ -265,7 +265,7 @@ def reason(text: str) -> Iterator[None]:
         yield
     finally:
         # `reset` raises ValueError if the block is in a generator that began in one context (such as a task) and is
-        # closed in another.
+        # closed in another. In the second context, nothing has to be reset.
         with suppress(ValueError):
             _reason.reset(token)
 
@@ -364,7 +364,7 @@ class _ToolCall(AbstractContextManager[None]):
         self.take()
         if self._token is not None:
             # `reset` raises ValueError if the block is in a generator that began in one context (such as a task) and is
-            # closed in another.
+            # closed in another. In the second context, nothing has to be reset.
             with suppress(ValueError):
                 _tool_call.reset(self._token)
 
@@ -446,7 +446,7 @@ def take_approval(state: GuardState) -> str | None:
 
 
 class _Authorization:
-    """Authorization for one call with the given action, agent and arguments to run without a check."""
+    """Authorization to run one call, with the given action, agent and arguments, without a check."""
 
     def __init__(self, state: GuardState, action: str, agent_id: str, context: dict[str, Json]) -> None:
         self._state = state
@@ -468,7 +468,7 @@ class _Authorization:
 
 
 def _canonical(context: dict[str, Json]) -> str:
-    # The module is imported here, because a decoration must not load it.
+    # The import is not at the top of the module, so that decorating a function does not load the imported module.
     from toolgate._capture.jsontext import dumps
 
     return dumps(context, canonical=True)

@@ -128,7 +128,7 @@ def _iterate(invocation: Invocation) -> Generator[Any, Any, Any]:
 
 
 def _aiterate(invocation: Invocation) -> Any:
-    """Return a generator that checks the call when its first item is requested."""
+    """Return an asynchronous generator that checks the call when its first item is requested."""
 
     async def begin() -> tuple[Any, Completion]:
         flow, driver = invocation.begin(), invocation.state.async_driver(invocation.on_hold)
@@ -192,7 +192,7 @@ class _AwaitableProxy(_Proxy):
 
 
 class _UnawaitedCoroutine:
-    """Wrapper that closes a tool's coroutine if it is never awaited: Python then warns only about the SDK's own."""
+    """Closes a tool's coroutine if it is never awaited, so that Python warns only about the SDK's own coroutine."""
 
     def __init__(self, coroutine: Any) -> None:
         self._coroutine = coroutine
@@ -223,7 +223,8 @@ def _log_future(future: asyncio.Future[Any], completion: Completion) -> None:
     if future.cancelled():
         completion.finish(asyncio.CancelledError())
         return
-    # A call of `exception()` would suppress asyncio's warning about an exception that the application never retrieves.
+    # The private attribute is read, because `exception()` would suppress asyncio's warning that the application never
+    # retrieved the exception.
     completion.finish(getattr(future, "_exception", None))
 
 
@@ -279,13 +280,13 @@ class Completion:
     async def afinish(self, error: BaseException | None = None) -> None:
         """Log the outcome of an asynchronous tool."""
         record = self._record
-        assert isinstance(record.driver, AsyncDriver)  # noqa: S101 - narrows the type
+        assert isinstance(record.driver, AsyncDriver)  # noqa: S101 - narrows the type for the type checker
         await adrive(record.flow, record.driver, record.outcome(error))
 
     def finish_now(self, error: BaseException | None = None) -> None:
         """Log the outcome of a synchronous tool."""
         record = self._record
-        assert isinstance(record.driver, Driver)  # noqa: S101 - narrows the type
+        assert isinstance(record.driver, Driver)  # noqa: S101 - narrows the type for the type checker
         drive(record.flow, record.driver, record.outcome(error))
 
 
@@ -371,7 +372,7 @@ def follow(begin: Callable[[], tuple[_Items, Completion]]) -> _Items:
         completion.add_item()
         try:
             sent.append((yield items.pop()))
-        except BaseException as error:  # noqa: BLE001 - the consumer threw it, and the tool's generator receives it
+        except BaseException as error:  # noqa: BLE001 - the consumer threw it; it is passed on to the tool's generator
             thrown.append(error)
     if closing:
         completion.finish(closed=True)
@@ -406,7 +407,7 @@ async def follow_async(begin: Callable[[], Awaitable[tuple[_AsyncItems, Completi
         closing = False
         try:
             upcoming.append(generator.asend((yield items.pop())))
-        except BaseException as error:  # noqa: BLE001 - the consumer threw it, and the tool's generator receives it
+        except BaseException as error:  # noqa: BLE001 - the consumer threw it; it is passed on to the tool's generator
             closing = isinstance(error, GeneratorExit)
             upcoming.append(generator.athrow(error))
     if closing:

@@ -303,7 +303,7 @@ def _amount(action: str, maximum: object) -> Decimal:
 
 
 def _decimal(number: object) -> Decimal | None:
-    # The module is imported here, because a decoration must not load it.
+    # The import is not at the top of the module, so that decorating a function does not load the imported module.
     from decimal import Decimal
 
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal):

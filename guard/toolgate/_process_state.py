@@ -200,7 +200,7 @@ def _send_rest() -> None:
     the outbox's own handler, which is registered at the first call. If an exit handler makes that first call, the
     outbox's handler does not run at all, and only this handler sends the log entries.
     """
-    global _done  # noqa: PLW0603 - once in the process
+    global _done  # noqa: PLW0603 - the variable belongs to the whole process
     _done = True
     if (recorder := sys.modules.get("toolgate._outbox.recorder")) is not None:
         recorder.close_all()

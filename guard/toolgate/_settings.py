@@ -43,8 +43,8 @@ __all__ = [
 
 DEFAULT_TIMEOUT: Final = 5.0
 _HTTP_LIBRARIES: Final = ("httpx", "httpx2")
-# Minimum number of characters after the prefix of an API key whose last four characters may be shown. Four characters
-# of a shorter key would reveal too much, so a shorter key is hidden completely.
+# A key is shown as its prefix and its last four characters. A key with fewer than 16 characters after the prefix is
+# hidden completely, because four characters of such a short key would reveal too much.
 _SHORTEST_MASKED: Final = 16
 # Minimum and maximum of a timeout, in seconds.
 _SHORTEST_TIMEOUT: Final = 0.01
@@ -236,7 +236,7 @@ def checked_timeout(value: float | None = None) -> float:
     """
     text: object = value if value is not None else os.environ.get("TOOLGATE_TIMEOUT") or DEFAULT_TIMEOUT
     try:
-        seconds = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]  # TypeError is handled
+        seconds = math.nan if isinstance(text, bool) else float(text)  # type: ignore[arg-type]  # TypeError is caught
     except (TypeError, ValueError):
         seconds = math.nan
     if not _SHORTEST_TIMEOUT <= seconds <= _LONGEST_TIMEOUT:

@@ -72,7 +72,7 @@ class Endpoint:
         include: Names of the arguments that are shown to the gateway and the approver; all others are hidden.
         exclude: Names of arguments that are hidden from the gateway and the approver.
         redact: Additional names of secrets, whose values are hidden at any depth, and compiled patterns of secrets.
-        amount: The argument that is compared with `max_amount`, or a function of the arguments that returns it.
+        amount: The argument that is compared with `max_amount`, or a function of the arguments that returns the amount.
     """
 
     action: str
@@ -359,7 +359,7 @@ class _Request:
     @asynccontextmanager
     async def until_disconnect(self) -> AsyncIterator[None]:
         """Cancel the body of the `with` block and raise `_ClientDisconnected` when the client disconnects."""
-        # The server delivers each message once. A message that arrives after the block stays in `_next`.
+        # The server delivers each message only once. If it arrives after the block, `receive` reads it from `_next`.
         message = self._next = asyncio.ensure_future(self._receive())
         loop, limit, is_inside = asyncio.get_running_loop(), asyncio.timeout(None), True
         try:
@@ -441,7 +441,7 @@ class _Pattern:
         self._regex = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", regex))
 
     def match(self, method: str | None, path: str) -> dict[str, str] | None:
-        """Return the path's arguments, or None if the request does not match; if `method` is None, ignore it."""
+        """Return the path's arguments, or None without a match. If `method` is None, only the path is compared."""
         # A HEAD request matches patterns for GET, because frameworks run the GET handler for it.
         is_same = method is None or self._method in {"*", method, "GET" if method == "HEAD" else method}
         found = self._regex.fullmatch(path) if is_same else None
@@ -464,7 +464,7 @@ class _Routes:
         self._unguarded = [_Pattern(text, is_guarded=False) for text in unguarded]
 
     def find(self, scope: Scope) -> _Match | None:
-        """Return a guarded request's endpoint and arguments; None if it is not guarded. Raise `_Refused` if unclear."""
+        """Return the endpoint and arguments of a guarded request, or None if it is unguarded; refuse all others."""
         path, root = str(scope["path"]), str(scope.get("root_path", ""))
         if root and (path + "/").startswith(root + "/"):
             # Patterns are relative to the application's root, so the prefix of a mount point or proxy is removed.

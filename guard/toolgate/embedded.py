@@ -239,7 +239,7 @@ def embedded_guard(
         raise
     # The finalizer calls `end` and not `close`, because a garbage collection must not wait for the gateway.
     weakref.finalize(guard, gateway.end).atexit = False
-    _close_at_exit(guard._guard_state)  # noqa: SLF001 - of this package
+    _close_at_exit(guard._guard_state)  # noqa: SLF001 - the attribute is internal to this package
     return guard
 
 
@@ -299,7 +299,7 @@ def _close_at_exit(state: GuardState) -> None:
 def _register_exit_handler() -> None:
     # `atexit` handlers run too late, because thread pools accept no work then, and the outbox needs a thread to write
     # entries.
-    threading._register_atexit(_close_all)  # type: ignore[attr-defined]  # noqa: SLF001 - as concurrent.futures does
+    threading._register_atexit(_close_all)  # type: ignore[attr-defined]  # noqa: SLF001 - like `concurrent.futures`
 
 
 def _close_all() -> None:

@@ -95,7 +95,7 @@ _telemetry: Telemetry | None = None
 
 def current_telemetry() -> Telemetry | None:
     """Return the tracer and instruments of the application's providers; None if the application has set no provider."""
-    global _telemetry  # noqa: PLW0603 - the providers are global too
+    global _telemetry  # noqa: PLW0603 - there is one per process, like OpenTelemetry's providers
     tracer_provider, meter_provider = trace.get_tracer_provider(), metrics.get_meter_provider()
     if _is_default(tracer_provider) and _is_default(meter_provider):
         return None
@@ -125,7 +125,7 @@ def _suppress_errors(
     def safe(flow: ObservedFlow, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
         try:
             method(flow, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - telemetry never changes a call
+        except Exception as error:  # noqa: BLE001 - an error of telemetry must not stop the call
             logger.debug("telemetry failed: %s", type(error).__name__)
 
     return safe
@@ -179,7 +179,7 @@ class ObservedFlow(Generator[Effect, Any, None]):
             return self._flow.throw(kind)
         # If the flow handles the error, `throw` returns: the flow continues without a decision (`fail_open`) or polls
         # the approval request again.
-        effect = self._flow.throw(kind, value, traceback)  # type: ignore[arg-type]  # the overloads are exclusive
+        effect = self._flow.throw(kind, value, traceback)  # type: ignore[arg-type]  # no overload takes these unions
         if self._child is not None and isinstance(self._child[1], SendCheck):
             self._end_child("unanswered", None)
         self._yielded(effect)

@@ -17,7 +17,7 @@ _COLUMNS: Final = (
     Column("", no_wrap=True),
 )
 
-#: coding agents: the module with the status, and the oldest supported version
+#: by coding agent: the module whose `read_status` returns the status, and the oldest supported version or None
 _CODING_AGENTS: Final = {
     claude_code.PROGRAM: (claude_code, claude_code.OLDEST),
     opencode.PROGRAM: (opencode, None),

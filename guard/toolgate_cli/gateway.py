@@ -48,7 +48,8 @@ def serve(
     TOOLGATE_SECRET (default: created once, in your configuration folder), TOOLGATE_DEFAULT_PLAN. `toolgate config show`
     prints all of them.
     """
-    # The first start takes several seconds, because Python compiles the modules, and the schema may be upgraded.
+    # This line tells the user to wait: the first start takes several seconds, because Python compiles the modules, and
+    # the schema may be upgraded.
     print_progress("starting the gateway")
     run = load_gateway("serve")
     termination = _Termination()

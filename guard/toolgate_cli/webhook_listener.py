@@ -28,7 +28,7 @@ from toolgate_cli.output import (
     to_ascii_json,
 )
 
-SECRET_VARIABLE: Final = "TOOLGATE_WEBHOOK_SECRET"  # noqa: S105 - the variable's name
+SECRET_VARIABLE: Final = "TOOLGATE_WEBHOOK_SECRET"  # noqa: S105 - the name of a variable, not a secret
 
 _HEADERS: Final = ("webhook-id", "webhook-timestamp", "webhook-signature")
 #: maximum number of event ids that are stored to detect repeated deliveries of an event
@@ -191,7 +191,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._respond(HTTPStatus.METHOD_NOT_ALLOWED)
 
-    do_HEAD = do_PUT = do_DELETE = do_PATCH = do_GET  # noqa: N815 - names of http.server
+    do_HEAD = do_PUT = do_DELETE = do_PATCH = do_GET  # noqa: N815 - http.server requires these names
 
     def _read_body(self) -> bytes | None:
         length = self.headers.get("Content-Length", "")
@@ -216,7 +216,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Length", "0")
         self.end_headers()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - name of http.server
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server requires this name
         """Suppress the request log of http.server."""
 
 

@@ -157,7 +157,7 @@ class ReceivedCalls:
         run_id: str | None,
         call_id: str | None,
     ) -> Received:
-        """Return the validated arguments of a call; only the first request for a call validates them, like `receive`.
+        """Return the validated arguments of a call: at first the result of `receive`, afterwards the cached result.
 
         Args:
             name: The tool's name.
@@ -318,7 +318,7 @@ class AnnotatedSchema:
                 try:
                     self._adapters[name] = TypeAdapter(hint, config=ConfigDict(arbitrary_types_allowed=True))
                 except PydanticUserError:
-                    # Pydantic accepts no configuration for types that have their own, such as model classes.
+                    # Pydantic rejects a configuration for types that contain their own, such as model classes.
                     self._adapters[name] = TypeAdapter(hint)
         return self._adapters[name]
 
@@ -399,7 +399,7 @@ def probe_of(function: Any) -> Any:
     with suppress(Exception):
         # Evaluating an annotation may raise any exception. The probe then keeps the original annotations.
         probe.__annotations__ = get_type_hints(function, include_extras=True)
-    probe.__signature__ = signature  # type: ignore[attr-defined]  # read by inspect.signature
+    probe.__signature__ = signature  # type: ignore[attr-defined]  # `inspect.signature` reads this attribute
     return probe
 
 

@@ -59,16 +59,15 @@ class Bridge:
     Frameworks copy agents and tools, so `copy.deepcopy` of a bridge returns the bridge itself.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. Tools without an entry have their
             default action.
-        agents: Agent ids by the names of the framework's agents. Calls of other agents are checked under the guard's
-            own agent id.
+        agents: Toolgate agent ids by the names of the framework's agents. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the framework pauses the run. `wait`: wait for
             the approver. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that the call
             is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
         agent: Name of the agent that makes the calls, if the framework has no agent names.
         can_pause: True if the framework can pause a run, so that `on_hold` may be `pause`.
 
@@ -114,7 +113,7 @@ class Bridge:
 
     @property
     def guard(self) -> Guard:
-        """The guard that sends the checks; if none was passed, the guard that is configured by environment variables."""
+        """The guard that sends the checks: the one that was passed, or else the default guard."""
         return default_guard() if self._guard is None else self._guard
 
     @property
@@ -176,7 +175,7 @@ class Bridge:
 
         Args:
             call: The call.
-            pauses: Exceptions with which a tool ends to be called again later; they are not logged as failures.
+            pauses: Exceptions with which a tool requests to be called again later; they are not logged as failures.
             is_named: True to set the id of the call too.
         """
         agent_id = None if call.agent is None else self._agents.get(call.agent)
@@ -195,7 +194,7 @@ class Bridge:
         Args:
             call: The call.
             context: Values that the check contains.
-            waits: True to wait for the approver whatever `on_hold` is.
+            waits: True to wait for the approver even if `on_hold` has another value than `wait`.
         """
         on_hold: Any = {"on_hold": "raise"}
         if waits or self.on_hold == "wait":
@@ -230,7 +229,7 @@ class Bridge:
             tool: Function that runs the tool with the approved arguments.
             failed: Function that returns the error message in a result, or None if the result is not an error; for
                 frameworks that return errors instead of raising them.
-            pauses: Exceptions with which a tool ends to be called again later; they are not logged as failures.
+            pauses: Exceptions with which a tool requests to be called again later; they are not logged as failures.
 
         Raises:
             GuardError: The tool did not run.
@@ -247,7 +246,7 @@ class Bridge:
         *,
         waits: bool = False,
     ) -> T:
-        """Asynchronous form of `run`; with `waits`, it waits for the approver whatever `on_hold` is."""
+        """Asynchronous form of `run`; with `waits`, wait for the approver even if `on_hold` is not `wait`."""
         steps = self.run_steps(call, partial(invoke, tool), failed, pauses, waits=waits)
         result: T = await adrive(steps)
         return result
@@ -423,7 +422,7 @@ class Bridge:
             logger.warning("the rejection of a call of %r was not recorded: %s", call.name, error)
         return f"Not done: it was rejected. {why}".strip()
 
-    def _cancel(self, approval_id: str, final: bool) -> Steps[bool]:  # noqa: FBT001 - passed on unchanged
+    def _cancel(self, approval_id: str, final: bool) -> Steps[bool]:  # noqa: FBT001 - only passed to `cancel`
         """Cancel an approval request, or the one that replaced it after an approver's edit; return True on success."""
         approval: Approval = yield self._request("cancel", approval_id, rejected=final)
         if approval.status == "replaced":

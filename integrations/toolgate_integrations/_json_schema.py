@@ -64,7 +64,7 @@ def _with_properties(
 
 
 def _default(schema: object, root: Mapping[str, Any], depth: int) -> tuple[bool, Any]:
-    """Return True and None if a property has no default, or False and its default."""
+    """Return (False, default) for a property with a default, or (True, None) for a property without one."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return True, None
     if "default" in schema:

@@ -26,7 +26,7 @@ OnHold: TypeAlias = Literal["pause", "wait", "raise", "notify_model"]
 #: Values of `on_hold` for frameworks that cannot pause a run.
 OnHoldWithoutPause: TypeAlias = Literal["wait", "raise", "notify_model"]
 
-# Names of the values of `on_hold` before version 0.1.1, by which they are still accepted until 0.2.
+# Former names of `on_hold` values, with their current names. The former names are accepted until version 0.2.
 _DEPRECATED: Final = dict.fromkeys(
     ("approval", "confirmation", "defer", "elicit", "event", "interrupt", "stop", "terminate"), "pause"
 ) | {"tell": "notify_model"}

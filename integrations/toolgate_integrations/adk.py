@@ -60,7 +60,7 @@ class StoppedError(Exception):
     """A tool ended in order to request input from its user; the framework calls it again with the response."""
 
 
-#: Exceptions that end a call which the framework executes again later, so the call is not logged as failed.
+#: Exceptions after which the framework executes the call again later, so the call is not logged as failed.
 PAUSES = (StoppedError, ApprovalPending)
 # The outermost tool call that is running. Calls inside it do not pause: an agent that a tool runs has a temporary
 # session, from which the framework could not resume the run.
@@ -101,7 +101,7 @@ class Asked:
 
 
 def outer() -> ToolCall | None:
-    """Return the outermost tool call in whose execution the current code runs, or None outside of a tool."""
+    """Return the outermost tool call that is running the current code, or None outside of a tool."""
     return _outer.get()
 
 
@@ -179,7 +179,7 @@ def schema_of(tool: BaseTool) -> ArgumentSchema:
     def receive(sent: dict[str, Any]) -> dict[str, Any]:
         validate = getattr(tool, "_preprocess_args_with_validation", None)
         # Older versions of the framework have only a method that returns no errors.
-        found, errors = (tool._preprocess_args(sent), []) if validate is None else validate(sent)  # noqa: SLF001 - ADK converts only here
+        found, errors = (tool._preprocess_args(sent), []) if validate is None else validate(sent)  # noqa: SLF001 - ADK converts arguments only in these methods
         if errors:
             raise ValueError("\n".join(errors))
         parameters = inspect.signature(tool.func).parameters
@@ -216,16 +216,16 @@ class GuardPlugin(BasePlugin):
     It must be the first plugin in the list: the framework skips later plugins if an earlier one handles a callback.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<prefix>.<name>` for a tool of an MCP server.
-        agents: Agent ids by the names given to `LlmAgent(name=…)`. Calls of other agents are checked under the
-            guard's own agent id.
+        agents: Toolgate agent ids by the names given to `LlmAgent(name=…)`. All other agents use the guard's agent
+            id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run ends with a confirmation request of
             the framework. `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`.
             `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
         name: The plugin's name in the app.
 
     Raises:

@@ -42,7 +42,7 @@ from pydantic_core import to_jsonable_python
 
 __all__ = ["GuardMiddleware", "GuardSetupError", "MisplacedGuardError"]
 
-#: Key under which the runtime arguments of a tool contain its `Run`; the guard removes it before the tool runs.
+#: Key under which the runtime arguments of a tool contain its `Run`; the guard removes the key before the tool runs.
 RUN: Final = "toolgate_run"
 # Key under which the session's state contains the pending calls, by the id of the framework's approval request.
 _HELD: Final = "toolgate_held"
@@ -54,7 +54,7 @@ _outer: ContextVar[Run | None] = ContextVar("toolgate_agent_framework_outer", de
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of an agent, as the guard of its tool calls needs it.
+    """Data about a run of an agent that the guard needs to check the tool calls of the run.
 
     Attributes:
         agent: The framework's agent.
@@ -100,7 +100,7 @@ class RunMiddleware(AgentMiddleware):
         run = Run(context.agent, session_id if outer is None else outer.session_id, pauses, _tools(context))
         former = given.get(RUN)
         if isinstance(former, Run):
-            # The runtime arguments contain a run only if an outer middleware runs the agent a second time.
+            # An outer middleware runs the agent a second time. The ids of requests for which it has paused are kept.
             run.paused.update(former.paused)
         given[RUN] = run
         if context.session is not None:
@@ -198,7 +198,7 @@ class AskedBehindError(Exception):
         self.ended = ended
 
 
-#: Exceptions that end a call which the framework executes again later, so the call is not logged as failed.
+#: Exceptions after which the framework executes the call again later, so the call is not logged as failed.
 PAUSES = (AskedBehindError, ApprovalPending, UserInputRequiredException)
 
 
@@ -309,16 +309,15 @@ class GuardMiddleware(FunctionMiddleware):
     It consists of two middlewares, so it is passed with a star: `middleware=[*GuardMiddleware()]`.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<server>.<name>` for a tool of an MCP server.
-        agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
-            own agent id.
+        agents: Toolgate agent ids by the names given to `Agent(name=…)`. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses with an approval request of the
             framework. `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`.
             `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Raises:
         ConfigurationError: An argument is invalid.

@@ -58,7 +58,7 @@ class _Begun:
 
     @property
     def hook(self) -> object:
-        """The guard's hook of the call's tool."""
+        """The guard's hook around the tool of this call."""
         return getattr(self.call.function.pre_hook, "toolgate_hook", None)
 
 
@@ -102,7 +102,7 @@ class _Hook:
 
     def __call__(self, function_call: Callable[..., Any]) -> Any:
         called = self._called()
-        names, context = NAMES.get(), called.function._run_context  # noqa: SLF001 - hooks receive the same object
+        names, context = NAMES.get(), called.function._run_context  # noqa: SLF001 - hooks receive this object too
         received = self._bridge.receive(called.function.name, called.arguments)
         call = ToolCall(
             called.function.name,
@@ -110,7 +110,7 @@ class _Hook:
             received=received,
             call_id=None if names is None else names.get(called.call_id or ""),
             run_id=None if context is None else context.session_id,
-            agent=getattr(called.function._agent, "name", None),  # noqa: SLF001 - hooks receive the same object
+            agent=getattr(called.function._agent, "name", None),  # noqa: SLF001 - hooks receive this object too
             function=self._function,
         )
         steps = self._guarded(call, called, function_call)
@@ -160,7 +160,7 @@ class _Hook:
         if not isinstance(error, self._bridge.fatal):
             # `RetryAgentRun` is used because the framework prints every other exception with its traceback.
             return RetryAgentRun(refusal_text(error))
-        context = called.function._run_context  # noqa: SLF001 - hooks receive the same object
+        context = called.function._run_context  # noqa: SLF001 - hooks receive this object too
         if context is None:
             return error
         self._bridge.setup_errors[context.run_id] = error
@@ -234,8 +234,8 @@ def _guarded(function: Function, bridge: AgnoBridge, original: object) -> Functi
     function.pre_hook = _before(_Hook(bridge, original), function.pre_hook)
     object.__setattr__(function, "__class__", _GuardedFunction)
     function.tool_hooks = hooks
-    # With `pause`, every tool call needs a confirmation, which pauses the run. A tool that requests input from the
-    # framework's user pauses the run itself.
+    # With `pause`, every tool call needs a confirmation, which pauses the run. A tool that requests input from the user
+    # needs none, because it pauses the run itself.
     asks = function.external_execution or function.requires_user_input or function.name in _ASKING
     if bridge.on_hold == "pause" and not (asks or is_guarded(original)):
         if function.requires_confirmation:
@@ -310,7 +310,7 @@ class Waking:
         return [each for each in self.run.tools or () if each.requires_confirmation and each.result is None]
 
     def _requirement(self, execution: ToolExecution) -> RunRequirement | None:
-        """Return the framework's requirement for a call, which in a stored run contains a copy of the call."""
+        """Return the requirement with which a user answers a call; in a stored run, it contains a copy of the call."""
         for each in reversed(self.run.requirements or []):
             if each.tool_execution is not None and each.tool_execution.tool_call_id == execution.tool_call_id:
                 return each
@@ -326,7 +326,7 @@ class Waking:
         for each in self._confirm(execution, None if pending else True):
             each.approval_id = None if pending is None else pending.approval_id
 
-    def _confirm(self, execution: ToolExecution, confirmed: bool | None) -> list[ToolExecution]:  # noqa: FBT001 - the framework's value
+    def _confirm(self, execution: ToolExecution, confirmed: bool | None) -> list[ToolExecution]:  # noqa: FBT001 - the framework stores the same kind of value
         """Set the confirmation of a call and of the copy in its requirement, and return both."""
         requirement = self._requirement(execution)
         copies = [execution]
@@ -425,16 +425,15 @@ def guard_agent(
 
     Args:
         agent: The agent; it is not changed.
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
-        agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
-            own agent id.
+        agents: Toolgate agent ids by the names given to `Agent(name=…)`. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses; continue it with `resume`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Raises:
         ConfigurationError: An argument is invalid, or `on_hold` is `pause` and a tool has `requires_confirmation`.

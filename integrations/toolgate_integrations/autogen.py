@@ -102,9 +102,9 @@ def framework_call() -> Any:
 def when_left(then: Callable[[], object]) -> None:
     """Call `then` if the task of the run that makes the current tool call is cancelled.
 
-    AutoGen does not cancel the tool calls of a cancelled run. While a call is carried out, its run waits for events
-    on a queue, so the cancellation is detected by the run's future in this queue. The queue is accessible only as a
-    local variable of the framework's coroutine. If no agent's run makes the call, `then` is never called.
+    AutoGen does not cancel the tool calls of a cancelled run. While a call is carried out, its run waits for an event
+    of a queue. The future with which it waits is cancelled together with the run, and then calls `then`. The queue is
+    read from a local variable of the framework's coroutine. If no agent's run makes the call, `then` is never called.
     """
     call = framework_call()
     events = None if call is None else call.cr_frame.f_locals.get("stream")
@@ -150,7 +150,7 @@ def _carrying(tool: BaseTool[Any, Any]) -> BaseTool[Any, Any]:
     async def carried(**arguments: Any) -> Any:
         return await asyncio.to_thread(function, **arguments)
 
-    carried.toolgate_carries = function  # type: ignore[attr-defined]  # read by function_of
+    carried.toolgate_carries = function  # type: ignore[attr-defined]  # `function_of` reads this attribute
     own = copy.copy(tool)
     own._func = carried  # noqa: SLF001 - there is no public attribute
     return own
@@ -164,16 +164,15 @@ class GuardedWorkbench(Workbench):
 
     Args:
         workbench: The workbench, or a list of tools and functions.
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
-        agents: Agent ids by the names of the agents. Calls of other agents are checked under the guard's own agent
-            id.
+        agents: Toolgate agent ids by the names of the agents. All other agents use the guard's agent id.
         agent: Name of the agent that has the workbench; None to use the name of the team's agent that makes a call.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
         agent_name: Deprecated name of `agent`.
 
     Raises:
@@ -201,9 +200,10 @@ class GuardedWorkbench(Workbench):
         if agent_name is not None:
             warn_renamed("agent_name", "agent")
         self._agent_name = agent_name if agent is None else agent
-        # False if the model has to repeat a pending call: the repeated call has a new id, which the approval would not cover.
+        # True if checks contain the call id. The id is omitted if the model has to repeat a pending call, because the
+        # repeated call has a new id, which the approval would not cover.
         self._names_calls = self._bridge.names_calls
-        # Call ids alone are not unique, because some model clients number their calls from the start in each process.
+        # Call ids alone are not unique, because some model clients number calls from the same start in each process.
         self._run_id = str(uuid4())
         self._called: OrderedDict[str, None] = OrderedDict()
         self._listed: list[ToolSchema] = []

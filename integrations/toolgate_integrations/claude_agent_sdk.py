@@ -55,7 +55,8 @@ class Gate:
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
-        # False if the model has to repeat a pending call: the repeated call has a new id, which the approval would not cover.
+        # True if checks contain the call id. The id is omitted if the model has to repeat a pending call, because the
+        # repeated call has a new id, which the approval would not cover.
         self._names_calls = self._bridge.names_calls
         self._running: dict[tuple[str, str], tuple[Told, Begun]] = {}
 
@@ -230,15 +231,15 @@ def guard_options(
 
     Args:
         options: The agent's options, including all its hooks; they are not changed. None for the SDK's defaults.
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<server>.<tool>` for a tool of an MCP server.
-        agents: Agent ids by the types of sub-agents, which are the keys of `options.agents`. Calls of the main agent
-            and of other sub-agents are checked under the guard's own agent id.
+        agents: Toolgate agent ids by the types of sub-agents, which are the keys of `options.agents`. The main agent
+            and all other sub-agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Raises:
         ConfigurationError: An argument is invalid, or `options` turns hooks off.

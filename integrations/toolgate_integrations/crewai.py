@@ -155,7 +155,7 @@ class Refused:
         arguments: The framework's own object with the arguments, by which the hook after the call identifies the
             call.
         outer: The running call whose tool made this call, or None.
-        refusal: Error because of which the call must not run.
+        refusal: The error that prevents the call.
     """
 
     arguments: dict[str, Any]
@@ -190,7 +190,7 @@ class Passing:
 
     @property
     def refusal(self) -> GuardError | None:
-        """Error because of which the allowed call did not run, or None.
+        """Error that prevented the allowed call from running, or None.
 
         It is the refusal of a function that is itself guarded, or the error that another hook changed the arguments.
         """
@@ -283,7 +283,7 @@ _NOT_SEEN: Final = (
 logger = logging.getLogger("toolgate")
 
 
-class SetupAborted(ConfigurationError, HookAborted):  # type: ignore[misc]  # the framework is not in this environment
+class SetupAborted(ConfigurationError, HookAborted):  # type: ignore[misc]  # type checks run without the framework
     """Error that ends a run because a tool call was not carried out: a setting or the API key is wrong."""
 
 
@@ -291,15 +291,14 @@ class GuardHooks:
     """Hooks that check and log every tool call of all agents of the process, while they are registered.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
-        agents: Agent ids by the roles given to `Agent(role=…)`. Calls of other agents are checked under the guard's
-            own agent id.
+        agents: Toolgate agent ids by the roles given to `Agent(role=…)`. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Raises:
         ConfigurationError: An argument is invalid.
@@ -370,7 +369,7 @@ class GuardHooks:
         outer = passing.get()
         try:
             passing.set(self._let_through(made, outer))
-        except Exception as error:  # noqa: BLE001 - an exception would not prevent the call, only the result False does
+        except Exception as error:  # noqa: BLE001 - the framework ignores an exception; only False prevents the call
             passing.set(Refused((made or context).tool_input, outer, error))
             self._note(made or context, error)
             return False
@@ -380,8 +379,8 @@ class GuardHooks:
         """End the run of an agent if one of its calls was not carried out because a setting or the API key is wrong.
 
         Raises:
-            SetupAborted: The error of the call. It is a `HookAborted`, the only exception of hooks that the framework
-                raises.
+            SetupAborted: The error of the call. The class is a `HookAborted`, because the framework ignores all other
+                exceptions of hooks.
         """
         if (noted := self._setup_errors.pop(id(context.agent), None)) is not None:
             raise SetupAborted(str(noted[1]), "toolgate") from noted[1]

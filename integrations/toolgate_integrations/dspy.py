@@ -120,7 +120,7 @@ class GuardedCoroutineFunction(GuardedFunction):
         return await self._arun(self._call(args, kwargs))
 
 
-class GuardedTool(Tool):  # type: ignore[misc]  # the framework comes without types
+class GuardedTool(Tool):  # type: ignore[misc]  # the framework has no type annotations
     """A DSPy tool that checks every call before its function runs; created by `guard_tools`."""
 
     def __init__(self, *_: Any, **__: Any) -> NoReturn:
@@ -138,7 +138,7 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework comes without ty
         """Raise `ConfigurationError`, because the inherited method would return a tool without checks."""
         raise ConfigurationError("use guard_tools([dspy.Tool.from_langchain(…)])")
 
-    @with_callbacks  # type: ignore[untyped-decorator]  # the framework comes without types
+    @with_callbacks  # type: ignore[untyped-decorator]  # the framework has no type annotations
     async def acall(self, **kwargs: Any) -> Any:
         """Call the tool asynchronously; unlike DSPy, run a synchronous function outside of the event loop's thread."""
         return await self.func.acall(**self._validate_and_parse_args(**kwargs))
@@ -158,15 +158,15 @@ def guard_tools(
 
     Args:
         tools: Functions, callable objects, or `dspy.Tool`s; they are not changed.
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
-        agents: Agent ids by agent names. Calls of other agents are checked under the guard's own agent id.
+        agents: Toolgate agent ids by agent names. All other agents use the guard's agent id.
         agent: Name of the agent that has these tools.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Returns:
         The guarded tools, in the order of `tools`.
@@ -228,7 +228,7 @@ def _is_async(function: Any) -> bool:
 
 def _is(kind: Callable[[Any], bool], function: Any) -> bool:
     return kind(function) or kind(
-        getattr(function, "__call__", None)  # noqa: B004 - this inspects the method, not whether it exists
+        getattr(function, "__call__", None)  # noqa: B004 - the method itself is needed, not only whether it exists
     )
 
 

@@ -54,12 +54,12 @@ class GuardMiddleware(Middleware):
     this process has a name with a dot, the name is its action.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
-        name: Server name, with which the actions begin: the tool `pay` of `name="bank"` has the action `bank.pay`.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
+        name: Server name, the first part of each action: with `name="bank"`, the tool `pay` has the action `bank.pay`.
             None for the name given to `FastMCP(…)`.
         tool_actions: Actions by tool name, as a mapping or a function of the name.
-        agents: Agent ids by the client ids of access tokens. Calls of other clients are checked under the guard's own
-            agent id. The name that a client sends in its requests is ignored.
+        agents: Toolgate agent ids by the client ids of access tokens. All other clients use the guard's agent id. The
+            name that a client sends in its requests is ignored.
         on_hold: Reaction to a call that requires an approval. `pause`: the client shows the approval request to its
             user; if the client cannot do that, the model reads that the call is pending. `wait`: wait for the
             approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that
@@ -67,7 +67,7 @@ class GuardMiddleware(Middleware):
         hold_timeout: Seconds to wait for the approver: with `wait`, and with `pause` after each response of the user.
             None for no limit; most clients stop waiting after a minute.
         approval_page: URL of the page where approvers decide, with the placeholder `{approval_id}`. With None, the
-            user reads the approval id and the command that decides instead.
+            user instead reads the approval id, and the command with which an approver decides.
 
     Raises:
         ConfigurationError: An argument is invalid.
@@ -179,9 +179,9 @@ async def _called(fastmcp: Context | None, turn: Round, context: Called, call_ne
     wire = None if fastmcp is None else fastmcp.request_context
     if wire is None or not turn.asked:
         return await call_next(context)
-    # Tools and proxies read the user's responses from the raw request. The response to the guard's own elicitation is
-    # removed from it, because they would treat it as a response to their own. FastMCP has no public access to the raw
-    # request.
+    # Tools and proxies read the user's responses from the raw request. The response to the guard's question is removed
+    # from the raw request, because a tool would treat it as the response to its own question. FastMCP has no public
+    # access to the raw request.
     sent = wire._srctx  # noqa: SLF001 - there is no public attribute
     seen = context.message.model_dump(
         mode="json", by_alias=True, exclude_none=True, include={"request_state", "input_responses"}

@@ -96,7 +96,7 @@ def schema_of(tool: object, function: object) -> ArgumentSchema:
 
     def receive(sent: dict[str, Any]) -> dict[str, Any]:
         given = {name: value for name, value in sent.items() if name not in injected}
-        parsed: Any = probe._parse_input(given, "call") if given or model is not None else given  # noqa: SLF001 - LangChain validates only here
+        parsed: Any = probe._parse_input(given, "call") if given or model is not None else given  # noqa: SLF001 - LangChain validates arguments only in this method
         found = {name: value for name, value in dict(parsed).items() if name not in injected}
         return with_signature_defaults(found, function, injected | _OWN)
 
@@ -142,7 +142,7 @@ class Turn:
     an answer could reach another call.
 
     Attributes:
-        settling: Lock of the thread that checks whether the attempt must pause.
+        settling: Lock that a thread holds while it checks whether the attempt must pause.
         asettling: The same lock for coroutines.
         settled: True if all calls were checked, and none of them requires an approval.
         is_resumable: True if a checkpointer stores the run, so that it can be resumed after a pause.
@@ -276,16 +276,16 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
     Its methods `wrap_tool_call` and `awrap_tool_call` do the same for a `ToolNode` without an agent.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
-        agents: Agent ids by the names given to `create_agent(name=…)`; needs langchain 1.2.4. Calls of other agents
-            are checked under the guard's own agent id.
+        agents: Toolgate agent ids by the names given to `create_agent(name=…)`; needs langchain 1.2.4. All other
+            agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses with an interrupt. `wait`: wait
             for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model
             reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Raises:
         ConfigurationError: An argument is invalid.

@@ -98,7 +98,7 @@ class Place:
     def stopped(self, approval_id: str, asked: InputRequiredEvent | None = None) -> WaitingForEvent[Any]:
         """Return the exception that makes the step wait for the user's answer about an approval request.
 
-        It replaces an earlier wait of the step, because with two waits the call would run twice.
+        The new wait replaces an earlier wait of the step, because with two waits the call would run twice.
         """
         return WaitingForEvent(
             AddWaiter(event_type=HumanResponseEvent, waiter_event=asked, **self._wait(approval_id))
@@ -137,9 +137,9 @@ class _Turn(asyncio.Lock):
     done = False
 
 
-# The limit of the cache is far larger than the number of calls that are pending at the same time.
+# The cache holds far more locks than there are pending calls, so it never drops a lock that is in use.
 @lru_cache(4096)
-def _turn(running_id: str, call_id: str) -> _Turn:  # noqa: ARG001 - the arguments are the key of the cache
+def _turn(running_id: str, call_id: str) -> _Turn:  # noqa: ARG001 - `lru_cache` uses the arguments as the key
     return _Turn()
 
 
@@ -153,8 +153,8 @@ async def turn_of(place: Place) -> AsyncIterator[str | None]:
     Raises:
         WaitingForEvent: The call pauses, or has already ended.
     """
-    # The lock belongs to the run in this process. If a stored run is resumed a second time, the gateway denies the
-    # call.
+    # The lock covers only this run in this process. If a stored run is resumed twice, the gateway denies the second
+    # execution of the call.
     turn = _turn(place.running_id, place.call_id)
     async with turn:
         if turn.done and place.waited:
@@ -235,7 +235,7 @@ class GuardedTool(AsyncBaseTool):
             return self._error_output(given, self._bridge.refusal(error))
 
     def of(self, bridge: Bridge, agent: str | None) -> GuardedTool:
-        """Return this tool for an agent of the same guarded group; if it belongs to another agent, return a copy."""
+        """Return a copy of this tool for `agent` if it belongs to another agent of the same bridge; else this tool."""
         if bridge is not self._bridge or agent == self._agent:
             return self
         return type(self)(self._inner, bridge, agent)
@@ -262,7 +262,7 @@ class GuardedTool(AsyncBaseTool):
 
     def _called(self, told: dict[str, Any], place: Place | None, *, coroutine: bool) -> ToolCall:
         function = _function(self._inner, coroutine=coroutine)
-        # The framework adds the tool's partial parameters to the arguments, and converts no values.
+        # As the framework does, the tool's partial parameters are added to the arguments, and no value is converted.
         told = {**(getattr(self._inner, "partial_params", None) or {}), **told}
         own = getattr(self._inner, "ctx_param_name", None)
         return ToolCall(
@@ -281,11 +281,11 @@ class GuardedTool(AsyncBaseTool):
 
 
 class GuardedFunctionTool(GuardedTool, FunctionTool):
-    """A guarded `FunctionTool`, because the framework treats instances of this class in a special way."""
+    """A guarded `FunctionTool`; the framework calls tools that are not a `FunctionTool` in another way."""
 
     def __init__(self, inner: AsyncBaseTool, bridge: Bridge, agent: str | None) -> None:
-        # The framework calls a tool of another class first with a positional argument, and by names if that raises.
-        # Such a tool could run twice.
+        # The framework calls a tool of another class with a positional argument, and again with keyword arguments if
+        # the first call raises an exception. Such a tool could run twice, so this class is a `FunctionTool`.
         like(self, inner)
         super().__init__(inner, bridge, agent)
 
@@ -319,7 +319,7 @@ class GuardedFunctionTool(GuardedTool, FunctionTool):
 
 
 def guarded(tools: Iterable[Any], bridge: Bridge, agent: str | None) -> list[AsyncBaseTool]:
-    """Return guarded copies of tools; tools that are already guarded are returned unchanged."""
+    """Return guarded copies of tools; tools that are already guarded are not guarded a second time."""
     return [_guarded(each, bridge, agent) for each in tools]
 
 
@@ -342,7 +342,10 @@ def _guarded(tool: Any, bridge: Bridge, agent: str | None) -> AsyncBaseTool:
 
 
 def _function(tool: AsyncBaseTool, *, coroutine: bool) -> object:
-    """Return the original function that will run; the framework wraps it if only the other form is defined."""
+    """Return the original function that will run, the asynchronous one if `coroutine` is true.
+
+    If the tool has no such function, the framework wraps the tool's other function, which is then returned.
+    """
     if not isinstance(tool, FunctionTool):
         return None
     function = tool.async_fn if coroutine else tool.fn
@@ -371,15 +374,15 @@ def guard_agent(
 
     Args:
         agent: The agent or workflow, which is changed in place. Its copies are guarded too.
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
-        agents: Agent ids by agent names. Calls of other agents are checked under the guard's own agent id.
+        agents: Toolgate agent ids by agent names. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the call pauses with an `InputRequiredEvent`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Returns:
         The same agent or workflow.
@@ -488,6 +491,6 @@ def _become(one: Any, kind: Any, bridge: Bridge) -> None:
     names = {"__module__": was.__module__, "__qualname__": was.__qualname__}
     made: Any = type(was.__name__, (kind, was), names)
     made.guarded_by = bridge
-    # Steps that were added to the original class are copied, because the framework does not inherit them.
+    # Steps that were added to the original class are copied, because subclasses do not inherit them.
     made._step_functions = was._step_functions  # noqa: SLF001 - there is no public attribute
     object.__setattr__(one, "__class__", made)

@@ -91,7 +91,7 @@ logger = logging.getLogger("toolgate")
 # Classes of URLs. The first one is the base class of all URL types of Pydantic with a single host.
 _URLS: Final = (AnyUrl.__mro__[-2], Url)
 _PAUSES: Final = (ApprovalRequired, CallDeferred, ApprovalPending)
-# Exceptions with which a tool's validator rejects arguments. Version 2.0 has no exception `ToolFailed`.
+# Exceptions with which a tool's validator rejects arguments. Version 2.0 lacks `ToolFailed`, so it is read by name.
 _REFUSES_ARGUMENTS: Final[tuple[type[Exception], ...]] = (
     ValueError,
     ModelRetry,
@@ -102,8 +102,8 @@ _REFUSES_ARGUMENTS: Final[tuple[type[Exception], ...]] = (
 # True if a hook can deny a call by returning `ToolDenied`. Older versions treat every value that a hook returns as
 # the tool's result.
 _DENIES: Final = is_at_least("pydantic_ai", "2.28")
-# Run id, call id and arguments of the allowed call that is running. The calls of an agent that the tool runs have
-# other ids.
+# Run id, call id and arguments of the allowed call that is running. Calls of an agent that the tool runs have other
+# ids, so they are not mistaken for this call.
 _Passed = tuple[str | None, str | None, dict[str, Any]]
 _passed: ContextVar[_Passed | None] = ContextVar("toolgate_pydantic_ai_passed", default=None)
 
@@ -245,7 +245,7 @@ def _by_schema(ctx: RunContext[Any], tool: ToolsetTool[Any], args: dict[str, Any
         return dict(validate(args, context=ctx.validation_context))
     except ValidationError:
         # For a function whose only parameter is a model, the framework's schema describes the fields of the model
-        # instead of the parameter.
+        # instead of the parameter. The value of this parameter is then validated.
         if len(args) != 1:
             raise
         given: dict[str, Any] = validate(next(iter(args.values())), context=ctx.validation_context)
@@ -289,16 +289,15 @@ class GuardCapability(AbstractCapability[Any]):
     """Capability that checks and logs every tool call of an agent, with all its toolsets.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<server>.<name>` for a tool of an MCP server.
-        agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
-            own agent id.
+        agents: Toolgate agent ids by the names given to `Agent(name=…)`. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run ends with `DeferredToolRequests`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Raises:
         ConfigurationError: An argument is invalid.
@@ -324,7 +323,7 @@ class GuardCapability(AbstractCapability[Any]):
     async def for_run(self, ctx: RunContext[Any]) -> GuardCapability:  # noqa: ARG002 - the framework's signature
         """Return a copy of the capability for one run, without the stored calls of other runs."""
         own = copy.copy(self)
-        own._held, own._refused = {}, set()  # noqa: SLF001 - a copy of this object
+        own._held, own._refused = {}, set()  # noqa: SLF001 - `own` is a copy of this object
         return own
 
     async def wrap_tool_execute(
@@ -417,7 +416,7 @@ class GuardToolset(WrapperToolset[Any]):
 
     Attributes:
         wrapped: The other toolset.
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: As for `GuardCapability`.
         agents: As for `GuardCapability`.
         on_hold: As for `GuardCapability`.

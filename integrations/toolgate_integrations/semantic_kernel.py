@@ -46,7 +46,7 @@ _GIVEN: Final = frozenset({"kernel", "service", "execution_settings", "arguments
 
 
 def function_of(context: FunctionInvocationContext) -> object:
-    """Return the Python function that will run, or None; for streaming, a kernel function may have another one."""
+    """Return the Python function that will run, or None; a kernel function may have a separate one for streaming."""
     return getattr(context.function, "stream_method" if context.is_streaming else "method", None)
 
 
@@ -139,7 +139,7 @@ class _Called:
     Attributes:
         context: The framework's context of the call.
         pauses: True if the run must end because the call requires an approval.
-        setup_error: Error because of which the call was not checked and the run must end; None if there is no such
+        setup_error: Error that prevented the check of the call, and must end the run; None if there is no such
             error.
     """
 
@@ -150,7 +150,7 @@ class _Called:
     def is_executed_by(self, context: FunctionInvocationContext) -> bool:
         """Return whether `context` is the invocation that executes this call of the model.
 
-        It is not if a filter or a function invokes another function meanwhile.
+        The result is False if a filter or a function invokes another function meanwhile.
         """
         return self.context.function is context.function and self.context.arguments is context.arguments
 
@@ -366,16 +366,16 @@ def guard_kernel(
 
     Args:
         kernel: The kernel, which is changed in place: the guard's filters are added after all its other filters.
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by function name such as `bank-pay`, as a mapping or a function of the name. The default
             action is `<plugin>.<function>`.
-        agents: Agent ids by the names that `KernelArguments(toolgate_agent=…)` contains. Calls of other agents are
-            checked under the guard's own agent id.
+        agents: Toolgate agent ids by the names that `KernelArguments(toolgate_agent=…)` contains. All other agents
+            use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run ends; continue it with `aresume`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Returns:
         The same kernel.

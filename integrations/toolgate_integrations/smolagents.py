@@ -60,7 +60,7 @@ class Way:
     fail: Callable[[Exception], None]
 
 
-class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it without types
+class GuardedTool(Tool):  # type: ignore[misc]  # the framework has no type annotations
     """A tool that checks and logs every call of another tool, and has the same name and inputs."""
 
     skip_forward_signature_validation: ClassVar[bool] = True
@@ -130,7 +130,7 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
         return self
 
 
-class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # the framework leaves it without types
+class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # the framework has no type annotations
     """Code executor whose code runs with the context variables of the agent's caller, which contain the acting agent.
 
     The framework's own executor runs code with a time limit in a new thread, without these context variables.
@@ -237,6 +237,7 @@ def _by_name(tool: Tool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> di
     parameters = [each for name, each in signature.parameters.items() if name != "self"]
     names, kinds = {each.name for each in parameters}, {each.kind for each in parameters}
     # Some tools accept any arguments, and the inputs of some tools have other names than the parameters of `forward`.
+    # The positional arguments of these tools get the names of the inputs.
     if kinds & _ANY or not names.issuperset(tool.inputs):
         if len(args) > len(tool.inputs):
             raise TypeError(f"{tool.name} takes {len(tool.inputs)} arguments, and was given {len(args)}")
@@ -253,15 +254,15 @@ _WAYS: Final[WeakKeyDictionary[GuardedTool, Way]] = WeakKeyDictionary()
 A = TypeVar("A", bound=MultiStepAgent)
 
 
-class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leaves it without types
+class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework has no type annotations
     """A guarded agent; tools, managed agents and executors that are assigned to it later are guarded too.
 
     Attributes:
         bridge: Bridge that checks and logs the calls.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
     """
 
     bridge: ClassVar[Bridge]
@@ -269,7 +270,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
     @property
     def tools(self) -> dict[str, Any]:
         """Guarded tools by name."""
-        return self.__dict__["tools"]  # type: ignore[no-any-return]  # the setter stores such a mapping
+        return self.__dict__["tools"]  # type: ignore[no-any-return]  # the setter stores a dictionary
 
     @tools.setter
     def tools(self, tools: Mapping[str, Any]) -> None:
@@ -278,7 +279,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
     @property
     def managed_agents(self) -> dict[str, Any]:
         """Guarded managed agents by name."""
-        return self.__dict__["managed_agents"]  # type: ignore[no-any-return]  # the setter stores such a mapping
+        return self.__dict__["managed_agents"]  # type: ignore[no-any-return]  # the setter stores a dictionary
 
     @managed_agents.setter
     def managed_agents(self, agents: Mapping[str, Any]) -> None:
@@ -315,7 +316,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
         # wait.
         self.__dict__["interrupts"] = self.__dict__.get("interrupts", 0) + 1
         for each in self.managed_agents.values():
-            each._interrupted()  # noqa: SLF001 - an agent of this class
+            each._interrupted()  # noqa: SLF001 - `each` is a `GuardedAgent` too
 
     def raise_setup_error(self, step: ActionStep) -> None:
         """End the run if a call of the step did not run because a setting or the API key is wrong.
@@ -375,14 +376,14 @@ def guard_agent(
 
     Args:
         agent: The agent; it is changed in place, because a copy would have separate memory and state.
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
-        agents: Agent ids by the names of agents. Calls of other agents are checked under the guard's own agent id.
+        agents: Toolgate agent ids by the names of agents. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `wait`: wait for the approver within the run. `raise`:
             end the run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Returns:
         The same agent.
@@ -393,7 +394,7 @@ def guard_agent(
     bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout)
     guarded = _guarded(agent, bridge)
     bridge.verify_tools(_tool_names(guarded))
-    return guarded  # type: ignore[no-any-return]  # the agent itself
+    return guarded  # type: ignore[no-any-return]  # `guarded` is the same object as `agent`
 
 
 def _tool_names(agent: Any) -> Iterator[str]:
@@ -469,6 +470,6 @@ class _Each(dict[str, Any]):
         # A copy is a plain dict; the agent to which the copy is assigned guards the values again.
         return dict, (dict(self),)
 
-    def __ior__(self, given: Any) -> Self:  # type: ignore[misc,override]  # it accepts fewer types than `dict`
+    def __ior__(self, given: Any) -> Self:  # type: ignore[misc,override]  # accepts fewer types than `dict.__ior__`
         self.update(given)
         return self

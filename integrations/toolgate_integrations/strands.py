@@ -54,7 +54,7 @@ class StoppedError(Exception):
         self.event = event
 
 
-#: Exceptions that end a call which the framework executes again later, so the call is not logged as failed.
+#: Exceptions after which the framework executes the call again later, so the call is not logged as failed.
 PAUSES: Final = (InterruptException, StoppedError, ApprovalPending)
 
 
@@ -62,7 +62,7 @@ async def relay_events(produce: Callable[[Emit], Awaitable[TypedEvent]]) -> Asyn
     """Run `produce` in a separate task, and yield the events that it emits and finally its result.
 
     The task is needed because context variables that are set in the body of a generator would be visible to the code
-    that iterates over it. The task continues only after each event was consumed, and is cancelled if the generator is
+    that iterates over it. The task waits until each event has been consumed, and is cancelled if the generator is
     closed.
 
     Args:
@@ -153,7 +153,7 @@ class _Elsewhere(ToolResultEvent):
         super().__init__(result.tool_result, result.exception)
 
 
-class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # a subscript fails at run time
+class _ApprovedTool(wrapt.ObjectProxy):  # type: ignore[type-arg]  # `ObjectProxy[…]` raises an error at run time
     """Proxy of a tool that runs it only with the approved arguments, and raises for any other arguments."""
 
     def __init__(self, tool: Any, approved: dict[str, Any]) -> None:
@@ -196,8 +196,8 @@ def pause(context: ExecuteToolContext, pending: ApprovalPending) -> None:
         "input": context.tool_use["input"],
         **describe_pending(pending),
     }
-    # An answer belongs to the interrupt of one name. If the run is resumed before the approver has decided, it pauses
-    # again under the next name.
+    # `interrupt` pauses the run if the name has no answer yet. If the run is resumed before the approver has decided,
+    # the first name has an answer, so the run pauses again under the next name.
     for name in _names():
         context.interrupt(name, reason=asked)
 
@@ -237,7 +237,7 @@ def function_of(tool: Any) -> object:
 def schema_of(tool: Any) -> ArgumentSchema:
     """Return the schema by which the framework validates the calls of a tool."""
     if isinstance(tool, DecoratedFunctionTool):
-        metadata = tool._metadata  # noqa: SLF001 - the only attribute with the validation
+        metadata = tool._metadata  # noqa: SLF001 - only this attribute can validate arguments
         return CustomSchema(metadata.validate_input, lambda received: encoded(metadata.input_model, received))
     spec: Any = getattr(tool, "tool_spec", None) or {}
     schema = (spec.get("inputSchema") or {}).get("json")
@@ -265,16 +265,15 @@ class GuardPlugin(Plugin):
     """Plugin that checks and logs every tool call of an agent: those of the model, and those made with `agent.tool`.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<prefix>.<name>` for a tool of an MCP server.
-        agents: Agent ids by the names given to `Agent(name=…)`. Calls of other agents are checked under the guard's
-            own agent id.
+        agents: Toolgate agent ids by the names given to `Agent(name=…)`. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses with an interrupt. `wait`: wait
             for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`: the model
             reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Raises:
         ConfigurationError: An argument is invalid.

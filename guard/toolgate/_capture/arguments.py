@@ -417,7 +417,7 @@ def _written(value: object) -> str:
 
 
 def _moment(old: Any, made: Any) -> Any:
-    """Return the edited date-time or time `made` with the time zone object of `old`, if its ISO 8601 text is unchanged.
+    """Return the edited date-time or time `made`, with the time zone of `old` if its ISO 8601 text stays the same.
 
     If `old` has a fixed UTC offset, the edit may change the offset. Any other change of the time zone is an error.
     """
@@ -469,5 +469,5 @@ def _is_mapping(value: Json) -> typing.TypeGuard[dict[str, Json]]:
 def _hints(kind: type) -> dict[str, Any]:
     try:
         return typing.get_type_hints(kind, include_extras=True)
-    except Exception:  # noqa: BLE001 - an annotation may be any expression, and its names may not exist any more
+    except Exception:  # noqa: BLE001 - evaluating an annotation may raise anything, such as NameError
         return {}

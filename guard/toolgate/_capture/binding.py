@@ -142,7 +142,7 @@ class Binder:
             if parameter.kind is Parameter.VAR_POSITIONAL:
                 return GenericAlias(tuple, (hint, ...))
             return hint | None if parameter.default is None else hint
-        except Exception:  # noqa: BLE001 - an annotation may be any expression, and its names may not exist any more
+        except Exception:  # noqa: BLE001 - evaluating an annotation may raise anything, such as NameError
             return UNKNOWN
 
     def _signature_for(self, *, drop_first: bool) -> Signature:

@@ -66,7 +66,7 @@ class Captured:
 
     Attributes:
         context: JSON within the limits of the gateway.
-        hidden: Secrets that `context` does not show, in each form in which an error message may contain them.
+        hidden: Secrets that `context` does not show, in every form that an error message may contain, such as escaped.
         patterns: Additional patterns of secrets; text that matches them is redacted in error messages.
     """
 
@@ -192,7 +192,7 @@ class _Redactor:
         return self._cut(value) if has_many else self._show(value, 0)
 
     def member(self, name: str, value: Frozen) -> Json:
-        """Return the JSON for a value. If `name` is the name of a secret, this is a digest."""
+        """Return the JSON for a value; if `name` is the name of a secret, return the digest of the value."""
         return self.hide(value) if value is not None and self.names.hides(name) else self.argument(value)
 
     def amount(self, value: Frozen) -> Json:

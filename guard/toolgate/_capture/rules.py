@@ -312,7 +312,7 @@ def _members_of(source: object) -> dict[str, Any] | None:
 
 
 def _source(option: str, source: Any) -> tuple[str | None, _Computed | None]:
-    """Return a pair: the name of an argument, and the function. The one that the option does not contain is None."""
+    """Return (name, None) for the name of an argument, (None, function) for a function, or (None, None) for None."""
     if source is None or isinstance(source, str):
         return source, None
     if not callable(source):

@@ -49,16 +49,16 @@ _CURE: Final = f"pass plain data, or name the argument in {_LEAVE_OUT} and show 
 _MAX_VALUES: Final = 1_000_000
 _MAX_CHARACTERS: Final = 100_000_000
 _MAX_DEPTH: Final = 100
-# Maximum number of digits in a number, because the gateway rejects longer numbers; and minimum number of bits of an
-# integer with more digits.
+# The gateway rejects numbers with more than 400 digits. An integer of fewer than 1,329 bits has at most 400 digits, so
+# the digits of such an integer need not be counted.
 _MAX_DIGITS: Final = 400
 _MAX_BITS: Final = 1_329
 
 _WORD: Final = object.__basicsize__ // 2
 _SCALARS: Final = frozenset((bool, type(None)))
 _CONTAINERS: Final = (dict, list, tuple, set, frozenset)
-# Modules of standard types. Their `__slots__` are not copied as further attributes, because they contain only the value
-# itself or a cached form of it.
+# Modules of standard types. The `__slots__` of these types are not copied as further attributes, because the slots
+# contain only the value itself or a cached form of it.
 _STANDARD: Final = frozenset(
     ("builtins", "collections", "datetime", "decimal", "enum", "pathlib", "pathlib._local", "uuid")
 )
@@ -180,11 +180,11 @@ class Freezer:
         kind = type(value)
         if kind is str:
             self._spend(len(value))
-            return value  # type: ignore[no-any-return]  # a str
+            return value  # type: ignore[no-any-return]  # `value` is a str here
         if kind in _SCALARS:
-            return value  # type: ignore[no-any-return]  # a bool or None
+            return value  # type: ignore[no-any-return]  # `value` is a bool or None here
         if kind is int and value.bit_length() < _MAX_BITS:
-            return value  # type: ignore[no-any-return]  # an int
+            return value  # type: ignore[no-any-return]  # `value` is an int here
         if kind is int or kind is float or kind is Decimal:
             return _number(value)
         if kind in _CONTAINERS:
@@ -292,17 +292,17 @@ def _number(value: Any) -> int | float | Decimal | str | Extended:
     kind = type(value)
     if kind is int:
         if value.bit_length() < _MAX_BITS:
-            return value  # type: ignore[no-any-return]  # an int
+            return value  # type: ignore[no-any-return]  # `value` is an int here
     elif kind is float:
         if math.isfinite(value):
-            return value  # type: ignore[no-any-return]  # a float
+            return value  # type: ignore[no-any-return]  # `value` is a float here
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     else:
         _, digits, exponent = value.as_tuple()
         if isinstance(exponent, str):
             return "NaN" if value.is_nan() else "Infinity" if value > 0 else "-Infinity"
         if max(len(digits), abs(exponent), abs(value.adjusted())) <= _MAX_DIGITS:
-            return value  # type: ignore[no-any-return]  # a Decimal
+            return value  # type: ignore[no-any-return]  # `value` is a Decimal here
     digits_of_it = hex(value) if kind is int else str(value)
     return Extended(_label(value), f"a number of more than {_MAX_DIGITS} digits", {"digits": digits_of_it})
 
@@ -431,13 +431,13 @@ def is_immutable(value: object) -> bool:
         # An enum member is shared by all code in the process, which may set its attributes, or change its value if the
         # value is mutable, such as a list.
         has_more = any(not _is_reserved(name) for name in _attributes(value))
-        return not has_more and is_immutable(value._value_)  # type: ignore[attr-defined]  # every enum member has it
+        return not has_more and is_immutable(value._value_)  # type: ignore[attr-defined]  # every enum has `_value_`
     if kind is dt.datetime or kind is dt.time:
-        zone = value.tzinfo  # type: ignore[attr-defined]  # datetime and time have it
+        zone = value.tzinfo  # type: ignore[attr-defined]  # datetime and time have `tzinfo`
         known = (getattr(sys.modules.get("zoneinfo"), "ZoneInfo", None), dt.timezone, type(None))
         return type(zone) in known or type(zone).__module__ == "pydantic_core._pydantic_core"
     if kind is tuple or kind is frozenset:
-        return all(map(is_immutable, value))  # type: ignore[call-overload]  # a tuple or frozenset
+        return all(map(is_immutable, value))  # type: ignore[call-overload]  # `value` is a tuple or frozenset here
     return False
 
 

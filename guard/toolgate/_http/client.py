@@ -342,7 +342,7 @@ class GatewayClient(_Operations):
                         response = self._send(step.request, step.seconds)
                     else:
                         self.sleep(step.seconds)
-                except BaseException as error:  # noqa: BLE001 - the operation raises it again
+                except BaseException as error:  # noqa: BLE001 - it is thrown into the operation, which raises it again
                     step = operation.throw(error)
                 else:
                     step = operation.send(response)
@@ -404,7 +404,7 @@ class AsyncGatewayClient(_Operations):
                         response = await self._send(step.request, step.seconds)
                     else:
                         await self.sleep(step.seconds)
-                except BaseException as error:  # noqa: BLE001 - the operation raises it again
+                except BaseException as error:  # noqa: BLE001 - it is thrown into the operation, which raises it again
                     step = operation.throw(error)
                 else:
                     step = operation.send(response)

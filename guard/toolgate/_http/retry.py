@@ -113,7 +113,7 @@ def _pause(state: RetryCallState) -> float:
     # The exponent is limited, because `2.0 ** 1024` is too large for a float.
     longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(state.attempt_number - 1, _MAX_EXPONENT))
     # Jitter: the pause is random, so that callers that failed at the same time do not retry at the same time.
-    pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - not used for secrets
+    pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter needs no secure random numbers
     # The pause is at least as long as the random pause. Otherwise `Retry-After: 0` would cause retries without a pause.
     return max(asked, pause)
 
@@ -184,7 +184,7 @@ class Attempts:
         from_proxy = is_from_proxy(response.status, response.headers)
         if from_proxy:
             self._last_failure = f"a proxy answers {response.status}"
-        # With status 504, a proxy reports that the gateway did not respond in time, so it may have received the request.
+        # Status 504: the gateway did not respond to a proxy in time, but may have received the request.
         self._reached = self._reached or not from_proxy or response.status == HTTPStatus.GATEWAY_TIMEOUT
         self._end(answered=not from_proxy)
 

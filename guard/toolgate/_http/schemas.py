@@ -34,8 +34,8 @@ _STRICT = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_err
 
 
 def _unicode(text: str) -> str:
-    # JSON strings can contain lone surrogates, which cannot be encoded as UTF-8. The SDK could not send such a string
-    # to the gateway in a log entry.
+    # JSON strings can contain lone surrogates, which cannot be encoded as UTF-8. Such a string is rejected, because the
+    # SDK could not send it back to the gateway in a log entry.
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -47,7 +47,7 @@ _MAX_REQUESTS: Final = 50
 _MAX_LONG_POLLS: Final = 500
 _MAX_IDLE: Final = 20
 _IDLE_SECONDS: Final = 5.0
-# Minimum time-out in seconds, also after the deadline, so that a response that has already arrived can be read.
+# Minimum time-out in seconds. It applies even after the deadline, so that a response that has already arrived is read.
 _SHORTEST: Final = 0.001
 # Seconds after the deadline at which the watchdog thread aborts the request. A time-out of httpx usually ends the
 # request earlier, but not if the server keeps sending single bytes.
@@ -72,7 +72,7 @@ class _Library:
 
     def __init__(self, url: str, name: str, transport: object | None, network: Network) -> None:
         self.httpx: Any = importlib.import_module(name)
-        # This includes `SSLError`, because httpx does not convert TLS errors after the handshake to its own exceptions.
+        # `SSLError` is included, because httpx does not convert TLS errors after the handshake to its own exceptions.
         self.errors = (self.httpx.RequestError, ssl.SSLError)
         self.uses_network = transport is None or isinstance(
             transport, (self.httpx.HTTPTransport, self.httpx.AsyncHTTPTransport)

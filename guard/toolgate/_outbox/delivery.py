@@ -246,7 +246,7 @@ class Pace:
         now = self._clock()
         # Jitter: the pause is random, so that processes whose requests failed at the same time retry at different
         # times.
-        self._next = now + longest * random.uniform(0.5, 1.0)  # noqa: S311 - no secret depends on it
+        self._next = now + longest * random.uniform(0.5, 1.0)  # noqa: S311 - jitter needs no secure random numbers
         self._asked_until = now + asked
 
     def worked(self) -> None:

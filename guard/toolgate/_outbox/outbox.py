@@ -223,7 +223,7 @@ class Outbox:
 
     def check_space(self) -> None:
         """Raise `OutboxFault` if no further entry can be stored."""
-        # The last count of the entries in other files may be too high, because other processes may have sent some.
+        # The entries in other files are counted again, because other processes may have sent some since the last count.
         self.count_others()
         rows, size = self._do(lambda db: db.execute("SELECT rows, bytes FROM totals").fetchone())
         other_rows, other_size = self._others or (0, 0)
@@ -315,7 +315,7 @@ class Outbox:
 
         found = self._do(work)
         if not found:
-            # The last count of the entries in other files may be too high, because other processes may have sent some.
+            # Entries in other files are counted again, because other processes may have sent some since the last count.
             self.count_others()
             found = self._do(work)
         other_rows, other_size = self._others or (0, 0)
@@ -424,7 +424,7 @@ class Outbox:
 
 
 def entry_text(body: dict[str, Json], key: str) -> str:
-    """Return the JSON text of an entry with this Idempotency-Key, as the list `entries` of `POST /sdk/logs` has it."""
+    """Return the JSON text of an entry with this Idempotency-Key, as it is sent in the list `entries`."""
     return dumps({**body, "idempotency_key": key})
 
 

@@ -131,7 +131,7 @@ class Recorder:
         """
         ends = time.monotonic() + self._timeout
         while (intent := self._try_intend(entry, ends, may_be_lost=may_be_lost)) is _AGAIN:
-            time.sleep(random.uniform(0, _SHORT))  # noqa: S311 - no secret depends on it
+            time.sleep(random.uniform(0, _SHORT))  # noqa: S311 - jitter needs no secure random numbers
         return intent
 
     async def aintend(self, entry: Entry, *, may_be_lost: bool) -> Intent | None:
@@ -148,8 +148,8 @@ class Recorder:
             except asyncio.CancelledError:
                 handover.cancel()
                 raise
-        while (intent := self._try_intend(entry, ends, may_be_lost=may_be_lost)) is _AGAIN:  # noqa: ASYNC110 - another process is waited for
-            await asyncio.sleep(random.uniform(0, _SHORT))  # noqa: S311 - no secret depends on it
+        while (intent := self._try_intend(entry, ends, may_be_lost=may_be_lost)) is _AGAIN:  # noqa: ASYNC110 - no event signals the end of another process's write
+            await asyncio.sleep(random.uniform(0, _SHORT))  # noqa: S311 - jitter needs no secure random numbers
         return intent
 
     def record(self, entry: Entry, intent: Intent | None = None) -> None:
@@ -169,7 +169,7 @@ class Recorder:
             except (Busy, OutboxFault) as error:
                 self._keep(sender, entry, intent, error)
             self._recorded(sender)
-        except Exception:  # noqa: BLE001 - nothing here may change the result of the tool
+        except Exception:  # noqa: BLE001 - an error of logging must not change the tool's result
             logger.exception("a log entry of action %r is lost", entry.body.get("action"))
 
     def flush(self, timeout: float) -> bool:
@@ -180,11 +180,11 @@ class Recorder:
         """
         return self.sender().flush(timeout)
 
-    async def aflush(self, timeout: float) -> bool:  # noqa: ASYNC109 - part of the public API
+    async def aflush(self, timeout: float) -> bool:  # noqa: ASYNC109 - `Guard.aflush` has the same parameter
         """Asynchronous form of `flush`."""
         sender, ends = self.sender(), time.monotonic() + timeout
         failures = sender.hurry()
-        while (done := sender.is_done(failures)) is None and time.monotonic() < ends:  # noqa: ASYNC110 - a thread is waited for
+        while (done := sender.is_done(failures)) is None and time.monotonic() < ends:  # noqa: ASYNC110 - no event signals that the sender's thread is done
             await asyncio.sleep(_POLL)
         return bool(done)
 
@@ -215,7 +215,7 @@ class Recorder:
 
     def warn_about_rest(self) -> None:
         """Log, once per process, that entries are left in the outbox and that the next process will send them."""
-        global _warned  # noqa: PLW0603 - once in the process
+        global _warned  # noqa: PLW0603 - the variable belongs to the whole process
         if not _warned and self.place.path is not None:
             _warned = True
             logger.warning(
@@ -342,7 +342,7 @@ def close_all() -> None:
 
 
 def _register(recorder: Recorder) -> None:
-    global _registered  # noqa: PLW0603 - once in the process
+    global _registered  # noqa: PLW0603 - the variable belongs to the whole process
     _living.add(recorder)
     if not _registered:
         _registered = True
@@ -353,7 +353,7 @@ def _register(recorder: Recorder) -> None:
 
 def _end_of_process(living: list[Recorder]) -> float:
     """Return the deadline (monotonic seconds) for sending entries at process end; the first call determines it."""
-    global _ends  # noqa: PLW0603 - once in the process
+    global _ends  # noqa: PLW0603 - the variable belongs to the whole process
     if _ends is None:
         _ends = time.monotonic() + max(recorder.place.flush_timeout for recorder in living)
     return _ends

@@ -140,7 +140,7 @@ def convert_shared_file(place: Place) -> None:
         # them is still running.
         chosen = f"target = ? AND (state = 2 OR owner NOT IN ({','.join(alive)}))"
         for number, *values in old.execute("SELECT * FROM targets").fetchall():
-            select = f"SELECT {_COLUMNS} FROM entries WHERE {chosen} ORDER BY id"  # noqa: S608 - only numbers are inserted
+            select = f"SELECT {_COLUMNS} FROM entries WHERE {chosen} ORDER BY id"  # noqa: S608 - only numbers are inserted into the SQL text
             if rows := old.execute(select, (number,)).fetchall():
                 _, lock, new = create_file(place.path, Target(*values), place)
                 stack.callback(lock.release)
@@ -179,7 +179,7 @@ def _move(outbox: Outbox, other: sqlite3.Connection, condition: str) -> int:
     """
     with transaction(other):
         rows = other.execute(
-            f"SELECT id, {_COLUMNS} FROM entries WHERE {condition} ORDER BY id LIMIT ?",  # noqa: S608 - only constants are inserted
+            f"SELECT id, {_COLUMNS} FROM entries WHERE {condition} ORDER BY id LIMIT ?",  # noqa: S608 - only constants are inserted into the SQL text
             (_CHUNK,),
         ).fetchall()
         outbox.take_in(row[1:] for row in rows)

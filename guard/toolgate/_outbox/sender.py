@@ -77,7 +77,7 @@ class Signals:
         return False
 
     def wait(self, seconds: float, *, hurried_only: bool = True) -> bool:
-        """Wait for `hurried`, or for `hurried` or `woken` if not `hurried_only`; return False after `seconds`."""
+        """Wait until `hurried` or, unless `hurried_only`, `woken` is set; return False if `seconds` pass first."""
         ends = time.monotonic() + seconds
         while not (self.hurried or (self.woken and not hurried_only)):
             try:
@@ -133,7 +133,7 @@ class Sender:
     # Methods that other threads call. Only `flush`, `stop` and `knows_organization` wait for the network.
 
     def __len__(self) -> int:
-        """Return the number of queued entries. If the file cannot be read now, use its previous count."""
+        """Return the number of queued entries. While the file cannot be read, its last known number is used."""
         try:
             self._last_count = self.outbox.count() if self.outbox.is_open else 0
         except (Busy, OutboxFault):
@@ -267,7 +267,7 @@ class Sender:
         while self._thread is me:
             try:
                 pause = self._turn(self._timeout)
-            except Exception:  # noqa: BLE001 - a defect must not end the sending for the rest of the process
+            except Exception:  # noqa: BLE001 - after a defect, the thread must continue to send entries
                 logger.exception("the outbox could not be sent; it is tried again")
                 self._failures += 1
                 pause = _IDLE
@@ -280,7 +280,7 @@ class Sender:
                 if self.after_close is not None:
                     self.after_close()
                 self._thread = None
-                # A caller that set `woken` before `_thread` was reset has started no thread. This starts one.
+                # A caller that set `woken` before `_thread` was reset has started no thread, so one is started here.
                 if self._stopped or not self._signals.woken:
                     return
                 self._start()
@@ -456,7 +456,7 @@ class Sender:
                 self.outbox.count_others()
                 # Counting many files is slow: the interval grows, so that counting takes at most 2 % of the time.
                 self._count_at += 50 * (time.monotonic() - now)
-        except Exception:  # noqa: BLE001 - meanwhile the file only grows; the next round tries again
+        except Exception:  # noqa: BLE001 - entries are sent all the same; the maintenance is repeated later
             logger.debug("the outbox file was not maintained")
 
     @staticmethod
@@ -492,7 +492,7 @@ def _log_parked(row: Row, reason: str) -> None:
 
 def _after_fork_in_child() -> None:
     for sender in list(_senders):
-        sender._reset()  # noqa: SLF001 - a method of this module
+        sender._reset()  # noqa: SLF001 - the class is defined in this module
 
 
 _senders: Final[weakref.WeakSet[Sender]] = weakref.WeakSet()

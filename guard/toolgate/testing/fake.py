@@ -29,10 +29,9 @@ __all__ = ["ApprovalRequest", "Checked", "FakeGateway", "Logged"]
 Then: TypeAlias = Literal["approved", "denied", "ignored"]
 
 _HEADERS: Final = {"content-type": "application/json", "x-api-version": "2026-11-20"}
-# In seconds: lifetime of an approval request, longest pause of a circuit breaker, and time limit of a flush.
-_EXPIRES_AFTER: Final = 24 * 3600.0
-_LONGEST_BREAKER_PAUSE: Final = 30.0
-_FLUSH_TIMEOUT: Final = 5.0
+_EXPIRES_AFTER: Final = 24 * 3600.0  # lifetime of an approval request, in seconds
+_LONGEST_BREAKER_PAUSE: Final = 30.0  # longest pause of an open circuit breaker, in seconds
+_FLUSH_TIMEOUT: Final = 5.0  # time limit of a flush, in seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +136,7 @@ class FakeGateway(InProcessGateway, Records):
         try:
             yield guard
         finally:
-            guard._guard_state = replaced  # noqa: SLF001 - of this package
+            guard._guard_state = replaced  # noqa: SLF001 - the attribute is internal to this package
 
     def allow(self, action: str, **limits: Unpack[Limits]) -> None:
         """Allow an action from now on.

@@ -25,7 +25,7 @@ Scope: TypeAlias = Literal["user", "project", "local"]
 SCOPES: Final[tuple[Scope, ...]] = ("user", "project", "local")
 
 #: environment variable with the secret of `toolgate hook serve`; Claude Code's settings contain only its name
-SECRET_VARIABLE: Final = "TOOLGATE_HOOK_SECRET"  # noqa: S105 - the variable's name
+SECRET_VARIABLE: Final = "TOOLGATE_HOOK_SECRET"  # noqa: S105 - the name of a variable, not a secret
 DEFAULT_PORT: Final = 8460
 SERVER_PATH: Final = "/claude-code"
 _HOST: Final = "127.0.0.1"

@@ -38,7 +38,7 @@ def read_status(versions: Any) -> Status | None:
 
 
 def _check_plugin(version: str | None) -> Status | None:
-    """Return the status if OpenCode would not load an unchanged plugin, else None."""
+    """Return the status if OpenCode loads no plugin or a changed one; None if it loads the plugin of this version."""
     found: Status | None = None
     for user in (True, False):
         path = plugin_path(user=user)

@@ -75,7 +75,7 @@ def run(words: list[str]) -> NoReturn:
     except SystemExit:
         # The call was not checked, so the status is `BLOCKED`, and the status in `SystemExit` is ignored.
         code, message = BLOCKED, "Not done: the hook was ended before there was a decision."
-    except BaseException as error:  # noqa: BLE001 - no error may let a tool run
+    except BaseException as error:  # noqa: BLE001 - after any error, the tool must not run
         code, message = BLOCKED, f"Not done: the hook failed with {error_location(error)}."
     if message:
         _write_stderr(message)
@@ -85,7 +85,7 @@ def run(words: list[str]) -> NoReturn:
 def error_location(error: BaseException) -> str:
     """Return an error's type and source line, without the message, which may contain secrets."""
     frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""  # noqa: PTH119 - pathlib is slow to load
+    where = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""  # noqa: PTH119 - importing pathlib would take too long
     return f"{type(error).__name__}{where}"
 
 

@@ -28,7 +28,7 @@ class Status(NamedTuple):
 def read_version(program: str) -> str | None:
     """Return the version that a program prints, or None if it prints none."""
     try:
-        done = subprocess.run(  # noqa: S603 - the user's own program, by its path
+        done = subprocess.run(  # noqa: S603 - `program` is the path of the user's own program
             [program, "--version"],
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -68,16 +68,16 @@ def guard_tools(
     Args:
         tools: Tools created by `beta_tool` and `beta_async_tool`, or tools of the SDK that run in this process.
             Definitions of tools that the provider runs are returned unchanged.
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
-        agents: Agent ids by agent names. Calls of other agents are checked under the guard's own agent id.
+        agents: Toolgate agent ids by agent names. All other agents use the guard's agent id.
         agent: Name of the agent that has these tools.
         on_hold: Reaction to a call that requires an approval. `pause`: a `GuardedRun` pauses; with any other runner,
             the model reads that the call is pending. `wait`: wait for the approver within the run. `raise`: end the
             run with `ApprovalPending`. `notify_model`: the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Raises:
         ConfigurationError: An argument is invalid, or a tool cannot be guarded.

@@ -183,7 +183,7 @@ class Called:
 
 
 def find_called(tool: str, given: object) -> Called:
-    """Return the call of a run that has the same input object; runners pass a tool no call id."""
+    """Return the call to which the input object `given` belongs; runners pass a tool its input, but no call id."""
     with _lock:
         runs = list(_runs)
     for run in runs:
@@ -264,12 +264,12 @@ class _Run:
             params.update(given)
             return given
 
-        # The conversation can be read only through this setter. The runner is closed afterwards, so it sends no
-        # further requests.
+        # The runner passes its conversation only to a function that `set_messages_params` receives. The runner is
+        # closed afterwards, so it sends no further requests.
         self._runner.set_messages_params(read)
         messages, last = to_json(params["messages"]), to_json(self._last.to_param())
-        # The program that iterates the run may already have added the last message, and further messages, to the
-        # conversation.
+        # `end` is the position of the model's last message. The program that iterates the run may already have added
+        # this message, and further messages, to the conversation.
         end = next(
             (at for at, each in enumerate(messages) if call_ids(each) == call_ids(last)), len(messages)
         )

@@ -43,16 +43,16 @@ def text_of(given: Mapping[str, Any], name: str) -> str:
 
 
 def own_text(given: Mapping[str, Any], name: str) -> str | None:
-    """Return the optional text `name` of a hook's input; None if it is missing, empty or not a string."""
+    """Return the string in the optional field `name` of a hook's input; None if it is missing, empty or no string."""
     found = given.get(name)
     return found if isinstance(found, str) and found else None
 
 
 def object_of(given: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return the required object `name` of a hook's input.
+    """Return the object in the required field `name` of a hook's input.
 
     Raises:
-        ConfigurationError: The input contains no object `name`.
+        ConfigurationError: The field is missing, or is not an object.
     """
     found = given.get(name)
     if not isinstance(found, dict):

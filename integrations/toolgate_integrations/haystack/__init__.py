@@ -104,7 +104,7 @@ def split_message(
 
 
 def remove_pending_calls(messages: Sequence[ChatMessage], noes: Mapping[str, str]) -> list[ChatMessage]:
-    """Return a conversation without the pending calls that are made again; calls in `noes` (by approval id) stay."""
+    """Remove pending calls, which `resume` makes again; a rejected call stays, with its text in `noes` as result."""
     kept: list[ChatMessage] = []
     gone: list[ToolCall] = []
     # The messages are iterated from the end, so that a pending call is removed and not an earlier, equal call that
@@ -221,7 +221,7 @@ class GuardHook(_Hook):
         return refusal_message(made.own, made.told)
 
     def to_dict(self) -> dict[str, Any]:
-        """Serialize the hook; the deserialized hook uses the guard that is configured by environment variables.
+        """Serialize the hook; the deserialized hook uses the default guard.
 
         Raises:
             ConfigurationError: The hook has a guard of its own, or a function as `tool_actions`; these cannot be
@@ -274,7 +274,7 @@ class RecordHook(_Hook):
     allowed_hook_points: ClassVar[tuple[HookPoint, ...]] = ("after_tool",)
 
     def run(self, state: State) -> None:
-        """Log the outcomes of these calls, and stop the run if a function that is itself guarded requires an approval."""
+        """Log the calls whose tools did not run; stop the run if a function that is itself guarded is pending."""
         turn, hook = _RUNS.end(state)
         if turn is None:
             return
@@ -288,7 +288,7 @@ class RecordHook(_Hook):
 
 
 def _origin(message: ChatMessage) -> int:
-    """Return the id() of the call to which a message contains the result."""
+    """Return the id() of the call whose result a message contains."""
     return id(None if message.tool_call_result is None else message.tool_call_result.origin)
 
 
@@ -464,16 +464,16 @@ def guard_hooks(
     """Return the hooks of an agent, including hooks that check and log all its tool calls.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`.
-        agents: Agent ids by the names of agents. Calls of other agents are checked under the guard's own agent id.
+        agents: Toolgate agent ids by the names of agents. All other agents use the guard's agent id.
         agent: Name of the agent that has these hooks, unless `hook_context` contains another name.
         on_hold: Reaction to a call that requires an approval. `pause`: the run stops; continue it with `resume`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
         beside: The agent's other hooks.
 
     Returns:

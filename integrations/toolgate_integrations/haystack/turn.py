@@ -25,7 +25,8 @@ __all__ = ["Run", "Runs"]
 
 
 T = TypeVar("T")
-# A guarded function inside a tool raises this exception if the call is pending, and is called again later.
+# A guarded function inside a tool raises this exception if the call is pending, and is called again later. The call is
+# therefore not logged as failed.
 _PAUSES: Final = (ApprovalPending,)
 
 
@@ -41,7 +42,7 @@ class Made:
         asked: The `ToolCall` that the gateway checks.
         own: The framework's object for the call.
         begun: The allowed call; None if it must not run.
-        refused: Error because of which the call did not run, or None.
+        refused: Error that prevented the call, or None.
         told: Text that the model reads if the call did not run.
         approved: Private copy of the approved arguments, which no other part of the agent can change.
         claimed: True after the tool has started, or after `Turn.end` has logged the call.
@@ -83,7 +84,7 @@ class Made:
     def run(self, bridge: Bridge, tool: Callable[[], Any], wrapper: type[Exception]) -> Steps[Any]:
         """Generator that runs the tool of an allowed call, and logs the outcome.
 
-        The log entry contains the tool's own error; the error that the framework made of it is raised.
+        The log entry contains the tool's own error. The caller gets the framework's error, whose cause is that error.
 
         Args:
             bridge: The bridge that checked the call.
@@ -104,7 +105,7 @@ class Made:
                 if error.__cause__ is None:
                     raise
                 wrapped.append(error)
-                raise error.__cause__  # noqa: B904 - it keeps its own cause
+                raise error.__cause__  # noqa: B904 - the error keeps its own cause
 
         try:
             with self._refusing(bridge, raises=True):
@@ -163,7 +164,7 @@ class Turn:
         """Check all calls of the turn.
 
         Raises:
-            Exception: An error must end the run; none of the calls may run.
+            Exception: A check failed with an error that must end the run; none of the calls may run.
         """
         with self._all_or_none():
             if self._bridge.on_hold == "wait" and len(self.made) > 1:

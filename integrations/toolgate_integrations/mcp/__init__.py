@@ -36,12 +36,12 @@ class GuardExtension(Extension):
     """Extension that checks and logs every tool call of an MCP server, for clients of older and newer protocol versions.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
-        name: Server name, with which the actions begin: the tool `pay` of `name="bank"` has the action `bank.pay`.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
+        name: Server name, the first part of each action: with `name="bank"`, the tool `pay` has the action `bank.pay`.
             None for the name given to `MCPServer(…)`.
         tool_actions: Actions by tool name, as a mapping or a function of the name.
-        agents: Agent ids by the client ids of access tokens. Calls of other clients are checked under the guard's own
-            agent id. The name that a client sends in its requests is ignored.
+        agents: Toolgate agent ids by the client ids of access tokens. All other clients use the guard's agent id. The
+            name that a client sends in its requests is ignored.
         functions: Python functions of tools, by tool name. A function decorated with `@guarded` checks its calls
             itself. If the name of such a tool contains a dot, the name is its action.
         on_hold: Reaction to a call that requires an approval. `pause`: the client shows the approval request to its
@@ -51,7 +51,7 @@ class GuardExtension(Extension):
         hold_timeout: Seconds to wait for the approver: with `wait`, and with `pause` after each response of the user.
             None for no limit; most clients stop waiting after a minute.
         approval_page: URL of the page where approvers decide, with the placeholder `{approval_id}`. With None, the
-            user reads the approval id and the command that decides instead.
+            user instead reads the approval id, and the command with which an approver decides.
 
     Raises:
         ConfigurationError: An argument is invalid.
@@ -159,7 +159,7 @@ def _schema(server: object, name: str) -> ArgumentSchema:
             f"the server of the tool {name!r} cannot be found, nor what the tool receives; "
             "give GuardExtension to MCPServer(extensions=[…])"
         )
-    tool = server._tool_manager.get_tool(name)  # noqa: SLF001 - the public list of tools has no validation
+    tool = server._tool_manager.get_tool(name)  # noqa: SLF001 - the public attributes cannot validate arguments
     if tool is None:
         return RawSchema()
     return CustomSchema(tool.fn_metadata.validate_arguments, as_json)

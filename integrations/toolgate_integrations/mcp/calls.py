@@ -64,7 +64,7 @@ class Request(Generic[T]):
         tool: Function that runs the tool with the client's answers and the approved arguments. It raises
             `ToolAsksError` if the tool itself requests input from the client.
         failed: Function that returns the error message in a tool's result, or None if the result is not an error.
-        server: Server name, with which the actions begin; used if the guard has no name of its own.
+        server: Server name, the first part of the action; used if `Calls.name` is None.
     """
 
     params: CallToolRequestParams
@@ -85,10 +85,10 @@ class Calls:
     """Checks, runs and logs the tool calls of one MCP server.
 
     Args:
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
-        name: Server name, with which the actions begin; None to use the name of each request's server.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
+        name: Server name, the first part of each action; None to use the name of each request's server.
         tool_actions: Actions by tool name.
-        agents: Agent ids by the client ids of access tokens.
+        agents: Toolgate agent ids by the client ids of access tokens.
         on_hold: Reaction to a call that requires an approval.
         hold_timeout: Seconds to wait for the approver.
         approval_page: URL of the page where approvers decide.

@@ -26,7 +26,7 @@ from toolgate import ApprovalPending, ConfigurationError
 
 __all__ = ["NOT_DECIDED", "ROUNDS", "Page", "Round", "Way", "way_to_ask"]
 
-#: Number of questions about one pending call before the call is cancelled; clients stop after ten rounds.
+#: Number of questions about one pending call after which the call is cancelled; clients themselves stop after ten.
 ROUNDS: Final = 8
 #: Reason of a call that was cancelled without a decision, for the log entry and for the model.
 NOT_DECIDED: Final = "The request was not decided, and is cancelled. Asking again makes a new request."

@@ -265,8 +265,8 @@ def serve(
     Args:
         place: Command or address of the server.
         guard: The guard that sends the checks.
-        name: Server name, with which the actions begin, and under which the trusted definitions of its tools are
-            stored.
+        name: Server name: the first part of each action, and the name under which the trusted definitions of the
+            server's tools are stored.
         tool_actions: Actions by tool name.
         on_hold: Reaction to a call that requires an approval.
         hold_timeout: Seconds to wait for the approver.
@@ -320,7 +320,7 @@ async def _run(front: Front, backend: Backend, guard: Guard, questions: Question
             lines.start()
             # While this context manager is active, accidental prints go to standard error and do not break the
             # protocol.
-            async with stdio_server(stdin=lines) as (read, write):  # type: ignore[arg-type]  # only the lines of the file are read
+            async with stdio_server(stdin=lines) as (read, write):  # type: ignore[arg-type]  # `stdio_server` only iterates over the lines
                 tasks.start_soon(_end_with_server, backend, questions, lines)
                 await front.server.run(read, Answers(write, questions), front.options)
             tasks.cancel_scope.cancel()

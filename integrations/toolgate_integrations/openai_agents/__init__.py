@@ -155,7 +155,7 @@ class GuardedAgent(Agent[Any]):
     guarding: _Guarding = field(default_factory=_Guarding, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        super().__post_init__()  # type: ignore[no-untyped-call]  # the SDK leaves it without annotations
+        super().__post_init__()  # type: ignore[no-untyped-call]  # the SDK does not annotate this method
         self.tools = [self.guarding.tool(tool, self.name) for tool in self.tools]
         self.handoffs = [self.guarding.handoff(each) for each in self.handoffs]
 
@@ -188,15 +188,15 @@ def guard_agent(
 
     Args:
         agent: The agent; it is not changed.
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         tool_actions: Actions by tool name, as a mapping or a function of the name. The default action is
             `tools.<name>`, or `<server>.<tool>` for a tool of an MCP server.
-        agents: Agent ids by the names of agents. Calls of other agents are checked under the guard's own agent id.
+        agents: Toolgate agent ids by the names of agents. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the run pauses; continue it with `resume`.
             `wait`: wait for the approver within the run. `raise`: end the run with `ApprovalPending`. `notify_model`:
             the model reads that the call is pending.
-        hold_timeout: Seconds that `wait` waits, after which the model reads that the call is pending; None for no
-            limit.
+        hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
+            is pending. None for no limit.
 
     Returns:
         The guarded copy.

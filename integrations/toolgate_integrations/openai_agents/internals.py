@@ -161,7 +161,7 @@ def replace_agent(tool: FunctionTool, agent: Agent[Any], guarded: Agent[Any]) ->
     anew.__dict__.update(inside.__dict__)
     copied = copy.copy(tool)
     copied.on_invoke_tool = _with(copied.on_invoke_tool, anew)
-    copied._agent_instance = guarded  # noqa: SLF001 - the SDK reads the agent from here when it loads a state
+    copied._agent_instance = guarded  # noqa: SLF001 - the SDK reads this attribute when it loads a state
     return copied
 
 
@@ -190,7 +190,7 @@ def _inside(tool: FunctionTool) -> Any:
 
 def _with(invoker: Any, inside: Any) -> Invoker:
     invoker = copy.copy(invoker)
-    invoker._invoke_tool_impl = inside  # noqa: SLF001 - the function that the error handling wraps
+    invoker._invoke_tool_impl = inside  # noqa: SLF001 - the SDK has no public way to replace this function
     return cast("Invoker", invoker)
 
 

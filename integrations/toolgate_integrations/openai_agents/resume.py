@@ -149,7 +149,7 @@ async def resume_streamed(*args: Any, **options: Any) -> RunResultStreaming:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """Gateway's decision about a paused call; without any value if the gateway does not decide about the call.
+    """Gateway's decision about a paused call; all attributes have their defaults if the gateway does not decide.
 
     Attributes:
         approved: True if the gateway allows the call.
@@ -171,7 +171,7 @@ class _Item:
     """A tool call that has paused the run.
 
     Attributes:
-        item: The SDK's item of the call.
+        item: The SDK's object for the paused call.
         tool: Invoker of the guarded tool.
         arguments: The model's arguments; None if they are not a JSON object.
         answer: True or False if the SDK's state contains an approval or rejection; None if it contains neither.

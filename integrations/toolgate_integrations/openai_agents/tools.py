@@ -75,7 +75,7 @@ class _PausedError(Exception):
 
 
 class GuardedTool:
-    """Function that the SDK calls to run a guarded tool.
+    """Callable object that the SDK calls to run a guarded tool.
 
     Attributes:
         tool: The original tool.

@@ -39,16 +39,16 @@ class GuardTransport(TransportBase, httpx.BaseTransport):
         transport: Transport that sends the requests, such as `httpx.HTTPTransport()`.
         document: The API's OpenAPI 3 document: parsed, as the path of a file, or as text. YAML needs the package
             `pyyaml`.
-        prefix: Text with which the actions begin: the operation `PostRefunds` of `prefix="stripe"` has the action
+        prefix: First part of each action: with `prefix="stripe"`, the operation `PostRefunds` has the action
             `stripe.PostRefunds`.
-        guard: The guard that sends the checks; None for the guard that is configured by environment variables.
+        guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.
         servers: Base URLs of the API, instead of those in the document.
         unknown: Handling of requests that match no operation of the document: `refuse`, or an action under which they
             are checked.
         actions: Actions by operation names, as a mapping or a function of the name. Operations without an entry have
             their default action.
-        amounts: Value that the gateway compares with a rule's limit `max_amount`, by action: the name of an argument,
-            or a function like `amount` of `guarded`. For other actions, it is the argument `amount`.
+        amounts: Maps actions to the value that the gateway compares with `max_amount`: the name of an argument, or a
+            function, as for the option `amount` of `guarded`. For other actions, the argument `amount` is compared.
         headers: Names of headers that are arguments of the check. An approver does not see other headers, and an
             approval does not cover them.
         redact: Names and patterns of arguments that are hidden, as for `guarded`.

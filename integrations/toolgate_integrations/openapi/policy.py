@@ -118,7 +118,7 @@ def _with(pairs: list[tuple[str, str]], changes: Mapping[str, Any]) -> list[tupl
             done.add(name)
             values = changes[name] if isinstance(changes[name], list) else [changes[name]]
             written.extend((name, str(each)) for each in values)
-    # The remaining values are defaults that the request left out, and that an approver edited.
+    # The remaining names are not in the request: the check added their defaults, and an approver edited these.
     written.extend((name, str(value)) for name, value in changes.items() if name not in done)
     return written
 
@@ -140,7 +140,7 @@ def _equal(ours: Any, theirs: Any) -> bool:
 
 REFUSE: Final = "refuse"
 _MAX_BODY: Final = 1024 * 1024
-# Headers with which some servers handle a request as one with another method or path.
+# Headers that make some servers handle a request as one with another method or path.
 _DISGUISES: Final = (
     "x-http-method-override",
     "x-http-method",
@@ -148,7 +148,7 @@ _DISGUISES: Final = (
     "x-original-url",
     "x-rewrite-url",
 )
-# Name of the argument with which web frameworks handle the POST of a browser form as another method.
+# Name of the form field that makes some web frameworks handle a POST request as one with another method.
 _RENAMES: Final = "_method"
 _RENAMES_PART: Final = re.compile(rb"name=\"?_method\b", re.IGNORECASE)
 _ELSEWHERE: Final = frozenset({"target", "sni_hostname"})
