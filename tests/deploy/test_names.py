@@ -5,7 +5,7 @@ import re
 
 import pytest
 import yaml
-from support.readme import ROOT
+from support.readme import ROOT, blocks
 
 from toolgate_service.cli.config import is_secret
 from toolgate_service.core.settings import Settings
@@ -57,23 +57,43 @@ def test_every_deployment_sets_the_default_plan() -> None:
     plan = lines.index("Environment=TOOLGATE_DEFAULT_PLAN=enterprise")
     # systemd applies the later line, so that the operator's file can set another plan.
     assert plan < lines.index("EnvironmentFile=-/etc/toolgate/gateway.env")
-    pages = [f"operate/{name}.md" for name in ("deploying", "gateway", "postgresql", "replicas")] + [
-        "get-started/production.md"
-    ]
+    pages = [
+        f"operate/{name}.md" for name in ("deploying", "gateway", "postgresql", "replicas", "systemd")
+    ] + ["get-started/production.md"]
     for page in pages:
         assert "TOOLGATE_DEFAULT_PLAN=enterprise" in (ROOT / "docs" / page).read_text(), page
 
 
+def test_no_deployment_has_open_registration() -> None:
+    """Compose, chart and unit allow only invited people to register; the operator can set another value."""
+    compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
+    registration = compose["services"]["gateway"]["environment"]["TOOLGATE_REGISTRATION"]
+    assert registration == "${TOOLGATE_REGISTRATION:-invite}"
+    values = yaml.safe_load((DEPLOY / "helm" / "toolgate" / "values.yaml").read_text())
+    assert values["settings"]["TOOLGATE_REGISTRATION"] == "invite"
+    lines = (DEPLOY / "systemd" / "toolgate.service").read_text().splitlines()
+    # systemd applies the later line.
+    assert lines.index("Environment=TOOLGATE_REGISTRATION=invite") < lines.index(
+        "EnvironmentFile=-/etc/toolgate/gateway.env"
+    )
+
+
+def test_page_about_systemd_shows_the_drop_in() -> None:
+    drop_in = (DEPLOY / "systemd" / "toolgate.service.d" / "postgresql.conf").read_text()
+    assert drop_in in blocks("docs/operate/systemd.md", "ini")
+
+
 def test_the_page_names_settings_that_exist() -> None:
-    """So does the page about deploying."""
-    names = named((ROOT / "docs" / "operate" / "deploying.md").read_text())
+    """So do the pages about deploying."""
+    pages = ("deploying", "systemd", "load-balancer")
+    names = named("".join((ROOT / "docs" / "operate" / f"{page}.md").read_text() for page in pages))
     assert "TOOLGATE_SECRET" in names
     assert names - SETTINGS == set()
 
 
 def test_the_page_names_files_and_commands_that_exist() -> None:
     """Paths below the repository and targets of its Makefile are there."""
-    pages = ("deploying.md", "supply-chain.md")
+    pages = ("deploying.md", "load-balancer.md", "supply-chain.md", "systemd.md")
     text = "".join((ROOT / "docs" / "operate" / page).read_text() for page in pages)
     paths = set(re.findall(r"service/deploy/[\w./-]*\w", text))
     assert len(paths) > 5

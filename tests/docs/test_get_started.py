@@ -184,7 +184,7 @@ def test_production(database: str, tmp_path: Path) -> None:
     ports = dict(zip(REPLICAS, (reserve_port(), reserve_port()), strict=True))
     values = {
         "postgresql://toolgate:PASSWORD@db.example.com/toolgate": database,
-        "SECRET\n": "0f" * 24 + "\n",
+        "CHANGE-ME\n": "0f" * 24 + "\n",
         "https://toolgate.example.com": f"http://127.0.0.1:{ports['8001']}",
         "TOOLGATE_DRAIN_SECONDS=10": "TOOLGATE_DRAIN_SECONDS=1",
     }
@@ -198,16 +198,16 @@ def test_production(database: str, tmp_path: Path) -> None:
     def run_shell(block: str) -> str:
         for shown, port in ports.items():
             block = block.replace(f":{shown}", f":{port}")
-        script = "set -e\n. ./gateway.env\n" + block.replace("$ ", "")
+        script = "set -e\nset -a; . ./gateway.env; set +a\n" + re.sub(r"^\$ ", "", block, flags=re.MULTILINE)
         done = subprocess.run(
             ["sh", "-c", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    prepare, serve, ready, create, set_up, approve = console
-    run_shell(prepare)
-    settings = dict(line.removeprefix("export ").split("=", 1) for line in env_file.splitlines())
+    prepare, serve, ready, create, confirm, set_up, approve = console
+    assert re.search(r"^ok +database +PostgreSQL ", run_shell(prepare), re.MULTILINE)
+    settings = dict(line.split("=", 1) for line in env_file.splitlines())
     home = tmp_path / "gateway"
     home.mkdir()
     assert serve == "".join(f"$ toolgate serve --port {port}\n" for port in REPLICAS)
@@ -216,9 +216,13 @@ def test_production(database: str, tmp_path: Path) -> None:
         for replica in replicas:
             replica.listening()
         assert shutil.which("curl") is None or run_shell(ready)
-        link = run_shell(create).split("#token=")[1].split()[0]
-        chosen = {"token": link, "new_password": PASSWORD}
-        assert httpx.post(f"{replicas[0].url}/auth/password-reset/confirm", json=chosen).status_code == 204
+        token = run_shell(create).split("#token=")[1].split()[0]
+        confirm = confirm.replace("TOKEN", token).replace("NEW-PASSWORD", PASSWORD)
+        if shutil.which("curl"):
+            run_shell(confirm)
+        else:
+            chosen = {"token": token, "new_password": PASSWORD}
+            httpx.post(f"{replicas[0].url}/auth/password-reset/confirm", json=chosen).raise_for_status()
 
         user = CommandLine(tmp_path / "home")
 
@@ -245,7 +249,7 @@ def test_production(database: str, tmp_path: Path) -> None:
             assert running.read_lines(1) == blocks(page, "text")[0]
 
 
-def test_links_of_the_page_about_production_name_files() -> None:
-    """The folder that the page names exists."""
-    assert "`service/deploy/compose`" in (ROOT / FOLDER / "production.md").read_text()
-    assert (ROOT / "service/deploy/compose/follow-ready.sh").exists()
+def test_files_that_the_page_about_production_names_exist() -> None:
+    paths = set(re.findall(r"service/deploy/[\w./-]*\w", (ROOT / FOLDER / "production.md").read_text()))
+    assert "service/deploy/compose/follow-ready.sh" in paths
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []

@@ -24,6 +24,7 @@ CHART = DEPLOY / "helm" / "toolgate"
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
 NGINX = DEPLOY / "compose" / "nginx.conf"
 UNIT = DEPLOY / "systemd" / "toolgate.service"
+DROP_INS = UNIT.with_name(f"{UNIT.name}.d")
 BIN = Path(sys.executable).parent
 #: oldest version of Kubernetes that the chart supports, and the newest version that the validator supports
 KUBERNETES = ("1.27", "1.37")
@@ -257,11 +258,16 @@ def _verify_unit() -> str:
     with tempfile.TemporaryDirectory() as folder:
         # Replace the command in the unit, because `systemd-analyze verify` requires that it exists, and the gateway is
         # not installed here.
+        command = shutil.which("true") or "/bin/true"
         unit = Path(folder) / UNIT.name
-        unit.write_text(
-            UNIT.read_text().replace("/opt/toolgate/bin/toolgate", shutil.which("true") or "/bin/true")
-        )
-        return _run("systemd-analyze", "verify", unit)
+        unit.write_text(UNIT.read_text().replace("/opt/toolgate/bin/toolgate", command))
+        # Verify the unit alone, and then with its drop-ins, which systemd reads from the folder beside it.
+        told = _run("systemd-analyze", "verify", unit)
+        (Path(folder) / DROP_INS.name).mkdir()
+        for drop_in in DROP_INS.iterdir():
+            text = drop_in.read_text().replace("/opt/toolgate/bin/toolgate", command)
+            (Path(folder) / DROP_INS.name / drop_in.name).write_text(text)
+        return told + _run("systemd-analyze", "verify", unit)
 
 
 def _judge_unit() -> str:

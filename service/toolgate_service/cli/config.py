@@ -64,6 +64,8 @@ def _holds_secret(annotation: Any) -> bool:
 
 #: Minimum length of secrets that are hidden in messages. Shorter ones could be parts of ordinary words.
 _SHORTEST = 4
+#: Regular expression of the names of settings in messages.
+_NAMES = rf"\b(?:{'|'.join(map(variable_of, Settings.model_fields))})\b"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,12 +186,19 @@ def wrong_finding(check: str, error: object) -> Finding:
 
 
 def hide_secrets(finding: Finding, secrets: Iterable[str]) -> Finding:
-    """Return a copy of a finding in which each of the secrets is replaced by an ellipsis."""
-    message, hint = finding.message, finding.hint
-    for secret in secrets:
-        message = message.replace(secret, "…")
-        hint = hint and hint.replace(secret, "…")
-    return replace(finding, message=message, hint=hint)
+    """Return a copy of a finding in which each of the secrets is replaced by an ellipsis.
+
+    The names of settings stay readable, also if a secret is a part of a name, such as ``SECRET``. If several secrets
+    begin at the same character, the first one in `secrets` is replaced.
+    """
+    # A secret precedes the names, so that a secret that begins with the name of a setting is hidden completely.
+    pattern = re.compile("|".join((f"(?P<secret>{'|'.join(map(re.escape, secrets)) or '(?!)'})", _NAMES)))
+
+    def hide(found: re.Match[str]) -> str:
+        return found[0] if found["secret"] is None else HIDDEN
+
+    hint = finding.hint and pattern.sub(hide, finding.hint)
+    return replace(finding, message=pattern.sub(hide, finding.message), hint=hint)
 
 
 #: Similarity (0 to 1) from which an unknown name counts as a misspelled setting.

@@ -209,7 +209,9 @@ def hosts_of(dsn: str) -> Sequence[Host]:
     numbers = [port or default for port in ports]
     if not all(port.isdecimal() for port in numbers):
         # The error message must not contain the value, because it may be part of a password.
-        raise ValueError("a port of the database URL is not a number")
+        raise ValueError(
+            "a port of the database URL is not a number; percent-encode special characters in the password"
+        )
     return [Host(name, int(port)) for name, port in zip(names, numbers, strict=True)]
 
 

@@ -24,7 +24,7 @@ from support.valkey import Valkey
 
 from toolgate_cli.gateway import CLIENT_VARIABLES
 from toolgate_service.cli.admin import prune_now
-from toolgate_service.cli.config import check, is_secret
+from toolgate_service.cli.config import Finding, check, hide_secrets, is_secret
 from toolgate_service.cli.database import current
 from toolgate_service.core.settings import Settings
 from toolgate_service.core.settings_sources import variable_of
@@ -301,6 +301,41 @@ def test_unusable_database_is_a_finding_and_refuses_start(
             refused()
         assert HIDE not in str(error.value)
     assert _everything(home) == {}
+
+
+def test_port_that_is_not_a_number_has_a_hint_about_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLGATE_SECRET", SECRET)
+    report = check({"database_url": "postgresql://me:pa/ss@127.0.0.1/x"}, ())
+    (finding,) = [one for one in report.findings if one.check == "database"]
+    assert finding.message.endswith("a port of the database URL is not a number")
+    assert finding.hint
+    assert finding.hint.startswith("percent-encode special characters in the password; write ")
+
+
+def test_secret_that_is_a_part_of_a_setting_name_does_not_hide_the_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TOOLGATE_SECRET", "SECRET")
+    report = check({}, ())
+    assert "TOOLGATE_SECRET: too short" in report.findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("secrets", "message", "shown"),
+    [
+        (["SECRET"], "TOOLGATE_SECRET: 'SECRET' SECRETS", "TOOLGATE_SECRET: '…' …S"),
+        (["TOOLGATE_SECRET-1"], "TOOLGATE_SECRET-1 is wrong", "… is wrong"),
+        (["TOOLGATE_SECRET"], "TOOLGATE_SECRET is wrong", "… is wrong"),
+        (["SECRET"], "MY_TOOLGATE_SECRET TOOLGATE_SECRETS", "MY_TOOLGATE_… TOOLGATE_…S"),
+        (["a.c-longer", "a.c"], "a.c-longer abc a.c", "… abc …"),
+        ([], "TOOLGATE_SECRET", "TOOLGATE_SECRET"),
+    ],
+)
+def test_secrets_are_hidden_and_names_of_settings_are_not(
+    secrets: list[str], message: str, shown: str
+) -> None:
+    finding = hide_secrets(Finding("settings", "wrong", message, message), secrets)
+    assert (finding.message, finding.hint) == (shown, shown)
 
 
 def test_server_that_is_not_postgresql_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
