@@ -460,8 +460,8 @@ class Embedded:
 
 async def _start_gateway(settings: Settings) -> Gateway:
     if has_no_secret(settings):
-        # If the database already contains API keys, this call raises an error because their secret is missing.
-        # Otherwise the gateway would create a new secret, which could not decrypt them.
+        # No secret exists yet. This call raises an error if the database already contains API keys. Without the call, the
+        # gateway would create a new secret, which could not decrypt these keys.
         await prepare_database(settings)
     gateway = Gateway(settings)
     try:

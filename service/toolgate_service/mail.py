@@ -196,7 +196,7 @@ FINAL = 500
 
 
 class SmtpMailer:
-    """SMTP client that sends e-mails. The settings of the server decide whether TLS is required.
+    """SMTP client that sends e-mails. The gateway's SMTP settings determine whether TLS is required.
 
     The library `aiosmtplib` is imported only when the first e-mail is sent, because the import takes 30 ms and most
     gateways send no e-mails.

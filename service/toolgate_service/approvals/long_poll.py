@@ -115,7 +115,7 @@ class LongPoll:
                     .values(last_asked_at=moment, waiting_until=until)
                 )
         except STORAGE_FAULTS as error:
-            # Continue without storing the end of the wait, because approvers only see it as information.
+            # Ignore the error: the end of the wait is only shown to approvers and does not affect the decision.
             logger.debug(
                 "cannot store that a client waits for approval %s: %s", approval_id, type(error).__name__
             )

@@ -12,7 +12,7 @@ from toolgate_service.db.database import now
 
 
 class Actor(Protocol):
-    """Interface of the object that identifies who makes a change: a caller, the user of a link, or the operator."""
+    """Interface of objects that identify who makes a change: a signed-in user, a user with an e-mailed link, or the operator."""
 
     @property
     def organization_id(self) -> str:

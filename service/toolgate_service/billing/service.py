@@ -250,7 +250,7 @@ async def _update_one(database: Database, organization_id: str, grace: timedelta
 async def overdue_organizations(session: AsyncSession, grace: timedelta) -> Sequence[str]:
     """Return the ids of organizations that may have overdue payments and are not yet deactivated for that reason."""
     moment = now(session)
-    # Run a separate query for each type of debt, so that each query can use its own index.
+    # Run separate queries for unpaid invoices, failing subscriptions and ended trials, so that each can use its own index.
     candidates = (
         _select_organizations_with(Invoice).where(
             col(Invoice.failed_at) <= moment - grace, col(Invoice.status).not_in(SETTLED)

@@ -48,8 +48,8 @@ MAX_AGENTS = 100
 
 #: Maximum number of log entries in one server-sent event.
 EVENT_SIZE = 50
-#: Maximum number of text searches for one event. A single search scans only a limited number of entries, so several
-#: searches may be needed to fill the event.
+#: Maximum number of text searches for one server-sent event. Each search scans only a limited number of entries, so
+#: several searches may be needed to find `EVENT_SIZE` matching entries.
 _MAX_SEARCHES = 10
 #: Time by which each read of new log entries overlaps the previous read. The overlap finds entries that were committed
 #: late: if several gateways write log entries, the page may already have received an entry with a later timestamp.

@@ -120,7 +120,7 @@ class SdkFields:
         return None
 
     def address(self, name: str) -> str | None:
-        """Return an optional IP address as the unchanged text from the request."""
+        """Validate an IP address and return its text as in the request; None if the request contains no address."""
         value = self._body.get(name)
         if value is None:
             return None

@@ -274,8 +274,8 @@ def _decimal(text: str) -> Decimal:
 class _Numbers:
     """Parser for the numbers of one JSON text.
 
-    It limits the number of digits that all numbers together gain when they are written without exponents: 1e3 becomes
-    1000.
+    Numbers with an exponent become longer when they are written out: 1e3 becomes 1000. The parser limits the total
+    number of digits that are added in this way, so that a short text cannot become a very long one.
     """
 
     def __init__(self) -> None:

@@ -153,9 +153,9 @@ STALLED_CHECK_TIMEOUT = 5.0
 #: seconds between a failed check for stalled sessions and the next attempt to connect
 RECONNECT_PAUSE = 2.0
 
-#: Application names of sessions that are ended if they are idle in a transaction while other sessions wait for their
-#: locks. Exports are ended only during a migration: at other times, an export may be idle while a slow client reads its
-#: rows.
+#: Application names of the sessions that the gateway ends if they are idle in a transaction and hold a lock for which
+#: another session waits. Exports are not in this list, because an export may be idle while a slow client reads its rows;
+#: only a migration ends them too.
 IDLE_SESSIONS: Sequence[str] = (APPLICATION,)
 IDLE_SESSIONS_IN_MIGRATION: Sequence[str] = (APPLICATION, EXPORT)
 

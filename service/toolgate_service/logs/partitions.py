@@ -83,8 +83,8 @@ _NEWEST_DEFAULT_ENTRY = f"SELECT max(created_at) FROM {DEFAULT}"  # noqa: S608 -
 _NO_TIMEOUT = "SET LOCAL statement_timeout = 0"
 _VALIDATE_BOUNDS = f"ALTER TABLE {DEFAULT} VALIDATE CONSTRAINT log_entries_bounds"
 _DROP_BOUNDS = f"ALTER TABLE {DEFAULT} DROP CONSTRAINT IF EXISTS log_entries_bounds"
-# The query returns about one row per plan. It selects only the latest change of a plan: among organizations with the
-# same plan and the same previous retention, the one that changed last keeps its entries longest.
+# Select one row for each pair of current plan and previous retention: the organization that changed to the plan last. The
+# other organizations with this pair do not keep their entries longer, so they need not be read.
 _RETENTIONS = """
 SELECT plan, max(plan_changed_at), retention_days_before FROM organizations GROUP BY plan, retention_days_before
 """

@@ -366,8 +366,8 @@ async def _load_caller(
         raise ApiError(403, "the webhook was deleted")
     webhook, organization = found
     _require_enabled(context.plans, webhook, organization)
-    # If the signing secret was replaced after the request was verified, `app` is empty, so no link of a Slack account
-    # is found.
+    # If the signing secret was replaced after the request was verified, `app` is empty. Then no linked user is found for
+    # the Slack account.
     app = await secrets_of_app(session, context.vault, webhook.organization_id, signed.secret_id)
     slack_link = await find_link_of_slack_user(session, webhook.organization_id, app, click.slack_user)
     query = select(User).where(
