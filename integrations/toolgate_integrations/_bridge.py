@@ -129,8 +129,8 @@ class Bridge:
         """Return whether the check of a call to this tool contains the framework's call id.
 
         Args:
-            function: The tool's function. If it is itself guarded, it waits for the approver by its own options,
-                possibly with a time limit. The id is then omitted unless `on_hold` is `pause`.
+            function: The tool's function. If it is decorated with `@guarded`, it waits for the approver by its own
+                options, possibly with a time limit. The id is then omitted unless `on_hold` is `pause`.
             can_pause: True if the run that makes the call can pause.
         """
         return can_pause if self.on_hold == "pause" else self.names_calls and not is_guarded(function)
@@ -204,7 +204,7 @@ class Bridge:
     def begin(self, call: ToolCall, pauses: Pauses = (), *, waits: bool = False) -> Begun:
         """Check a call, and return when it may run.
 
-        A function that is itself guarded is not checked here, because it checks the call when it runs.
+        A function that is decorated with `@guarded` is not checked here, because it checks the call when it runs.
 
         Raises:
             GuardError: The tool must not run.
@@ -255,8 +255,8 @@ class Bridge:
         """Cancel the approval request of a call that a user rejected in the framework, and log the rejection.
 
         The request is cancelled even if it was already approved. A failed cancellation is only logged, because the
-        call does not run in any case. If the tool's function is itself guarded, its request is cancelled only if this
-        bridge ran the function.
+        call does not run in any case. If the tool's function is decorated with `@guarded`, the approval request is
+        cancelled only if this bridge ran the function.
 
         Args:
             call: The rejected call.
@@ -279,7 +279,7 @@ class Bridge:
         return await adrive(self.reject_steps(call, why, approval_id, final=final))
 
     def report(self, error: ConfigurationError | GatewayProtocolError) -> None:
-        """Log a setup error, each message once, and pass it to Toolgate's pytest plugin if that is active."""
+        """Log a setup error unless its message was logged before, and pass it to Toolgate's pytest plugin if active."""
         self._reported.add(error)
 
     def begin_steps(self, call: ToolCall, pauses: Pauses = (), *, waits: bool = False) -> Steps[Begun]:
@@ -333,7 +333,7 @@ class Bridge:
         """Generator that returns the pending approval of a call, or None if the call is allowed or denied already.
 
         If the call requires an approval and has no approval request yet, the request is created. For a function that
-        is itself guarded the result is None, because the function checks the call when it runs.
+        is decorated with `@guarded` the result is None, because the function checks the call when it runs.
 
         Raises:
             GatewayUnavailable: The gateway does not respond.
@@ -371,7 +371,7 @@ class Bridge:
         return None
 
     def settle_steps(self, calls: Iterable[PausedCall]) -> Steps[list[ApprovalPending | None]]:
-        """Generator that rejects those paused calls that the user rejected, and finds the others that are still pending.
+        """Generator that processes the user's rejections of paused calls, and finds the other calls that are pending.
 
         Returns:
             The pending approval of each call. It is None for a call that is rejected, allowed or denied. It is also

@@ -54,7 +54,7 @@ class Begun:
 
     Attributes:
         arguments: The approved arguments.
-        asks_itself: True if the tool's function is itself guarded; it then checks and logs the call itself.
+        asks_itself: True if the tool's function is decorated with `@guarded`; it then checks and logs the call itself.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class RunOnce:
     Attributes:
         began: True after the first execution has begun.
         is_running: True during the first execution.
-        error: Exception of the call, or None.
+        error: Exception that the call raised, or None.
     """
 
     def __init__(self, interrupted: Exception) -> None:
@@ -156,7 +156,8 @@ def find_rejection(answer: object) -> str | None:
 
     An answer can only reject a call, because only the gateway can approve it. An answer is a rejection if it is False
     or a word such as `no` or `reject`, or if it is a mapping with such a value under `approved`, `response` or
-    `type`. The reason of a mapping is its `message`, `reason` or `args`; without a reason the result is "".
+    `type`. If the answer is a mapping, its `message`, `reason` or `args` is the reason. Without a reason, the result is
+    "".
     """
     if _is_no(answer):
         return ""

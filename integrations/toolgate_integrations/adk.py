@@ -52,7 +52,7 @@ from google.genai import types
 
 __all__ = ["GuardPlugin"]
 
-#: Name of the function call by which the framework requests a confirmation from its user.
+#: Name of the function call with which the framework asks its user to confirm a tool call.
 CONFIRMATION: Final = "adk_request_confirmation"
 
 
@@ -74,7 +74,7 @@ class Open:
     Attributes:
         context: The framework's context, which is the same object in all callbacks of one call.
         call: The call.
-        begun: The checked call, which logs the outcome; None if the tool's function is itself guarded.
+        begun: The checked call, which logs the outcome; None if the tool's function is decorated with `@guarded`.
         around: Context managers that stay open while the call runs.
     """
 
@@ -259,8 +259,8 @@ class GuardPlugin(BasePlugin):
         except InvalidArgumentsError as error:
             return {"error": f"Invoking `{tool.name}()` failed: {error.__cause__}"}
         answered = tool_context.tool_confirmation
-        # The framework would run the tool although its user rejected the call, unless the tool requires a
-        # confirmation itself.
+        # The guard handles the user's rejection itself, because the framework does that only for tools that require a
+        # confirmation by their own settings, and would run the others.
         if answered is not None and answered.confirmed is not True:
             return await self._rejected(call, tool_context)
         if answered is not None and (ended := await self._expired(call, tool_context)) is not None:
@@ -313,7 +313,7 @@ class GuardPlugin(BasePlugin):
     ) -> dict[str, Any] | None:
         """Log the failure of a tool that raised an exception.
 
-        If the tool's function is itself guarded and denied the call, the reason is returned for the model.
+        If the tool's function is decorated with `@guarded` and denied the call, the reason is returned for the model.
         """
         opened = self._closed(tool_context)
         if opened is not None and opened.begun is not None:

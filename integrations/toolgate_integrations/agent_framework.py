@@ -358,7 +358,7 @@ class GuardMiddleware(FunctionMiddleware):
             await self._asked(context, run, call_next)
         finally:
             if run is not None:
-                # The run is put back for an outer middleware that executes the call again.
+                # The run is stored again, because an outer middleware may execute the call again.
                 context.kwargs[RUN] = run
 
     async def _asked(

@@ -77,8 +77,8 @@ class AgnoBridge(Bridge):
 
     Attributes:
         setup_errors: Errors that must end runs, by run id.
-        schemas: Schemas by which the framework converts arguments, by tool name. `resume` needs them because a paused
-            call does not contain its tool.
+        schemas: Maps tool names to the schemas with which the framework converts arguments. `resume` needs them because
+            a paused call does not contain its tool.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -150,7 +150,7 @@ class _Hook:
         if begun is None or begun.hook is not self:
             raise RetryAgentRun(_UNSEEN)
         if begun.ran and begun.outer is not None and begun.outer.hook is self:
-            # If two nested calls use the same tool, it is unknown which of them is the current one.
+            # If two nested calls use the same tool, the current one is unknown, so the call is refused.
             raise RetryAgentRun(_UNSEEN)
         begun.ran = True
         return begun.call

@@ -154,7 +154,7 @@ class Refused:
     Attributes:
         arguments: The framework's own dictionary of arguments; the hook after the call finds the call by the identity
             of this object.
-        outer: The running call whose tool made this call, or None.
+        outer: The running call whose tool made this call; None if the model made it.
         refusal: The error that prevents the call.
     """
 
@@ -169,7 +169,7 @@ class Passing:
     Attributes:
         arguments: The framework's own dictionary of arguments; the hook after the call finds the call by the identity
             of this object.
-        outer: The running call whose tool made this call, or None.
+        outer: The running call whose tool made this call; None if the model made it.
     """
 
     def __init__(
@@ -184,15 +184,15 @@ class Passing:
         self._begun = begun
         self._approved = copy.deepcopy(arguments)
         self._once = RunOnce(NotSeenError("the tool is still running, or was interrupted"))
-        # The results of a function that is itself guarded are not cached, because a cached result would skip its
-        # check.
+        # The results of a function that is decorated with `@guarded` are not cached, because a cached result would skip
+        # its check.
         self._leave = watched(tool, _watching, cached=not begun.asks_itself)
 
     @property
     def refusal(self) -> GuardError | None:
         """Error because of which the tool did not run, although the call was allowed; None if there is no such error.
 
-        It is the refusal of a function that is itself guarded, or the error that another hook changed the arguments.
+        A function that is decorated with `@guarded` has refused the call, or another hook has changed the arguments.
         """
         refuses = GuardError if self._begun.asks_itself else _ChangedError
         return self._once.error if isinstance(self._once.error, refuses) else None

@@ -292,7 +292,7 @@ class GuardedFunctionTool(GuardedTool, FunctionTool):
 
     @property
     def fn(self) -> Callable[..., Any]:
-        """The guarded synchronous function, for code that makes other tools from it."""
+        """The guarded synchronous function, for code that creates another tool from the function of this tool."""
 
         @functools.wraps(super().fn)
         def standing(*args: Any, **given: Any) -> Any:
@@ -302,7 +302,7 @@ class GuardedFunctionTool(GuardedTool, FunctionTool):
 
     @property
     def async_fn(self) -> Callable[..., Any]:
-        """The guarded coroutine function, for code that makes other tools from it."""
+        """The guarded coroutine function, for code that creates another tool from the function of this tool."""
 
         @functools.wraps(super().async_fn)
         async def standing(*args: Any, **given: Any) -> Any:

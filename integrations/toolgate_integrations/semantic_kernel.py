@@ -121,7 +121,7 @@ class Rejection:
     """A user's rejection of a pending call, which is passed to the filters when the call is executed again.
 
     Attributes:
-        why: Reason of the rejection.
+        why: The user's reason.
         approval_id: Id of the call's approval request.
     """
 
@@ -254,7 +254,8 @@ class Filters:
             run_id=read_kernel_argument(arguments, RUN_ID),
             agent=read_kernel_argument(arguments, AGENT),
             function=function_of(context),
-            # The plugin's name is used as the server name, for local plugins and for those of an MCP server.
+            # The name of the kernel plugin is used as the server name, for local plugins and for plugins of an MCP
+            # server.
             server=function.plugin_name,
             own_name=function.name,
         )

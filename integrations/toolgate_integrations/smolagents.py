@@ -270,7 +270,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework has n
 
     @property
     def tools(self) -> dict[str, Any]:
-        """Guarded tools by name."""
+        """The agent's tools in their guarded form, by name."""
         return self.__dict__["tools"]  # type: ignore[no-any-return]  # the setter stores a dictionary
 
     @tools.setter
@@ -279,7 +279,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework has n
 
     @property
     def managed_agents(self) -> dict[str, Any]:
-        """Guarded managed agents by name."""
+        """The managed agents in their guarded form, by name."""
         return self.__dict__["managed_agents"]  # type: ignore[no-any-return]  # the setter stores a dictionary
 
     @managed_agents.setter

@@ -24,7 +24,7 @@ _LONGEST_HOLD: Final = 86_400.0
 
 @dataclass(frozen=True)
 class Hook:
-    """A hook with its configuration.
+    """The hook command of one coding agent, with its configuration.
 
     Attributes:
         agent: Input and output format of the coding agent that runs the hook.

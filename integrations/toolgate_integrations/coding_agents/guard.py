@@ -72,7 +72,7 @@ class Journal:
         """Store a running call.
 
         Raises:
-            ConfigurationError: The file cannot be written, so the tool must not run.
+            ConfigurationError: The journal file cannot be written, so the tool must not run.
         """
         content = json.dumps(asdict(call)).encode()
         try:

@@ -94,7 +94,7 @@ def refusal_message(tool_call: ToolCall, text: str, meta: dict[str, Any] | None 
 def split_message(
     message: ChatMessage, answers: list[ChatMessage], calls: list[ToolCall]
 ) -> list[ChatMessage]:
-    """Split a message, so that the framework runs only `calls`; `answers` are the results of its other calls.
+    """Split a message, so that the framework runs only `calls`; `answers` are the results of the other calls.
 
     The result is a message with the other calls, followed by `answers`, and a message with `calls`.
     """

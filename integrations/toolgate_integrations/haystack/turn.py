@@ -42,7 +42,7 @@ class Made:
         asked: The `ToolCall` that the gateway checks.
         own: The framework's object for the call.
         begun: The allowed call; None if it must not run.
-        refused: Error that prevented the call, or None.
+        refused: Error because of which the call did not run, or None.
         told: Text that the model reads if the call did not run.
         approved: Private copy of the approved arguments, which no other part of the agent can change.
         claimed: True after the tool has started, or after `Turn.end` has logged the call.
@@ -59,7 +59,7 @@ class Made:
     def begin(self, bridge: Bridge) -> Steps[None]:
         """Generator that checks the call, and stores the allowed call or the refusal.
 
-        If the tool's function is itself guarded, the call is not checked here, but when the function runs.
+        If the tool's function is decorated with `@guarded`, the call is not checked here, but when the function runs.
         """
         with self._refusing(bridge):
             self.begun = yield from bridge.begin_steps(self.asked, _PAUSES)
@@ -93,7 +93,7 @@ class Made:
             wrapper: Class of the exception in which the framework wraps a tool's own exception, as its cause.
 
         Raises:
-            GuardError: The tool's function is itself guarded, and did not run.
+            GuardError: The tool's function is decorated with `@guarded`, and did not run.
         """
         if self.begun is None:
             raise NotRunError("the call was not allowed")
@@ -278,7 +278,7 @@ class Turn:
             results: The framework's call objects, each with the error message of the call, or None if it succeeded.
 
         Returns:
-            The calls whose functions are themselves guarded, and required an approval when they ran.
+            The calls whose functions are decorated with `@guarded`, and required an approval when they ran.
         """
         said = list(results)
         for each in self.made:
@@ -301,7 +301,7 @@ class Run:
 
     Attributes:
         run_id: Unique id of the run.
-        turn: The turn whose calls are running, or None.
+        turn: The turn whose calls are running; None between two turns.
         asker: The hook that checked the calls of the turn.
     """
 

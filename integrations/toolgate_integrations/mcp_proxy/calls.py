@@ -62,7 +62,7 @@ class Tools:
         self._known: Mapping[str, Pin] = {}
 
     async def shown(self) -> list[Tool]:
-        """Return the tools for the client.
+        """Return the list of tools for the client.
 
         For a tool whose definition has changed, the trusted definition is returned.
 
@@ -209,7 +209,8 @@ class ToolCalls:
         except SchemaDefaultError:
             same = False
         if not same:
-            # A default is missing only if the approver's edit removed it. The server could then apply another value.
+            # A default is missing only if the approver's edit removed it. The call is refused, because the server could
+            # use another value.
             raise _RefusedError(
                 "The approved arguments leave out a value for which the tool has a default. Ask again."
             )

@@ -153,7 +153,7 @@ class _Verdict:
 
     Attributes:
         approved: True if the gateway allows the call.
-        waits_for: Id of the pending approval request, or None.
+        waits_for: Id of the approval request for which the call still waits, or None.
         refused: Reason why the call must not run, for the log entry; None if it is not refused.
         told: Text that the model reads if the call is refused.
         request: Id of the approval request to cancel, or None.
@@ -172,7 +172,7 @@ class _Item:
 
     Attributes:
         item: The SDK's object for the paused call.
-        tool: Invoker of the guarded tool.
+        tool: Callable object with which the SDK runs the guarded tool.
         arguments: The model's arguments; None if they are not a JSON object.
         answer: True or False if the SDK's state contains an approval or rejection; None if it contains neither.
         context: Context of the run.

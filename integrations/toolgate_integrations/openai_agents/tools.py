@@ -131,7 +131,8 @@ class GuardedTool:
             return paused.answer
         except GuardError as error:
             return self._refusal(error)
-        # The SDK converts the refusal of a function that is itself guarded to text, so the error is read from `seen`.
+        # The SDK converts the refusal of a function that is decorated with `@guarded` to text, so the error is read
+        # from `seen`.
         return self._refusal(seen.error) if isinstance(seen.error, GuardError) else answer
 
     def call(self, arguments: Mapping[str, Any], call_id: str | None) -> ToolCall:
