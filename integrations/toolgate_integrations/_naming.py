@@ -181,7 +181,7 @@ class ToolNames:
 
 
 def function_of(*functions: object) -> object:
-    """Return the tool's Python function from its synchronous and asynchronous functions; None if all are None.
+    """Return one of a tool's Python functions, such as its synchronous and asynchronous one; None if all are None.
 
     An unguarded function is preferred: if the framework runs it, only the plugin checks the call.
     """

@@ -98,8 +98,7 @@ class Place:
     def make_wait(self, approval_id: str, asked: InputRequiredEvent | None = None) -> WaitingForEvent[Any]:
         """Return the exception that makes the step wait until the user answers an approval request.
 
-        The new wait has the same id for the framework as an earlier one, and replaces it: with two waits, the call
-        would run twice.
+        The new wait replaces an earlier wait of the step. With two waits, the call would run twice.
         """
         return WaitingForEvent(
             AddWaiter(event_type=HumanResponseEvent, waiter_event=asked, **self._wait(approval_id))

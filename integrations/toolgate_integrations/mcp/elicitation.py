@@ -103,7 +103,7 @@ def way_to_ask(capabilities: ClientCapabilities | None, page: Page) -> Way | Non
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of a tool call: the first round ends with a question to the user, each answer begins another round.
+    """Part of a tool call between two questions to the user; each answer of the user begins a new round.
 
     Attributes:
         guarded: Name of the guarded server; a question with another name is the tool's own.
