@@ -44,7 +44,7 @@ __all__ = [
 
 
 class InvalidArgumentsError(Exception):
-    """The tool's own validation rejects the arguments of a call; `__cause__` is the validation error."""
+    """Raised if the tool's own validation rejects the arguments of a call; `__cause__` is the validation error."""
 
 
 class ArgumentSchema(Protocol):
@@ -157,7 +157,7 @@ class ReceivedCalls:
         run_id: str | None,
         call_id: str | None,
     ) -> Received:
-        """Return the validated arguments of a call: at first the result of `receive`, afterwards the cached result.
+        """Return the validated arguments of a call: the first time from `receive`, afterwards from the cache.
 
         Args:
             name: The tool's name.
@@ -323,7 +323,7 @@ class AnnotatedSchema:
         return self._adapters[name]
 
     def _parameters(self) -> list[tuple[str, str, Any]]:
-        """Return name, alias and annotation of each annotated parameter; without an alias, the name occurs twice."""
+        """Return (name, alias, annotation) of each annotated parameter; without an alias, the alias is the name."""
         try:
             parameters = inspect.signature(self.function).parameters.values()
             hints = get_type_hints(_annotated(self.function), include_extras=True)
@@ -377,10 +377,10 @@ def with_signature_defaults(
 
 
 def probe_of(function: Any) -> Any:
-    """Return a function with the same signature that returns its arguments by name, without running `function`.
+    """Return a function that has the signature of `function`, and returns a dictionary of its arguments by name.
 
-    A framework that validates calls by a function's signature validates calls of the returned function in the same
-    way.
+    The returned function does not run `function`. A framework that validates arguments by a function's signature
+    validates them for the returned function in the same way, so the plugin can read the validated arguments from it.
     """
     signature = inspect.signature(function)
     extra = next((each.name for each in signature.parameters.values() if each.kind is each.VAR_KEYWORD), None)
@@ -453,7 +453,7 @@ def as_json(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def json_copy(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of arguments in which nested dicts and lists are copied too.
+    """Return a copy of a call's arguments, in which nested dicts and lists are copied too.
 
     Other objects, such as a context that the framework passes to the tool, are not copied.
     """

@@ -64,8 +64,8 @@ class Bridge:
             default action.
         agents: Toolgate agent ids by the names of the framework's agents. All other agents use the guard's agent id.
         on_hold: Reaction to a call that requires an approval. `pause`: the framework pauses the run. `wait`: wait for
-            the approver. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that the call
-            is pending.
+            the approver. `raise`: end the run with `ApprovalPending`. `notify_model`: the model reads that the call is
+            pending.
         hold_timeout: Seconds to wait for the approver with `on_hold="wait"`; afterwards, the model reads that the call
             is pending. None for no limit.
         agent: Name of the agent that makes the calls, if the framework has no agent names.
@@ -126,12 +126,12 @@ class Bridge:
         return self.on_hold == "pause" or (self.on_hold == "wait" and self._hold_timeout is None)
 
     def sends_id(self, function: object, *, can_pause: bool) -> bool:
-        """Return whether the check of one call contains the framework's call id.
+        """Return whether the check of a call to this tool contains the framework's call id.
 
         Args:
-            function: The tool's function. If it is itself guarded, it waits for the approver by its own options,
-                possibly with a time limit. The id is then omitted unless `on_hold` is `pause`.
-            can_pause: True if the run of the call can pause.
+            function: The tool's function. If it is decorated with `@guarded`, it waits for the approver by its own
+                options, possibly with a time limit. The id is then omitted unless `on_hold` is `pause`.
+            can_pause: True if the run that makes the call can pause.
         """
         return can_pause if self.on_hold == "pause" else self.names_calls and not is_guarded(function)
 
@@ -176,7 +176,7 @@ class Bridge:
         Args:
             call: The call.
             pauses: Exceptions with which a tool requests to be called again later; they are not logged as failures.
-            is_named: True to set the id of the call too.
+            is_named: True to set the call id too.
         """
         agent_id = None if call.agent is None else self._agents.get(call.agent)
         call_id = normalize_id(call.call_id) if is_named else None
@@ -204,7 +204,7 @@ class Bridge:
     def begin(self, call: ToolCall, pauses: Pauses = (), *, waits: bool = False) -> Begun:
         """Check a call, and return when it may run.
 
-        A function that is itself guarded is not checked here, because it checks the call when it runs.
+        A function that is decorated with `@guarded` is not checked here, because it checks the call when it runs.
 
         Raises:
             GuardError: The tool must not run.
@@ -255,8 +255,8 @@ class Bridge:
         """Cancel the approval request of a call that a user rejected in the framework, and log the rejection.
 
         The request is cancelled even if it was already approved. A failed cancellation is only logged, because the
-        call does not run in any case. If the tool's function is itself guarded, its request is cancelled only if this
-        bridge ran the function.
+        call does not run in any case. If the tool's function is decorated with `@guarded`, the approval request is
+        cancelled only if this bridge ran the function.
 
         Args:
             call: The rejected call.
@@ -265,7 +265,7 @@ class Bridge:
             final: True if the call stays denied under its id, even if an earlier state of its run is resumed.
 
         Returns:
-            Text that the model reads instead of a result.
+            Text that the model reads instead of the tool's result.
 
         Raises:
             ConfigurationError: A setting is missing or wrong, or the gateway rejects the API key.
@@ -279,11 +279,11 @@ class Bridge:
         return await adrive(self.reject_steps(call, why, approval_id, final=final))
 
     def report(self, error: ConfigurationError | GatewayProtocolError) -> None:
-        """Log a setup error, each message once, and pass it to Toolgate's pytest plugin if that is active."""
+        """Log a setup error unless its message was logged before, and pass it to Toolgate's pytest plugin if active."""
         self._reported.add(error)
 
     def begin_steps(self, call: ToolCall, pauses: Pauses = (), *, waits: bool = False) -> Steps[Begun]:
-        """Generator behind `begin` and `abegin`: yields the check, and returns the call that may run."""
+        """Generator behind `begin` and `abegin`: checks the call, and returns the call that may run."""
         wraps, block = False, None
         if not is_guarded(call.function):
             wraps = guarded_action(call.function) is not None
@@ -315,7 +315,7 @@ class Bridge:
         *,
         waits: bool = False,
     ) -> Steps[T]:
-        """Generator behind `run` and `arun`: yields the check and the steps of the tool, and returns the tool's result.
+        """Generator behind `run` and `arun`: checks the call, runs the tool, and returns the tool's result.
 
         `tool` returns a generator that runs the tool.
         """
@@ -333,7 +333,7 @@ class Bridge:
         """Generator that returns the pending approval of a call, or None if the call is allowed or denied already.
 
         If the call requires an approval and has no approval request yet, the request is created. For a function that
-        is itself guarded the result is None, because the function checks the call when it runs.
+        is decorated with `@guarded` the result is None, because the function checks the call when it runs.
 
         Raises:
             GatewayUnavailable: The gateway does not respond.
@@ -371,7 +371,7 @@ class Bridge:
         return None
 
     def settle_steps(self, calls: Iterable[PausedCall]) -> Steps[list[ApprovalPending | None]]:
-        """Generator that rejects those paused calls that the user rejected, and finds the others that are still pending.
+        """Generator that processes the user's rejections of paused calls, and finds the other calls that are pending.
 
         Returns:
             The pending approval of each call. It is None for a call that is rejected, allowed or denied. It is also
@@ -392,7 +392,7 @@ class Bridge:
     def reject_steps(
         self, call: ToolCall, why: str, approval_id: str | None = None, *, final: bool = True
     ) -> Steps[str]:
-        """Generator behind `reject` and `areject`: yields the cancellation, and returns the text for the model."""
+        """Generator behind `reject` and `areject`: cancels the approval request, and returns the text for the model."""
         try:
             with self.acting(call):
                 action, call_id = self.action_of(call), normalize_id(call.call_id)

@@ -1,4 +1,4 @@
-"""States of a tool call after its check: allowed, executed only once, paused, or rejected by the framework's user."""
+"""Classes for a tool call after its check: an allowed call, its stored outcome, and a paused call."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ __all__ = [
 T = TypeVar("T")
 _MAX_HELD: Final = 4096
 _MAX_REASON: Final = 2000
-# Values of a user's answer that reject a call. The last three come from LangChain's HumanInTheLoopMiddleware and
-# agent inbox.
+# Values in a user's answer that mean a rejection of the call. The last three come from LangChain's
+# HumanInTheLoopMiddleware and agent inbox.
 _REJECTIONS: Final = frozenset(
     ("n", "no", "false", "reject", "rejected", "deny", "denied", "decline", "declined")
 ) | {"respond", "response", "ignore"}
@@ -54,7 +54,7 @@ class Begun:
 
     Attributes:
         arguments: The approved arguments.
-        asks_itself: True if the tool's function is itself guarded; it then checks and logs the call itself.
+        asks_itself: True if the tool's function is decorated with `@guarded`; it then checks and logs the call itself.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Begun:
             return result
 
     def not_run(self, error: Exception) -> None:
-        """Log that the framework did not run the tool, with `error` as the reason; `error` is not raised."""
+        """Log the call as failed with `error`, because the framework did not run the tool; `error` is not raised."""
         with suppress(Exception), self._block:
             raise error
 
@@ -111,7 +111,7 @@ class RunOnce:
     Attributes:
         began: True after the first execution has begun.
         is_running: True during the first execution.
-        error: Exception of the call, or None.
+        error: Exception that the call raised, or None.
     """
 
     def __init__(self, interrupted: Exception) -> None:
@@ -142,7 +142,7 @@ class PausedCall:
 
     Attributes:
         call: The call, with the arguments that were checked.
-        rejected: Reason for which the framework's user rejected the call; None if the user did not reject it.
+        rejected: Reason why the framework's user rejected the call; None if the user did not reject it.
         approval_id: Id of the call's approval request; None if the framework does not store it.
     """
 
@@ -156,7 +156,8 @@ def find_rejection(answer: object) -> str | None:
 
     An answer can only reject a call, because only the gateway can approve it. An answer is a rejection if it is False
     or a word such as `no` or `reject`, or if it is a mapping with such a value under `approved`, `response` or
-    `type`. The reason of a mapping is its `message`, `reason` or `args`; without a reason the result is "".
+    `type`. If the answer is a mapping, its `message`, `reason` or `args` is the reason. Without a reason, the result is
+    "".
     """
     if _is_no(answer):
         return ""
@@ -173,7 +174,7 @@ def _is_no(answer: object) -> bool:
 
 
 class HeldCalls:
-    """Ids of the approval requests that guarded functions created themselves, by the framework's run id and call id.
+    """Store for the ids of approval requests that guarded functions created, by the framework's run id and call id.
 
     Only the newest 4096 calls are kept.
     """
@@ -207,10 +208,10 @@ class NotRunError(Exception):
 
 
 def raise_pending(pending: ApprovalPending) -> NoReturn:
-    """Raise `pending`.
+    """Raise the error `pending` of a call that requires an approval.
 
-    Action blocks receive this function as `on_hold` instead of the value "raise", because the SDK would then check a
-    call with an id a second time.
+    Action blocks receive this function as `on_hold`. With the value "raise" instead, the SDK would check a call with an
+    id a second time.
     """
     raise pending
 

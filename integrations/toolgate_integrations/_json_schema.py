@@ -64,7 +64,7 @@ def _with_properties(
 
 
 def _default(schema: object, root: Mapping[str, Any], depth: int) -> tuple[bool, Any]:
-    """Return (False, default) for a property with a default, or (True, None) for a property without one."""
+    """Return `(False, default)` for a property whose schema has a default, else `(True, None)`."""
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
         return True, None
     if "default" in schema:
@@ -79,7 +79,7 @@ def _default(schema: object, root: Mapping[str, Any], depth: int) -> tuple[bool,
 def _applied(schema: Mapping[str, Any]) -> list[Any]:
     """Return the nested schemas that apply to every value: those of `allOf`, and the only choice of `anyOf` or `oneOf`.
 
-    The choice null is not counted.
+    A choice that allows only null is not counted.
     """
     found = list(schema["allOf"]) if isinstance(schema.get("allOf"), list) else []
     for name in ("anyOf", "oneOf"):
@@ -106,8 +106,8 @@ def _target(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
     return found
 
 
-# Maximum nesting depth. Schemas of tool arguments are never that deep; the limit also stops a `$ref` that refers to
-# itself.
+# Maximum nesting depth of a schema. Schemas of tool arguments are never that deep; the limit also ends the recursion if
+# a `$ref` refers to itself.
 _MOST_LEVELS: Final = 64
 _MOST_VALUES: Final = 10_000
 _TYPES: Final[Mapping[str, tuple[type, ...]]] = {

@@ -165,7 +165,7 @@ class ToolNames:
         return action
 
     def _first(self, action: str, tool: _Tool, *, dotted: bool) -> _Tool:
-        """Return the first tool that had this default action; if there was none, store and return `tool`."""
+        """Return the first tool that was seen with this default action; if there was none, store and return `tool`."""
         with self._lock:
             first = self._dotted.get(action) or self._others.get(action)
             if first is not None:
@@ -181,7 +181,7 @@ class ToolNames:
 
 
 def function_of(*functions: object) -> object:
-    """Return the Python function of a tool, which may have a synchronous and an asynchronous one, or None.
+    """Return one of a tool's Python functions, such as its synchronous and asynchronous one; None if all are None.
 
     An unguarded function is preferred: if the framework runs it, only the plugin checks the call.
     """
@@ -230,7 +230,7 @@ def _visible(name: str) -> str:
     return f"{found[:40]}~{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()}"
 
 
-#: Name of a tool's server, which is None for a local tool, and the tool's name on that server.
+#: A pair that identifies a tool: name of its server (None for a local tool), and the tool's name on that server.
 _Tool: TypeAlias = tuple[str | None, str]
 # Minimum similarity, from 0 to 1, of a misspelt name to the correct one. It is lower for short names, in which one
 # wrong character makes a larger difference.

@@ -14,7 +14,7 @@ __all__ = ["KNOWN", "Found", "State", "normal", "order", "series", "survey"]
 
 
 def order(text: str) -> tuple[int, tuple[int, ...], bool]:
-    """Return a key by which versions can be sorted.
+    """Return the sort key of a version.
 
     A pre-release sorts before its release; a post-release is equal to its release. A text that is not a version sorts
     first.
@@ -59,7 +59,7 @@ _VERSION: Final = re.compile(
     re.IGNORECASE | re.ASCII,
 )
 _AGENTS: Final = "its agents run tools"
-#: Distributions that run tools and for which there is no plugin, each with a description of the part that runs tools.
+#: Python distributions that run tools but have no plugin, mapped to a description of the part that runs the tools.
 UNGUARDED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         (
@@ -269,7 +269,7 @@ def survey(path: Sequence[str] | None = None) -> list[Found]:
 
 
 def normal(name: str) -> str:
-    """Return the normalized name of a distribution (PEP 503)."""
+    """Return the name of a distribution in the normalized spelling of PEP 503."""
     return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
@@ -312,7 +312,7 @@ def _needed_by(framework: str, path: Sequence[str] | None) -> set[str]:
 def _requirements(
     name: str, extras: frozenset[str], path: Sequence[str] | None
 ) -> Iterator[tuple[str, frozenset[str]]]:
-    """Yield name and extras of each requirement of a distribution that is installed with the given extras.
+    """Yield the name and the extras of each requirement of a distribution that is installed with the extras `extras`.
 
     Conditions other than extras, such as the Python version, are ignored.
     """

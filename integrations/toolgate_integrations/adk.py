@@ -52,7 +52,7 @@ from google.genai import types
 
 __all__ = ["GuardPlugin"]
 
-#: Name of the function call by which the framework requests a confirmation from its user.
+#: Name of the function call with which the framework asks its user to confirm a tool call.
 CONFIRMATION: Final = "adk_request_confirmation"
 
 
@@ -69,12 +69,12 @@ _outer: ContextVar[ToolCall | None] = ContextVar("toolgate_adk_outer", default=N
 
 @dataclass(slots=True)
 class Open:
-    """A tool call that was allowed and whose end has not been reported yet.
+    """A tool call that was allowed, and whose outcome the framework has not reported yet.
 
     Attributes:
         context: The framework's context, which is the same object in all callbacks of one call.
         call: The call.
-        begun: The checked call, which logs the outcome; None if the tool's function is itself guarded.
+        begun: The checked call, which logs the outcome; None if the tool's function is decorated with `@guarded`.
         around: Context managers that stay open while the call runs.
     """
 
@@ -101,19 +101,19 @@ class Asked:
 
 
 def outer() -> ToolCall | None:
-    """Return the outermost tool call that is running the current code, or None outside of a tool."""
+    """Return the outermost tool call in which the current code runs, or None if the code runs outside of a tool."""
     return _outer.get()
 
 
 def inside(call: ToolCall) -> AbstractContextManager[None]:
-    """Make `outer` return `call` inside the `with` block, unless `call` is made during the execution of another call."""
+    """Make `outer` return `call` inside the `with` block, unless another call is already the outermost one."""
     return set_context(_outer, _outer.get() or call)
 
 
 def find_confirmation_request(events: Sequence[Event], wanted: str | None) -> Asked | None:
-    """Return the newest confirmation request in `events` for an id, or None.
+    """Return the newest confirmation request with the id `wanted` in `events`, or None.
 
-    The id `wanted` is that of the request itself, or that of the tool call to confirm.
+    The id is that of the confirmation request itself, or that of the tool call that the user must confirm.
     """
     for event in reversed(events):
         for request in event.get_function_calls():
@@ -129,7 +129,7 @@ def find_confirmation_request(events: Sequence[Event], wanted: str | None) -> As
 
 
 def find_confirmed_request_id(part: types.Part) -> str | None:
-    """Return the id of the confirmation request that a part of a user's message answers with yes, or None."""
+    """Return the id of the confirmation request if a part of a user's message confirms one, else None."""
     answer = part.function_response
     if answer is None or answer.name != CONFIRMATION or not isinstance(answer.response, Mapping):
         return None
@@ -171,14 +171,14 @@ def recordable(error: BaseException) -> Exception:
 
 
 def schema_of(tool: BaseTool) -> ArgumentSchema:
-    """Return the schema by which the framework converts the arguments of a tool."""
+    """Return the schema with which the framework converts the arguments of a tool."""
     if not isinstance(tool, FunctionTool):
         return RawSchema()
     own = {"tool_context", "input_stream", *getattr(tool, "_ignore_params", ())}
 
     def receive(sent: dict[str, Any]) -> dict[str, Any]:
         validate = getattr(tool, "_preprocess_args_with_validation", None)
-        # Older versions of the framework have only a method that returns no errors.
+        # Older versions of the framework have only the other method, which does not return a list of errors.
         found, errors = (tool._preprocess_args(sent), []) if validate is None else validate(sent)  # noqa: SLF001 - ADK converts arguments only in these methods
         if errors:
             raise ValueError("\n".join(errors))
@@ -193,9 +193,10 @@ def schema_of(tool: BaseTool) -> ArgumentSchema:
 
 
 def served_by(tool: BaseTool) -> tuple[str | None, str | None]:
-    """Return the name of the server that provides a remote tool, and the tool's name on that server.
+    """Return the server name and the original tool name of a remote tool, or (None, None) for a local tool.
 
-    The name of the server is the prefix of its tools' names: empty if they have no prefix, and None for a local tool.
+    The server name is the prefix that the toolset adds to the names of its tools; it is empty without a prefix. The
+    original tool name is the one on the server.
     """
     if not any(each.__module__.startswith("google.adk.tools.mcp_tool.") for each in type(tool).__mro__):
         return None, None
@@ -258,8 +259,8 @@ class GuardPlugin(BasePlugin):
         except InvalidArgumentsError as error:
             return {"error": f"Invoking `{tool.name}()` failed: {error.__cause__}"}
         answered = tool_context.tool_confirmation
-        # The framework would run the tool although its user rejected the call, unless the tool requires a
-        # confirmation itself.
+        # The guard handles the user's rejection itself, because the framework does that only for tools that require a
+        # confirmation by their own settings, and would run the others.
         if answered is not None and answered.confirmed is not True:
             return await self._rejected(call, tool_context)
         if answered is not None and (ended := await self._expired(call, tool_context)) is not None:
@@ -312,7 +313,7 @@ class GuardPlugin(BasePlugin):
     ) -> dict[str, Any] | None:
         """Log the failure of a tool that raised an exception.
 
-        If the tool's function is itself guarded and denied the call, the reason is returned for the model.
+        If the tool's function is decorated with `@guarded` and denied the call, the reason is returned for the model.
         """
         opened = self._closed(tool_context)
         if opened is not None and opened.begun is not None:
@@ -342,7 +343,7 @@ class GuardPlugin(BasePlugin):
         return None
 
     async def before_run_callback(self, *, invocation_context: InvocationContext) -> types.Content | None:
-        """End the run immediately, with the same confirmation requests, if all calls to resume are still pending."""
+        """End the run immediately and repeat its confirmation requests, if all confirmed calls are still pending."""
         undecided = self._undecided.get(invocation_context.invocation_id)
         if undecided is None:
             return None
@@ -351,10 +352,10 @@ class GuardPlugin(BasePlugin):
         )
 
     async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event | None:
-        """Set the author of the event with repeated confirmation requests to the agent that makes the calls.
+        """Set the author of the event that repeats confirmation requests to the agent that makes the calls.
 
-        The framework then accepts the user's response to a repeated request like the response to the first one. The
-        event is caused by `before_run_callback`.
+        The event is the result of `before_run_callback`. With this author, the framework accepts the user's response to
+        a repeated request like the response to the first one.
         """
         undecided = self._undecided.pop(invocation_context.invocation_id, None)
         if undecided is None:
@@ -386,7 +387,7 @@ class GuardPlugin(BasePlugin):
         return newest.status == "pending"
 
     async def _expired(self, call: ToolCall, context: ToolContext) -> dict[str, Any] | None:
-        """Return the message for the model if the call's approval request has expired, else None.
+        """Return the tool result for the model if the call's approval request has expired, else None.
 
         An expired request is not replaced by a new one here; the model decides whether to make a new call.
         """
@@ -396,7 +397,7 @@ class GuardPlugin(BasePlugin):
         try:
             newest = await self._bridge.guard.aapproval(asked.approval_id, newest=True)
         except GuardError:
-            # The check of the call raises the same error afterwards, where it is handled.
+            # The error is not handled here: the check of the call follows and raises the same error.
             return None
         if newest.status != "expired":
             return None
@@ -407,7 +408,7 @@ class GuardPlugin(BasePlugin):
         return {"error": self._bridge.refusal(expired)}
 
     async def _rejected(self, call: ToolCall, context: ToolContext) -> dict[str, Any]:
-        """Cancel the approval request of a call that the user rejected, and return the message for the model.
+        """Cancel the approval request of a call that the user rejected, and return the tool result for the model.
 
         The approval id is read from the session and not from the user's message, which could contain the id of
         another request.
@@ -417,7 +418,7 @@ class GuardPlugin(BasePlugin):
         return {"error": _REJECTED}
 
     def _refusal_result(self, context: ToolContext, error: GuardError) -> dict[str, Any]:
-        """Return the message that the model reads about a call that did not run.
+        """Return the tool result with which the model reads why a call did not run.
 
         If the call is pending and the run can pause, the framework is also made to end the run with a confirmation
         request.

@@ -54,7 +54,7 @@ _outer: ContextVar[Run | None] = ContextVar("toolgate_agent_framework_outer", de
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Data about a run of an agent that the guard needs to check the tool calls of the run.
+    """Data about one run of an agent, which the guard needs when it checks the tool calls that the run makes.
 
     Attributes:
         agent: The framework's agent.
@@ -62,7 +62,7 @@ class Run:
             session is temporary.
         pauses: True if the run can pause and be resumed: it has a session, and does not run inside a tool.
         tools: Tools of the agent, and tools that were passed to this run only.
-        paused: Ids of the approval requests for which the run has paused.
+        paused: Ids of the framework's approval requests for which this run has already paused.
     """
 
     agent: object
@@ -88,7 +88,10 @@ class RunMiddleware(AgentMiddleware):
         self._bridge = bridge
 
     async def process(self, context: AgentContext, call_next: Callable[[], Awaitable[None]]) -> None:
-        """Store the run in the tools' runtime arguments, cancel the requests of rejected calls, and run the agent."""
+        """Run the agent; first, cancel the approval requests of the calls that the user rejected.
+
+        The data about the run is stored in the runtime arguments of the tools, from which `GuardMiddleware` reads it.
+        """
         given, outer, session = context.function_invocation_kwargs, _outer.get(), context.session
         callers = given.get("session")
         if outer is None and isinstance(callers, AgentSession):
@@ -100,7 +103,8 @@ class RunMiddleware(AgentMiddleware):
         run = Run(context.agent, session_id if outer is None else outer.session_id, pauses, _tools(context))
         former = given.get(RUN)
         if isinstance(former, Run):
-            # An outer middleware runs the agent a second time. The ids of requests for which it has paused are kept.
+            # An outer middleware runs the agent a second time. The ids of the approval requests for which the first run
+            # has paused are copied to the second run.
             run.paused.update(former.paused)
         given[RUN] = run
         if context.session is not None:
@@ -152,17 +156,16 @@ def remember(
 
 
 def forget(session: AgentSession | None, request_id: str | None) -> dict[str, Any] | None:
-    """Remove a pending call from the session, and return it, or None if the session does not contain it."""
+    """Remove a pending call from the session, and return its stored data, or None if it is not stored."""
     held = None if session is None else session.state.get(_HELD)
     found = held.pop(request_id, None) if isinstance(held, dict) else None
     return found if isinstance(found, dict) else None
 
 
 def served_by(tool: FunctionTool, run: Run | None) -> tuple[str | None, str | None]:
-    """Return the name of the server that has a remote tool, and the tool's name on that server.
+    """Return the server name of a remote tool, and the tool's name on that server; (None, None) for a local tool.
 
-    Returns:
-        The server is None for a tool of this process, and empty if no server of the run has the tool.
+    The server name is empty if no server of the run has the tool.
     """
     own_name = (tool.additional_properties or {}).get("_mcp_remote_name")
     if not isinstance(own_name, str):
@@ -185,12 +188,12 @@ def _tools(context: AgentContext) -> tuple[object, ...]:
 
 
 class AskedBehindError(Exception):
-    """A middleware that runs after the guard, or the tool itself, requested an approval from the framework's user.
+    """Raised if a middleware after the guard, or the tool itself, requested an approval from the framework's user.
 
     The tool has not run. The framework executes the call again after the user's response.
 
     Attributes:
-        ended: Exception by which the middleware ended the run, or None.
+        ended: The `MiddlewareTermination` with which the middleware ended the run, or None.
     """
 
     def __init__(self, ended: MiddlewareTermination | None) -> None:
@@ -209,20 +212,21 @@ async def run_inner(
     call_next: Callable[[], Awaitable[None]],
     approved: dict[str, Any],
 ) -> MiddlewareTermination | None:
-    """Run the middleware after the guard and the tool, with the approved arguments.
+    """Run the tool with the approved arguments, and the middleware between the guard and the tool.
 
     Args:
         context: The framework's context of the call.
-        run: The run of the call; None if it is unknown.
+        run: The agent run that made the call; None if it is unknown.
         arguments: The arguments that the gateway checked.
         call_next: Function that runs the remaining middleware and the tool.
         approved: The approved arguments; they differ from `arguments` if the approver edited the call.
 
     Returns:
-        The exception by which a middleware ended the run, or None.
+        The `MiddlewareTermination` with which a middleware ended the run, or None if no middleware ended it.
 
     Raises:
-        AskedBehindError: The framework's user must approve the call before the tool runs.
+        AskedBehindError: A middleware or the tool requested an approval from the framework's user, so the tool has not
+            run.
     """
     if any(value is not arguments.get(name) for name, value in approved.items()):
         # The record of the user's approval is removed. With it, the framework would compare the edited arguments with
@@ -244,7 +248,7 @@ async def run_inner(
 def request_id(context: FunctionInvocationContext) -> str:
     """Return the framework's id of a call, which is unique in the session.
 
-    The model provider's id is only used if there is no other, because providers may repeat their ids.
+    The framework's own id is preferred, because the ids of model providers may occur again in the same session.
     """
     found = context.metadata.get("function_call_occurrence_id") or context.metadata["call_id"]
     return str(found)
@@ -354,7 +358,7 @@ class GuardMiddleware(FunctionMiddleware):
             await self._asked(context, run, call_next)
         finally:
             if run is not None:
-                # The run is put back for an outer middleware that executes the call again.
+                # The run is stored again, because an outer middleware may execute the call again.
                 context.kwargs[RUN] = run
 
     async def _asked(
@@ -366,13 +370,14 @@ class GuardMiddleware(FunctionMiddleware):
             if run is not None and run.pauses and self._bridge.on_hold == "pause"
             else None
         )
-        # The defaults of the function's parameters are added, because the tool receives them for omitted arguments.
+        # The defaults of the function's parameters are added before the check, because the tool receives them for
+        # arguments that the model omits.
         own = getattr(context.function, "_context_parameter_name", None)
         told = with_signature_defaults(arguments, context.function.func, () if own is None else (own,))
         call = self._call(context, run, told, pauses=args is not None)
         run_tool = partial(run_inner, context, run, told, call_next)
-        # True if a rule of the framework answered the approval request within the same run. Another pause would be
-        # answered in the same way and never end, so the call waits for the approver instead.
+        # True if an automatic rule of the framework answered the earlier approval request of this call within the same
+        # run. It would answer another request in the same way, without end, so the call waits for the approver instead.
         again = run is not None and request_id(context) in run.paused
         ended = None
         try:

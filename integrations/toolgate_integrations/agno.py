@@ -40,14 +40,14 @@ from agno.tools.function import Function, FunctionCall
 
 __all__ = ["GuardedAgent", "aresume", "guard_agent", "resume"]
 
-#: Call ids that the checks of a resumed run contain, by the framework's call ids. The framework's own ids are not
-#: sent, because they may occur again in later turns of the model.
+#: Maps the framework's call ids to the call ids that the checks of a resumed run contain. The framework's own ids are
+#: not sent, because they may occur again in later turns of the model.
 NAMES: Final[ContextVar[Mapping[str, str] | None]] = ContextVar("toolgate_agno_names", default=None)
 
 
 @dataclass
 class _Begun:
-    """A call that the framework is about to execute; it is stored because the framework does not pass it to tool hooks."""
+    """A call that the framework is about to execute; it is stored here, because hooks do not receive it."""
 
     call: FunctionCall
     #: The call that was being executed when this call began, for example a call whose hook runs another agent; or
@@ -77,8 +77,8 @@ class AgnoBridge(Bridge):
 
     Attributes:
         setup_errors: Errors that must end runs, by run id.
-        schemas: Schemas by which the framework converts arguments, by tool name. `resume` needs them because a paused
-            call does not contain its tool.
+        schemas: Maps tool names to the schemas with which the framework converts arguments. `resume` needs them because
+            a paused call does not contain its tool.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -129,15 +129,15 @@ class _Hook:
                 # If the call's arguments were replaced, the tool has already begun, and the error is about another
                 # call that the tool made.
                 raise self._refused(called, pending) from pending
-            # The run cannot pause here: the framework pauses only before hooks run, and may not execute this call
-            # again. So the model has to make a new call.
+            # The run cannot pause at this point, because the framework pauses a run only before it calls the hooks. So
+            # the model has to make a new call.
             yield from self._bridge.reject_steps(call, _TOO_LATE, pending.approval_id, final=False)
             raise RetryAgentRun(_TOO_LATE) from pending
         except GuardError as error:
             raise self._refused(called, error) from error
 
     def _called(self) -> FunctionCall:
-        """Return the call that the framework is executing now; another hook may execute the same call again to retry it.
+        """Return the call that the framework is executing now; it may be a retry of the same call by another hook.
 
         Raises:
             RetryAgentRun: The call cannot be identified, so it must not run.
@@ -150,13 +150,13 @@ class _Hook:
         if begun is None or begun.hook is not self:
             raise RetryAgentRun(_UNSEEN)
         if begun.ran and begun.outer is not None and begun.outer.hook is self:
-            # If two nested calls use the same tool, it is unknown which of them is the current one.
+            # If two nested calls use the same tool, the current one is unknown, so the call is refused.
             raise RetryAgentRun(_UNSEEN)
         begun.ran = True
         return begun.call
 
     def _refused(self, called: FunctionCall, error: GuardError) -> Exception:
-        """Return the exception that shows a refusal to the model, or ends the run if the error must end it."""
+        """Return the exception to raise for a refused call: one that the model reads, or one that ends the run."""
         if not isinstance(error, self._bridge.fatal):
             # `RetryAgentRun` is used because the framework prints every other exception with its traceback.
             return RetryAgentRun(refusal_text(error))
@@ -168,7 +168,7 @@ class _Hook:
 
 
 class _GuardedFunction(Function):
-    """A tool whose last hook is always the guard's, even if an agent's hooks replace the tool's own hooks."""
+    """A tool whose last hook is always the guard's, even if the framework replaces all hooks by the agent's."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name == "tool_hooks":
@@ -216,7 +216,10 @@ def guarded_tool(given: Any, bridge: AgnoBridge) -> Any:
 
 
 def _guarded_toolkit(toolkit: Toolkit, bridge: AgnoBridge) -> Toolkit:
-    """Return a guarded copy of a toolkit for one run; its functions are read late, after a remote toolkit connects."""
+    """Return a guarded copy of a toolkit for one run.
+
+    Its functions are read at each request, because a remote toolkit has no functions before it connects.
+    """
     guarded = copy.copy(toolkit)
 
     def of(functions: Mapping[str, Function]) -> dict[str, Any]:
@@ -234,8 +237,8 @@ def _guarded(function: Function, bridge: AgnoBridge, original: object) -> Functi
     function.pre_hook = _before(_Hook(bridge, original), function.pre_hook)
     object.__setattr__(function, "__class__", _GuardedFunction)
     function.tool_hooks = hooks
-    # With `pause`, every tool call needs a confirmation, which pauses the run. A tool that requests input from the user
-    # needs none, because it pauses the run itself.
+    # With `on_hold="pause"`, every tool is set to require a confirmation, because only that pauses the run. A tool that
+    # requests input from the user pauses the run itself, and is not changed.
     asks = function.external_execution or function.requires_user_input or function.name in _ASKING
     if bridge.on_hold == "pause" and not (asks or is_guarded(original)):
         if function.requires_confirmation:
@@ -269,9 +272,9 @@ _TOO_LATE: Final = "Not done: it needs a person now. Ask for it again."
 
 @dataclass
 class Waking:
-    """One attempt to resume a paused run.
+    """One call of `resume` or `aresume` for a paused run.
 
-    The framework treats a call without a confirmation as rejected, so the run is resumed only when all its calls are
+    The framework treats a call without a confirmation as rejected. So the run continues only after all its calls are
     decided.
     """
 
@@ -310,7 +313,7 @@ class Waking:
         return [each for each in self.run.tools or () if each.requires_confirmation and each.result is None]
 
     def _requirement(self, execution: ToolExecution) -> RunRequirement | None:
-        """Return the requirement with which a user answers a call; in a stored run, it contains a copy of the call."""
+        """Return the framework's requirement in which a user confirms or rejects a call; None if there is none."""
         for each in reversed(self.run.requirements or []):
             if each.tool_execution is not None and each.tool_execution.tool_call_id == execution.tool_call_id:
                 return each
@@ -343,8 +346,8 @@ class Waking:
             return True
         for each in calls:
             if each.confirmed:
-                # The call is allowed but not executed yet. Its confirmation is removed, and the next attempt to
-                # resume checks it again.
+                # The call is allowed, but another one is pending. Its confirmation is removed, so that the next attempt
+                # to resume checks it again.
                 self._confirm(each, None)
         return False
 
@@ -369,7 +372,7 @@ class GuardedAgent(Agent):
         return [guarded_tool(tool, self.bridge) for tool in await super().aget_tools(*args, **kwargs)]
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the agent like Agno, and raise setup errors of its tools, which Agno itself does not raise."""
+        """Run the agent as Agno does, but raise a setup error that occurred in a tool call; Agno would not raise it."""
         return self._ended(super().run(*args, **kwargs))
 
     def arun(self, *args: Any, **kwargs: Any) -> Any:
@@ -377,7 +380,7 @@ class GuardedAgent(Agent):
         return self._aended(super().arun(*args, **kwargs))
 
     def continue_run(self, *args: Any, **kwargs: Any) -> Any:
-        """Continue a paused run like Agno, and raise setup errors of its tool calls."""
+        """Continue a paused run as Agno does, but raise a setup error that occurred in a tool call."""
         return self._ended(super().continue_run(*args, **kwargs))
 
     def acontinue_run(self, *args: Any, **kwargs: Any) -> Any:
@@ -443,8 +446,8 @@ def guard_agent(
         raise ConfigurationError(f"agent is {agent!r}; pass an agno.agent.Agent that is not guarded yet")
     bridge = AgnoBridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
     for each in agent.tools if isinstance(agent.tools, (list, tuple)) else ():
-        # Guards each tool once to raise configuration errors here. During a run, the framework would only show them
-        # to the model.
+        # Each tool is guarded once here only to raise configuration errors. During a run, the framework would only show
+        # them to the model.
         guarded_tool(each, bridge)
     guarded = copy.copy(agent)
     if isinstance(agent.tools, list):

@@ -44,9 +44,10 @@ __all__ = ["GuardedWorkbench"]
 
 
 def workbench_of(tools: Workbench | Sequence[BaseTool[Any, Any] | Callable[..., Any]]) -> Workbench:
-    """Return a copy of a workbench whose synchronous functions see the context variables of their call.
+    """Return a copy of a workbench in which synchronous functions run with the context variables of the tool call.
 
-    The framework runs them in another thread without these variables, which contain the acting agent and the run.
+    The framework runs synchronous functions in another thread, without these variables, which contain the current agent
+    id and run id.
 
     Args:
         tools: A workbench, or a list of tools and functions like that of `AssistantAgent(tools=…)`. It is not
@@ -79,7 +80,7 @@ def function_of(workbench: Workbench, name: str) -> object:
 
 
 def schema_of(workbench: Workbench, name: str, listed: Mapping[str, Any]) -> ArgumentSchema:
-    """Return the schema by which the calls of a tool are validated.
+    """Return the schema with which the arguments of a tool are validated.
 
     Args:
         workbench: The workbench that contains the tool.
@@ -93,18 +94,19 @@ def schema_of(workbench: Workbench, name: str, listed: Mapping[str, Any]) -> Arg
 
 
 def framework_call() -> Any:
-    """Return the coroutine in which an agent executes the current tool call, or None if no agent executes it."""
+    """Return the framework's coroutine that executes the current tool call, or None if no agent executes it."""
     task = asyncio.current_task()
     call = None if task is None else task.get_coro()
     return call if getattr(call, "__name__", None) == "_execute_tool_call" else None
 
 
-def when_left(then: Callable[[], object]) -> None:
-    """Call `then` if the task of the run that makes the current tool call is cancelled.
+def call_on_cancellation(then: Callable[[], object]) -> None:
+    """Call `then` as soon as the run that makes the current tool call is cancelled.
 
-    AutoGen does not cancel the tool calls of a cancelled run. While a call is carried out, its run waits for an event
-    of a queue. The future with which it waits is cancelled together with the run, and then calls `then`. The queue is
-    read from a local variable of the framework's coroutine. If no agent's run makes the call, `then` is never called.
+    AutoGen does not cancel the tool calls of a cancelled run. While a tool runs, the agent's run waits for an event
+    from a queue. The future on which it waits is cancelled together with the run; a callback of this future calls
+    `then`. The queue is read from a local variable of the framework's coroutine. If no agent makes the call, `then` is
+    never called.
     """
     call = framework_call()
     events = None if call is None else call.cr_frame.f_locals.get("stream")
@@ -117,7 +119,7 @@ def when_left(then: Callable[[], object]) -> None:
         if waits.cancelled():
             then()
         else:
-            # The run received an event and already waits for the next one with a new future.
+            # The run received an event, and now waits for the next one on a new future, which must be watched too.
             watch()
 
     watch()
@@ -203,7 +205,7 @@ class GuardedWorkbench(Workbench):
         # True if checks contain the call id. The id is omitted if the model has to repeat a pending call, because the
         # repeated call has a new id, which the approval would not cover.
         self._names_calls = self._bridge.names_calls
-        # Call ids alone are not unique, because some model clients number calls from the same start in each process.
+        # The run id distinguishes equal call ids: some model clients restart the numbering of calls in each process.
         self._run_id = str(uuid4())
         self._called: OrderedDict[str, None] = OrderedDict()
         self._listed: list[ToolSchema] = []
@@ -226,8 +228,8 @@ class GuardedWorkbench(Workbench):
         try:
             self._listed = await self._workbench.list_tools()
         except Exception as error:
-            # During a call, an exception would make the run wait forever, so it is only logged here. The call itself
-            # fails with the same error, which the model reads.
+            # While a tool call is executed, an exception would make the run wait forever, so it is only logged. The
+            # call itself fails with the same error, which the model reads.
             if framework_call() is None:
                 raise
             logger.warning("the tools of a workbench could not be listed", exc_info=error)
@@ -252,7 +254,7 @@ class GuardedWorkbench(Workbench):
         work = asyncio.ensure_future(self._carry_out(name, arguments, cancellation_token, call_id, begun))
         if cancellation_token is not None:
             cancellation_token.link_future(work)
-        when_left(lambda: begun.is_set() or work.cancel())
+        call_on_cancellation(lambda: begun.is_set() or work.cancel())
         try:
             return await work
         except asyncio.CancelledError:
@@ -307,7 +309,7 @@ class GuardedWorkbench(Workbench):
         try:
             received = receive(given, schema_of(self._workbench, name, listed))
         except InvalidArgumentsError as error:
-            # The message is the same as that of the framework's own workbench.
+            # The message is the same as the one that the framework's own workbench returns for invalid arguments.
             return _error(name, str(error.__cause__))
         call = self._named(name, received, call_id)
 
@@ -331,8 +333,8 @@ class GuardedWorkbench(Workbench):
             name,
             received.values,
             call_id=self._once(call_id),
-            # The run id is random for each workbench. An approval that is bound to it would not cover the repeated
-            # call of another process, so it is only sent together with call ids.
+            # The run id is random for each workbench, and an approval is bound to it. If the model has to repeat a
+            # call, another process may do that, so no run id is sent then.
             run_id=self._run_id if self._names_calls else None,
             agent=agent,
             function=function_of(self._workbench, name),
@@ -340,7 +342,7 @@ class GuardedWorkbench(Workbench):
         )
 
     def _once(self, call_id: str | None) -> str | None:
-        """Return the call id for a check, or None if another call of this workbench had the same id before."""
+        """Return the call id to send with a check; None if ids are not sent, or an earlier call had the same id."""
         if not call_id or not self._names_calls or call_id in self._called:
             return None
         self._called[call_id] = None

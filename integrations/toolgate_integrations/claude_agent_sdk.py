@@ -43,7 +43,7 @@ logger = logging.getLogger("toolgate")
 
 
 class ToolFailed(Exception):
-    """Error in a log entry, with the CLI's message about a tool that failed or did not run."""
+    """Error for the log entry of a tool that failed or did not run; it contains the CLI's message."""
 
 
 class Gate:
@@ -61,7 +61,7 @@ class Gate:
         self._running: dict[tuple[str, str], tuple[Told, Begun]] = {}
 
     async def before(self, told: Any, *__: object) -> SyncHookJSONOutput:
-        """Hook before a tool call: check the call, and deny it if it must not run.
+        """Hook that the CLI calls before a tool runs: check the call, and deny it if it must not run.
 
         The model reads the reason of a denial. For an allowed call, the hook returns no permission decision, so that
         the CLI still applies the user's own permissions.
@@ -81,7 +81,7 @@ class Gate:
         return _said(updatedInput=passed.arguments) if _differing(passed, told["tool_input"]) else {}
 
     async def after(self, told: Any, *__: object) -> SyncHookJSONOutput:
-        """Hook after a tool call: log the outcome of a call that ran."""
+        """Hook that the CLI calls after a tool has run: log the outcome of the call."""
         _, passed = self._running.pop(_key(told), (None, None))
         if passed is None:
             return {}
@@ -95,7 +95,7 @@ class Gate:
         return {}
 
     async def after_all(self, told: Any, *__: object) -> SyncHookJSONOutput:
-        """Hook after all tool calls of a message: log those calls that the user's own permissions prevented."""
+        """Hook that the CLI calls after all calls in a message: log those that the user's own permissions prevented."""
         for each in told["tool_calls"]:
             _, passed = self._running.pop((told["session_id"], each["tool_use_id"]), (None, None))
             if passed is not None:
@@ -105,7 +105,7 @@ class Gate:
     async def changed(
         self, answer: PermissionResultAllow, tool_use_id: str | None
     ) -> PermissionResultAllow | PermissionResultDeny:
-        """Check a call again whose arguments were changed by the user's own permission callback.
+        """Check a call again, because the user's own permission callback has changed its arguments.
 
         Args:
             answer: The callback's result, with the changed arguments.
@@ -120,8 +120,8 @@ class Gate:
         _log_outcome(
             before, "not run: can_use_tool changed its arguments; the changed call was checked instead"
         )
-        # The call id is omitted from this check: the approval of this id covers the arguments before the change, and
-        # may already be consumed.
+        # The call id is omitted from this check: an approval of the call with this id covers only the arguments before
+        # the change, and may already be consumed.
         try:
             passed = await self._asked({**told, "tool_input": answer.updated_input}, named=False)
         except self._bridge.fatal as error:
@@ -273,13 +273,13 @@ def _all_hooks(given: Mapping[Any, list[HookMatcher]]) -> list[HookCallback]:
 
 
 def _check_changes(can_use_tool: CanUseTool, gate: Gate) -> CanUseTool:
-    """Return a permission callback that calls the user's own callback, and checks a call again if it changes arguments."""
+    """Wrap the user's own permission callback, and check a call again if the callback changes its arguments."""
 
     async def asked(
         name: str, arguments: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
-        # The arguments are copied before, because the callback may also change them in place; the SDK then sends the
-        # changed object.
+        # The arguments are copied before the callback is called, because it may change them in place, and the SDK would
+        # then send the changed object.
         before = deepcopy(arguments)
         answer = await can_use_tool(name, arguments, context)
         if isinstance(answer, PermissionResultAllow):
@@ -292,7 +292,7 @@ def _check_changes(can_use_tool: CanUseTool, gate: Gate) -> CanUseTool:
 
 
 def _deny_changes(event: str, matcher: HookMatcher) -> HookMatcher:
-    """Return a copy of a matcher of the user's hooks that denies a call if one of the hooks changes its arguments.
+    """Return a copy of a hook matcher of the user, whose hooks deny a call instead of changing its arguments.
 
     The gateway has not checked the changed arguments.
     """
@@ -315,7 +315,7 @@ def _deny_changes(event: str, matcher: HookMatcher) -> HookMatcher:
 
 
 def _with_hooks(options: ClaudeAgentOptions) -> dict[str, str]:
-    """Return the environment variables of the CLI.
+    """Return the environment variables for the CLI process, after a check that no option turns hooks off.
 
     Raises:
         ConfigurationError: `extra_args` contains a flag that could turn hooks off.
@@ -354,7 +354,8 @@ def _settings(options: ClaudeAgentOptions) -> str:
         raise ConfigurationError(f"options.settings cannot be read: {why}") from None
 
 
-# Maximum seconds that a hook waits for an approver: 23 days, close to the maximum of a JavaScript timer in the CLI.
+# Maximum number of seconds for which a hook waits for an approver: 23 days, slightly less than the longest timer that
+# JavaScript, the CLI's language, supports.
 _LONGEST: Final = 2_000_000
 # The CLI calls no hooks if CLAUDE_CODE_SIMPLE is 1. The process or a settings file may have set the variable, so it
 # is overridden.

@@ -46,12 +46,12 @@ from crewai.utilities.string_utils import sanitize_tool_name
 
 __all__ = ["GuardHooks", "SetupAborted"]
 
-#: Function that receives a tool's function, and returns a function to replace it.
+#: Type of a function that receives a tool's function, and returns the function that replaces it.
 Instead: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def function_of(tool: CrewStructuredTool | None) -> object:
-    """Return the original Python function of a tool, even while `watched` has replaced it, or None."""
+    """Return the original Python function of a tool, even if `watched` has replaced it; None if it has no function."""
     found = None
     for owner, name in _places(tool):
         found = getattr(owner, name)
@@ -61,13 +61,13 @@ def function_of(tool: CrewStructuredTool | None) -> object:
 
 
 def schema_of(tool: CrewStructuredTool | None) -> ArgumentSchema:
-    """Return the schema by which the framework validates the calls of a tool."""
+    """Return the schema with which the framework validates the arguments of a tool."""
     model = getattr(tool, "args_schema", None)
     return RawSchema() if model is None else ModelSchema(model, function_of(tool), ("self", "config"))
 
 
 def watched(tool: CrewStructuredTool | None, watching: Instead, *, cached: bool) -> Callable[[], None]:
-    """Replace a tool's function in all attributes from which the framework may read it.
+    """Replace a tool's function in all attributes from which the framework may read the function.
 
     Args:
         tool: The tool.
@@ -75,7 +75,7 @@ def watched(tool: CrewStructuredTool | None, watching: Instead, *, cached: bool)
         cached: True if the framework may store the tool's result in its cache.
 
     Returns:
-        Function that restores the tool; it must be called once.
+        Function that restores the tool's own function; it must be called exactly once.
     """
     places = [(*place, watching) for place in _places(tool)]
     if tool is not None and not cached:
@@ -152,9 +152,9 @@ class Refused:
     """A call that must not run.
 
     Attributes:
-        arguments: The framework's own object with the arguments, by which the hook after the call identifies the
-            call.
-        outer: The running call whose tool made this call, or None.
+        arguments: The framework's own dictionary of arguments; the hook after the call finds the call by the identity
+            of this object.
+        outer: The running call whose tool made this call; None if the model made it.
         refusal: The error that prevents the call.
     """
 
@@ -167,9 +167,9 @@ class Passing:
     """A call that was allowed to run.
 
     Attributes:
-        arguments: The framework's own object with the arguments, by which the hook after the call identifies the
-            call.
-        outer: The running call whose tool made this call, or None.
+        arguments: The framework's own dictionary of arguments; the hook after the call finds the call by the identity
+            of this object.
+        outer: The running call whose tool made this call; None if the model made it.
     """
 
     def __init__(
@@ -184,32 +184,32 @@ class Passing:
         self._begun = begun
         self._approved = copy.deepcopy(arguments)
         self._once = RunOnce(NotSeenError("the tool is still running, or was interrupted"))
-        # The results of a function that is itself guarded are not cached, because a cached result would skip its
-        # check.
+        # The results of a function that is decorated with `@guarded` are not cached, because a cached result would skip
+        # its check.
         self._leave = watched(tool, _watching, cached=not begun.asks_itself)
 
     @property
     def refusal(self) -> GuardError | None:
-        """Error that prevented the allowed call from running, or None.
+        """Error because of which the tool did not run, although the call was allowed; None if there is no such error.
 
-        It is the refusal of a function that is itself guarded, or the error that another hook changed the arguments.
+        A function that is decorated with `@guarded` has refused the call, or another hook has changed the arguments.
         """
         refuses = GuardError if self._begun.asks_itself else _ChangedError
         return self._once.error if isinstance(self._once.error, refuses) else None
 
     @property
     def running(self) -> bool:
-        """True while the tool's function runs; functions of other tools that start meanwhile are called by it."""
+        """True while the tool's function runs; a function of another tool that starts meanwhile is called by it."""
         return self._once.is_running
 
     def run(self, body: Callable[[], Any]) -> Any:
-        """Run the tool's function at the first execution of the call; later executions reuse the stored outcome."""
+        """Run the tool's function if the call is executed for the first time; afterwards, reuse the stored outcome."""
 
         def run() -> Any:
             self._look()
             answer = body()
-            # The framework would run a returned coroutine only after this function. It is run here, so that the log
-            # entry contains its outcome.
+            # The framework would run a returned coroutine only after this function has logged the outcome. The
+            # coroutine is therefore run here.
             return asyncio.run(answer) if asyncio.iscoroutine(answer) else answer
 
         return drive(self._once.steps(self._begun.steps(invoke(run), _failure)))
@@ -224,7 +224,7 @@ class Passing:
         return await adrive(self._once.steps(self._begun.steps(invoke(run), _failure)))
 
     def end(self) -> None:
-        """Restore the tool's function after the call; if the function has not run, log that."""
+        """Restore the tool's function after the call; if the function has not run, log the call as not run."""
         self._leave()
         if not self._once.began:
             self._begun.not_run(NotSeenError(_NOT_SEEN))
@@ -237,16 +237,17 @@ class Passing:
 
 
 Call: TypeAlias = Passing | Refused
-#: The current call of this thread or task, which the framework's hooks and the tool share.
+#: The current call of this thread or task. The guard's hook before the call sets it; the tool's function and the hook
+#: after the call read it.
 passing: Final[ContextVar[Call | None]] = ContextVar("toolgate_crewai_passing", default=None)
 
 
 class NotSeenError(Exception):
-    """The framework ended a call without running the tool's function, for example because it used a cached result."""
+    """Raised if the framework ended a call without running the tool, for example because it used a cached result."""
 
 
 class _ChangedError(ConfigurationError):
-    """Another hook changed the arguments of a call after the gateway checked them."""
+    """Raised if another hook changed the arguments of a call after the gateway checked them."""
 
 
 def _failure(answer: Any) -> str | None:
@@ -354,8 +355,8 @@ class GuardHooks:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.unregister()
         if kind is None and self._setup_errors:
-            # The error is still stored if no model was called after the failed call: the tool's result was the final
-            # answer of the run.
+            # A setup error is still stored here if the model was not called again after the failed call, because the
+            # tool's result was the final answer of the run.
             _key, (_text, error) = self._setup_errors.popitem()
             raise error
 
@@ -363,8 +364,8 @@ class GuardHooks:
         setattr(context, _MADE, copy.copy(context))
 
     def _before(self, context: ToolCallHookContext) -> bool | None:
-        # If a hook raises or is a coroutine function, the framework ignores that and runs the tool. So this hook is
-        # synchronous, and returns False to prevent the call.
+        # The framework runs the tool in spite of a hook that raises an exception or is a coroutine function. So this
+        # hook is synchronous, and returns False to prevent the call.
         made: ToolCallHookContext | None = getattr(context, _MADE, None)
         outer = passing.get()
         try:
@@ -436,8 +437,8 @@ class GuardHooks:
             return f"Not done: the guard failed with {type(refusal).__name__}. Tell the operator."
         text = refusal_text(refusal)
         if isinstance(refusal, ApprovalPending | GatewayUnavailable):
-            # The framework ends a run after five equal results. A model may legitimately repeat a pending call more
-            # often, so a counter makes the texts different.
+            # The framework ends a run after five equal tool results. A model may repeat a pending call more often, so a
+            # counter in the text makes each result different.
             return f"{text} This is answer {next(self._answers)}."
         return text
 
@@ -448,8 +449,7 @@ def _named(context: ToolCallHookContext) -> ToolCall:
     Raises:
         ConfigurationError: Two tools have the same name, so it is unknown which of them the framework will run.
     """
-    # The tools are read in the same order as by the framework: those of the task, or of the agent if the task has
-    # none.
+    # Like the framework, use the tools of the task if it has any, and otherwise the tools of the agent.
     tools = getattr(context.task, "tools", None) or getattr(context.agent, "tools", None) or ()
     if len({id(one) for one in tools if sanitize_tool_name(one.name) == context.tool_name}) > 1:
         raise ConfigurationError(
@@ -457,8 +457,8 @@ def _named(context: ToolCallHookContext) -> ToolCall:
             "rename one"
         )
     role = getattr(context.agent, "_original_role", None) or getattr(context.agent, "role", None)
-    # Without an outer flow, the current flow is the agent's own loop. Its id is not used as the run id, because each
-    # agent execution has a new one.
+    # The run id is the id of the flow in which the agent runs. Without such a flow, the current flow is the agent's own
+    # loop, whose id is different at each execution of the agent and is therefore not used.
     flow = None if current_flow_name.get() == "AgentExecutor" else current_flow_id.get()
     received = receive_or_keep(context.tool_input, schema_of(context.tool))
     return ToolCall(
@@ -472,6 +472,6 @@ def _named(context: ToolCallHookContext) -> ToolCall:
 
 
 _POINTS: Final = (InterceptionPoint.PRE_TOOL_CALL, InterceptionPoint.POST_TOOL_CALL)
-#: Attribute of a hook's context for a copy of the context, which is made before other hooks can change it.
+#: Attribute under which a hook's context contains a copy of itself, made before other hooks could change the context.
 _MADE: Final = "_toolgate_made"
 _registering = threading.Lock()

@@ -22,10 +22,10 @@ __all__ = ["GuardedCoroutineFunction", "GuardedFunction", "GuardedTool", "guard_
 
 
 class EndsRun:
-    """Result of a tool call that was not carried out because a setting or the API key is wrong; it ends the run.
+    """Result of a tool call that did not run because of a wrong setting or API key; it ends the agent's run.
 
-    DSPy converts every exception of a tool to text for the model. This result raises the error later: when DSPy
-    converts the result to text, where an exception ends the program.
+    DSPy converts an exception that a tool raises to text for the model. This object instead raises the error when DSPy
+    converts the object to text, because DSPy does not catch exceptions there.
 
     Attributes:
         error: The setup error.
@@ -60,8 +60,8 @@ class GuardedFunction:
         except self._bridge.fatal as error:
             return EndsRun(error)
         except GuardError as error:
-            # The reason is returned as a result: of an exception, the model would also read the traceback with file
-            # paths.
+            # The reason is returned as a result instead of being raised, because the model would also read the
+            # traceback of an exception, with file paths.
             return refusal_text(error)
         except Exception as error:  # noqa: BLE001 - raised again, with a shorter traceback
             raise error.with_traceback(_strip_guard_frames(error.__traceback__)) from error.__cause__
@@ -113,7 +113,7 @@ class GuardedFunction:
 
 
 class GuardedCoroutineFunction(GuardedFunction):
-    """`GuardedFunction` for a coroutine function, because DSPy awaits only functions that it recognizes as such."""
+    """`GuardedFunction` for coroutine functions; its `__call__` is a coroutine function, so DSPy awaits it."""
 
     async def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Check the call; return the result of the tool's function, or the reason why it did not run."""

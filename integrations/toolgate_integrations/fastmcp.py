@@ -146,7 +146,7 @@ def _named(fastmcp: Context | None) -> tuple[str | None, str]:
 
 
 def _schema(tool: Tool | None) -> ArgumentSchema:
-    """Return the schema by which FastMCP validates the calls of a tool; for a remote tool, this is its JSON schema."""
+    """Return the schema with which FastMCP validates a tool's arguments; for a remote tool, this is its JSON schema."""
     if tool is None:
         return RawSchema()
     if not isinstance(tool, FunctionTool):
@@ -164,7 +164,7 @@ def _schema(tool: Tool | None) -> ArgumentSchema:
 
 
 def _aliases(function: Any) -> dict[str, str]:
-    """Return the aliases of a function's parameters, by the names of the parameters."""
+    """Return a dictionary that maps the names of a function's parameters to their aliases."""
     found: dict[str, str] = {}
     for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
         described = [parameter.default, *getattr(parameter.annotation, "__metadata__", ())]

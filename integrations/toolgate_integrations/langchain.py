@@ -50,7 +50,7 @@ _MAX_DEPTH: Final = 8
 
 
 def find_rejection(answers: Sequence[object], call_id: str | None) -> str | None:
-    """Return the reason of the first answer that rejects a call, or None.
+    """Return the reason in the first answer that rejects the call, or None if no answer rejects it.
 
     Answers can only reject a call, because only the gateway can approve it. A rejection with a `tool_call_id` applies
     to that call; any other rejection applies to every call of the task. `answers` are the values with which the run
@@ -78,7 +78,7 @@ _OWN: Final = frozenset(("run_manager", "callbacks", "config"))
 
 
 def schema_of(tool: object, function: object) -> ArgumentSchema:
-    """Return the schema by which LangChain validates the calls of a tool that runs this function."""
+    """Return the schema with which LangChain validates the arguments of `tool`, which runs `function`."""
     if not isinstance(tool, BaseTool):
         return RawSchema()
     schema = tool.args_schema
@@ -135,14 +135,14 @@ _SENT: Final = "__pregel_push"
 
 
 class Turn:
-    """State that the tool calls of one attempt to execute a LangGraph task share.
+    """State of one execution of a LangGraph task, which all tool calls in the task share.
 
     A plain `ToolNode` runs several calls in one task. LangGraph pauses a task as a whole, and executes all of it
-    again on resume. So in one attempt, either tools run or the attempt pauses; otherwise a tool could run twice, or
-    an answer could reach another call.
+    again on resume. So in one execution of the task, either tools run or the task pauses. Otherwise, a tool could run
+    twice, or a user's answer could reach the wrong call.
 
     Attributes:
-        settling: Lock that a thread holds while it checks whether the attempt must pause.
+        settling: Lock that a thread holds while it checks whether the task must pause.
         asettling: The same lock for coroutines.
         settled: True if all calls were checked, and none of them requires an approval.
         is_resumable: True if a checkpointer stores the run, so that it can be resumed after a pause.
@@ -169,27 +169,27 @@ class Turn:
         return bool(self._answers) and not self._taken
 
     def take_answers(self) -> None:
-        """Consume the answers to the guard's own interrupts, so that an interrupt inside the tool does not receive them."""
+        """Consume the answers to the guard's interrupts; otherwise, an interrupt in the tool would receive them."""
         with self._lock, suppress(GraphBubbleUp):
             if not self._taken:
                 self._taken = True
                 for _ in self._answers:
                     interrupt(None)
 
-    def go_on(self) -> None:
-        """Raise the interrupt again if this attempt has already paused, so that no further tool runs in it."""
+    def raise_pause_again(self) -> None:
+        """Raise the interrupt again if another call has already paused the task, so that no further tool runs."""
         if self._pause is not None:
             raise type(self._pause)(*self._pause.args)
 
     @contextmanager
     def running(self, call_id: str | None) -> Iterator[None]:
-        """Mark that the tool of a call runs in this attempt, so that the attempt no longer pauses.
+        """Mark that a tool has run in this execution of the task, so that the task no longer pauses.
 
-        The mark is removed if the tool raises `ApprovalPending`. If the attempt has already paused, the interrupt is
-        raised.
+        The mark is removed if the tool raises `ApprovalPending`. If another call has already paused the task, its
+        interrupt is raised.
         """
         with self._lock:
-            self.go_on()
+            self.raise_pause_again()
             self._ran.add(call_id)
         try:
             yield
@@ -199,19 +199,19 @@ class Turn:
             raise
 
     def pause(self, shown: Mapping[str, Any]) -> None:
-        """Pause the task with `shown` as the interrupt's value, or return if a tool has already run in this attempt.
+        """Pause the task with `shown` as the interrupt's value; if a tool has already run in the task, only return.
 
         Raises:
             GraphBubbleUp: The task pauses.
         """
         with self._lock:
-            self.go_on()
+            self.raise_pause_again()
             if self._ran:
                 return
             try:
                 while True:
-                    # `interrupt` first returns the answers that the run was already resumed with. They are skipped
-                    # until it pauses the task.
+                    # While the run has answers from earlier resumptions, `interrupt` returns one of them at each call.
+                    # The loop skips these answers, until `interrupt` raises to pause the task.
                     interrupt(dict(shown))
             except GraphBubbleUp as pause:
                 self._pause = pause
@@ -219,7 +219,7 @@ class Turn:
 
 
 def turn_of(config: Mapping[str, Any]) -> Turn | None:
-    """Return the shared state of the attempt in which a hook is called with this config; None outside of a graph."""
+    """Return the state of the task execution to which a LangGraph config belongs, or None outside of a graph."""
     configurable = config.get("configurable") or {}
     scratchpad: Any = configurable.get(_SCRATCHPAD)
     try:
@@ -241,7 +241,7 @@ def turn_of(config: Mapping[str, Any]) -> Turn | None:
 
 
 def calls_beside(called: Mapping[str, Any], state: object, config: Mapping[str, Any]) -> list[Any]:
-    """Return all tool calls of the task that executes the call `called`, in the model's order."""
+    """Return all tool calls in the task that executes `called`, in the order in which the model made them."""
     path = (config.get("metadata") or {}).get("langgraph_path") or ("",)
     if path[0] == _SENT:
         return [called]
@@ -347,7 +347,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
             return _message(request, _BESIDE)
         except GuardError as error:
             if can_pause and turn is not None and turn.answered and isinstance(error, GatewayUnavailable):
-                raise  # The stored state still contains the call, so that the run can be resumed again.
+                raise  # The state stored by LangGraph still contains the call, so the run can be resumed again.
             return _message(request, self._bridge.refusal(error))
 
     def _run(
@@ -394,13 +394,13 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         turn.pause(shown)
 
     def _settle(self, turn: Turn, request: ToolCallRequest, *, coroutine: bool) -> Steps[None]:
-        """Pause the task if any call in it requires an approval; the first call of the task checks all of them."""
+        """Pause the task if any of its calls requires an approval; this is checked once, for all calls of the task."""
         beside = calls_beside(request.tool_call, request.state, request.runtime.config)
         if len(beside) == 1:
             return
         yield Invoke(turn.settling.acquire, turn.asettling.acquire)
         try:
-            turn.go_on()
+            turn.raise_pause_again()
             if turn.settled:
                 return
             calls: list[tuple[Mapping[str, Any], PausedCall]] = []
@@ -445,7 +445,7 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
 
 
 def _function(tool: object, *, coroutine: bool) -> object:
-    """Return the function of a tool that will run: its synchronous or asynchronous function, or a method of its class."""
+    """Return the function that a tool will run: its synchronous or asynchronous function, or a method of its class."""
     plain, other = getattr(tool, "func", None), getattr(tool, "coroutine", None)
     if plain is None and other is None and isinstance(tool, BaseTool):
         return tool._arun if coroutine and type(tool)._arun is not BaseTool._arun else tool._run  # noqa: SLF001 - tool classes of LangChain override these methods

@@ -46,7 +46,7 @@ class Place:
         run_id: Id of the conversation, which stays the same after a restart of the process.
         running_id: Id of the run in this process.
         agent: Name of the agent; None outside of an `AgentWorkflow`.
-        waited: Ids of the approval requests for which the call has paused before, the newest last.
+        waited: Ids of the approval requests for which the call has already paused; the newest one is the last.
     """
 
     ctx: Context[Any]
@@ -58,23 +58,23 @@ class Place:
     waited: list[str]
 
     def running(self) -> AbstractContextManager[None]:
-        """Mark the call as running inside the `with` block, so that calls that its tool makes are not mistaken for it."""
+        """Mark the call as running inside the `with` block, so that calls made by its tool are not mistaken for it."""
         return set_context(_running, (self.running_id, self.call_id))
 
-    async def no(self) -> str | None:
-        """Return the reason if the user rejected the paused call.
+    async def read_rejection(self) -> str | None:
+        """Return the user's reason if the user rejected the paused call.
 
         The result is None for any other answer, and for a call that has not paused.
 
         Raises:
-            WaitingForEvent: There is no answer yet. The framework executes the step again when there is one, and once
-                after a restart to read which answer the step waits for.
+            WaitingForEvent: The user has not answered yet. The framework executes the step again after the answer, and
+                also once after a restart, to find out for which answer the step waits.
         """
         if not self.waited:
             return None
         event = await self.ctx.wait_for_event(HumanResponseEvent, **self._wait(self.waited[-1]))
-        # After a restart, the framework passes each answer to every paused call until it has read which answers they
-        # wait for. An answer to another call is therefore ignored.
+        # After a restart, the framework may also pass an answer to paused calls that wait for another answer. An answer
+        # to another call is therefore ignored.
         if event.get("approval_id", None) != self.waited[-1]:
             return None
         return find_rejection({name: event.get(name, None) for name in ("response", "reason")})
@@ -90,15 +90,15 @@ class Place:
         }
         asked = InputRequiredEvent(**said)
         if pending.approval_id in self.waited:
-            # The user has answered, but the call is still pending. The framework writes the event of a wait only
-            # once, so it is written again here.
+            # The user has answered, but the call is still pending. The event that asks the user is written again here,
+            # because the framework writes it only once for each wait.
             self.ctx.write_event_to_stream(asked)
-        return self.stopped(pending.approval_id, asked)
+        return self.make_wait(pending.approval_id, asked)
 
-    def stopped(self, approval_id: str, asked: InputRequiredEvent | None = None) -> WaitingForEvent[Any]:
-        """Return the exception that makes the step wait for the user's answer about an approval request.
+    def make_wait(self, approval_id: str, asked: InputRequiredEvent | None = None) -> WaitingForEvent[Any]:
+        """Return the exception that makes the step wait until the user answers an approval request.
 
-        The new wait replaces an earlier wait of the step, because with two waits the call would run twice.
+        The new wait replaces an earlier wait of the step. With two waits, the call would run twice.
         """
         return WaitingForEvent(
             AddWaiter(event_type=HumanResponseEvent, waiter_event=asked, **self._wait(approval_id))
@@ -110,7 +110,7 @@ class Place:
 
 
 async def place_of(tool_name: str) -> Place | None:
-    """Return the call that the current step executes with the tool `tool_name`; None outside of an agent's step."""
+    """Return the call that the current step of an agent executes, or None if no step executes the tool `tool_name`."""
     step = StepWorkerStateContextVar.get(None)
     if step is None or not isinstance(step.event, ToolCallEvent) or step.event.tool_name != tool_name:
         return None
@@ -145,23 +145,23 @@ def _turn(running_id: str, call_id: str) -> _Turn:  # noqa: ARG001 - `lru_cache`
 
 @asynccontextmanager
 async def turn_of(place: Place) -> AsyncIterator[str | None]:
-    """Execute a call alone inside the `with` block, and pause it if it requires an approval.
+    """Lock a call inside the `with` block, so that it is not executed twice, and pause it if it requires an approval.
 
-    The value of the block is the reason if the user rejected the call, or None. The lock is needed because the
-    framework executes a call twice if it receives two answers to it.
+    The context manager returns the user's reason if the user rejected the call, else None. Without the lock, the call
+    would be executed twice if the framework receives two answers to it.
 
     Raises:
-        WaitingForEvent: The call pauses, or has already ended.
+        WaitingForEvent: The call pauses, or was already executed.
     """
     # The lock covers only this run in this process. If a stored run is resumed twice, the gateway denies the second
     # execution of the call.
     turn = _turn(place.running_id, place.call_id)
     async with turn:
         if turn.done and place.waited:
-            raise place.stopped(place.waited[-1])
+            raise place.make_wait(place.waited[-1])
         turn.done = True
         try:
-            yield await place.no()
+            yield await place.read_rejection()
         except ApprovalPending as pending:
             turn.done = False
             raise place.paused(pending) from pending
@@ -235,7 +235,7 @@ class GuardedTool(AsyncBaseTool):
             return self._error_output(given, self._bridge.refusal(error))
 
     def of(self, bridge: Bridge, agent: str | None) -> GuardedTool:
-        """Return a copy of this tool for `agent` if it belongs to another agent of the same bridge; else this tool."""
+        """Return this tool if it was guarded for `agent` or with another bridge; else return a copy for `agent`."""
         if bridge is not self._bridge or agent == self._agent:
             return self
         return type(self)(self._inner, bridge, agent)
@@ -286,12 +286,12 @@ class GuardedFunctionTool(GuardedTool, FunctionTool):
     def __init__(self, inner: AsyncBaseTool, bridge: Bridge, agent: str | None) -> None:
         # The framework calls a tool of another class with a positional argument, and again with keyword arguments if
         # the first call raises an exception. Such a tool could run twice, so this class is a `FunctionTool`.
-        like(self, inner)
+        copy_attributes(self, inner)
         super().__init__(inner, bridge, agent)
 
     @property
     def fn(self) -> Callable[..., Any]:
-        """The guarded synchronous function, for code that makes other tools from it."""
+        """The guarded synchronous function, for code that creates another tool from the function of this tool."""
 
         @functools.wraps(super().fn)
         def standing(*args: Any, **given: Any) -> Any:
@@ -301,7 +301,7 @@ class GuardedFunctionTool(GuardedTool, FunctionTool):
 
     @property
     def async_fn(self) -> Callable[..., Any]:
-        """The guarded coroutine function, for code that makes other tools from it."""
+        """The guarded coroutine function, for code that creates another tool from the function of this tool."""
 
         @functools.wraps(super().async_fn)
         async def standing(*args: Any, **given: Any) -> Any:
@@ -323,9 +323,11 @@ def guarded(tools: Iterable[Any], bridge: Bridge, agent: str | None) -> list[Asy
     return [_guarded(each, bridge, agent) for each in tools]
 
 
-def like(one: object, other: object) -> None:
-    """Copy the attributes of `other` to `one`, except those that would hide the guard's own methods."""
-    vars(one).update({name: value for name, value in vars(other).items() if not hasattr(type(one), name)})
+def copy_attributes(target: object, source: object) -> None:
+    """Copy the attributes of `source` to `target`, except those that would hide methods of the class of `target`."""
+    vars(target).update(
+        {name: value for name, value in vars(source).items() if not hasattr(type(target), name)}
+    )
 
 
 def _guarded(tool: Any, bridge: Bridge, agent: str | None) -> AsyncBaseTool:
@@ -429,7 +431,7 @@ def guard_tools(
 
 
 class _GuardedAgent(BaseWorkflowAgent):
-    """An agent whose attributes return only guarded tools, including tools that were added later."""
+    """Agent class whose attributes `tools` and `tool_retriever` always return guarded tools, even those added later."""
 
     guarded_by: ClassVar[Bridge]
 
@@ -446,7 +448,7 @@ class _GuardedAgent(BaseWorkflowAgent):
         return found
 
     async def handle_tool_call_results(self, ctx: Any, results: list[Any], memory: Any) -> None:
-        """Handle the results of a step's tools, but raise an error of a tool that must end the run."""
+        """Handle a step's tool results as the framework does, but raise an error that must end the run."""
         for each in results:
             if (error := find_error(each.tool_output.exception, self.guarded_by.fatal)) is not None:
                 raise error
@@ -472,7 +474,7 @@ class _GuardedRetriever(ObjectRetriever[Any]):
     """A retriever that returns guarded tools."""
 
     def __init__(self, retriever: ObjectRetriever[Any], bridge: Bridge, agent: str) -> None:
-        like(self, retriever)
+        copy_attributes(self, retriever)
         self._found_by, self._bridge, self._agent = retriever, bridge, agent
 
     def retrieve(self, str_or_query_bundle: Any) -> list[Any]:
@@ -483,11 +485,11 @@ class _GuardedRetriever(ObjectRetriever[Any]):
 
 
 def _become(one: Any, kind: Any, bridge: Bridge) -> None:
-    """Change the class of an agent or workflow to a guarded subclass of its own class, which its copies have too."""
+    """Change the class of an agent or workflow to a guarded subclass; its copies have this class too."""
     was = type(one)
     if issubclass(was, kind):
         return
-    # The subclass has the name of the original class, because the framework finds stored runs by it.
+    # The subclass has the name of the original class, because the framework finds stored runs by the class name.
     names = {"__module__": was.__module__, "__qualname__": was.__qualname__}
     made: Any = type(was.__name__, (kind, was), names)
     made.guarded_by = bridge

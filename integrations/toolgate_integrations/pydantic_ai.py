@@ -34,14 +34,14 @@ from pydantic_ai.toolsets import (
     WrapperToolset,
 )
 
-# Version 2.0, the oldest supported version, has no public name for this class.
+# The class is imported from a private module, because version 2.0, the oldest supported one, has no public name for it.
 from pydantic_ai.toolsets._dynamic import DynamicToolset
 from pydantic_core import Url
 
 __all__ = ["GuardCapability", "GuardToolset"]
 
-# Modules that define the classes of MCP toolsets. The names are compared, because importing the modules would require
-# an extra of the framework.
+# Names of the modules that define the classes of MCP toolsets. The names are compared instead of the classes, because
+# importing the modules would require an extra of the framework.
 _REMOTE: Final = frozenset({"pydantic_ai.mcp", "pydantic_ai.toolsets.fastmcp"})
 
 
@@ -54,11 +54,11 @@ def function_of(tool: ToolsetTool[Any] | None) -> object:
 
 
 def served_by(tool: ToolsetTool[Any] | None, name: str) -> tuple[str | None, str]:
-    """Return the name of the server that has a remote tool, and the tool's name on that server.
+    """Return the server name of a tool, and the tool's name on that server.
 
     Returns:
-        The server is None for a tool of this process, and empty for a server without a name. The server's name is the
-        toolset's id, or else the prefix of its tools, or else the host of its address.
+        Server name and tool name. The server name is None for a local tool, and empty if the server has no name. For a
+        remote tool, it is the toolset's id, or else the prefix of its tools, or else the host of its address.
     """
     if tool is None:
         return None, name
@@ -88,10 +88,11 @@ def served_by(tool: ToolsetTool[Any] | None, name: str) -> tuple[str | None, str
 Tool = ToolsetTool[Any] | None
 Handler = Callable[[dict[str, Any]], Awaitable[Any]]
 logger = logging.getLogger("toolgate")
-# Classes of URLs. The first one is the base class of all URL types of Pydantic with a single host.
+# Base classes of the URL types of Pydantic. The first one is the base class of all types for URLs with a single host.
 _URLS: Final = (AnyUrl.__mro__[-2], Url)
 _PAUSES: Final = (ApprovalRequired, CallDeferred, ApprovalPending)
-# Exceptions with which a tool's validator rejects arguments. Version 2.0 lacks `ToolFailed`, so it is read by name.
+# Exceptions with which a tool's validator rejects arguments. `ToolFailed` is read by its name, because version 2.0
+# lacks it.
 _REFUSES_ARGUMENTS: Final[tuple[type[Exception], ...]] = (
     ValueError,
     ModelRetry,
@@ -99,11 +100,11 @@ _REFUSES_ARGUMENTS: Final[tuple[type[Exception], ...]] = (
     CallDeferred,
     getattr(exceptions, "ToolFailed", ModelRetry),
 )
-# True if a hook can deny a call by returning `ToolDenied`. Older versions treat every value that a hook returns as
-# the tool's result.
+# True if the installed framework version lets a hook deny a call by returning `ToolDenied`. Older versions treat every
+# value that a hook returns as the tool's result.
 _DENIES: Final = is_at_least("pydantic_ai", "2.28")
-# Run id, call id and arguments of the allowed call that is running. Calls of an agent that the tool runs have other
-# ids, so they are not mistaken for this call.
+# Run id, call id and arguments of the allowed call that is running. The ids are compared, so that calls by an agent
+# that the tool itself runs are not mistaken for this call.
 _Passed = tuple[str | None, str | None, dict[str, Any]]
 _passed: ContextVar[_Passed | None] = ContextVar("toolgate_pydantic_ai_passed", default=None)
 
@@ -125,7 +126,7 @@ class Gate:
 
         Args:
             ctx: The framework's context of the call.
-            call: The model's call; its unvalidated arguments are not used.
+            call: The call as the model made it; its arguments are not used, because they are not validated.
             tool: The tool; None if the framework does not pass it.
             args: The validated arguments.
             handler: Function that runs the tool.
@@ -169,7 +170,7 @@ class Gate:
     def named(
         self, ctx: RunContext[Any], call: ToolCallPart, tool: Tool, args: Mapping[str, Any]
     ) -> ToolCall:
-        """Return the `ToolCall` that the gateway checks for a call of the framework."""
+        """Return the `ToolCall` with which a call is checked."""
         server, own_name = served_by(tool, call.tool_name)
         return ToolCall(
             call.tool_name,
@@ -200,7 +201,7 @@ def to_hook_result(answer: object) -> object:
 
 
 def mark_denied(part: ToolReturnPart) -> None:
-    """Set the outcome of a refused call to `denied`, in framework versions that would store a success."""
+    """Set the outcome of a refused call to `denied`, if the framework is too old to do so and would store a success."""
     if not _DENIES:
         part.outcome = "denied"
 
@@ -225,7 +226,7 @@ def verify_arguments(ctx: RunContext[Any], args: dict[str, Any]) -> None:
 
 
 async def _validated(ctx: RunContext[Any], tool: Tool, args: dict[str, Any]) -> dict[str, Any]:
-    """Validate arguments that an approver edited with the tool's schema and validator, and return them."""
+    """Validate arguments that contain an approver's edit, with the tool's schema and validator, and return them."""
     if tool is None:
         raise OtherArgumentsError(_UNFIT.format("the tool is not known here"))
     try:
@@ -244,8 +245,8 @@ def _by_schema(ctx: RunContext[Any], tool: ToolsetTool[Any], args: dict[str, Any
     try:
         return dict(validate(args, context=ctx.validation_context))
     except ValidationError:
-        # For a function whose only parameter is a model, the framework's schema describes the fields of the model
-        # instead of the parameter. The value of this parameter is then validated.
+        # If the only parameter of a function is a Pydantic model, the framework's schema describes the fields of this
+        # model instead of the parameter. So the value of the parameter is validated with the schema.
         if len(args) != 1:
             raise
         given: dict[str, Any] = validate(next(iter(args.values())), context=ctx.validation_context)
@@ -317,7 +318,7 @@ class GuardCapability(AbstractCapability[Any]):
         self._refused: set[str] = set()
 
     def get_ordering(self) -> CapabilityOrdering:
-        """Make this the capability that runs nearest to the tool, so that it checks the arguments that others changed."""
+        """Make this the innermost capability, so that it checks the arguments after others have changed them."""
         return CapabilityOrdering(position="innermost")
 
     async def for_run(self, ctx: RunContext[Any]) -> GuardCapability:  # noqa: ARG002 - the framework's signature
@@ -335,7 +336,7 @@ class GuardCapability(AbstractCapability[Any]):
         args: dict[str, Any],
         handler: WrapToolExecuteHandler,
     ) -> Any:
-        """Check the call, run the tool if it is allowed, and log the outcome; the model reads the reason of a refusal."""
+        """Check the call, run the tool if it is allowed, and log the outcome; else the model reads the reason."""
         try:
             answer = await self._gate.carry_out(ctx, call, _tool(ctx, call.tool_name), args, handler)
         except ApprovalRequired as held:
@@ -373,7 +374,7 @@ class GuardCapability(AbstractCapability[Any]):
     async def before_model_request(
         self, ctx: RunContext[Any], request_context: ModelRequestContext
     ) -> ModelRequestContext:
-        """Log the rejections by a handler of deferred calls during the run, and cancel the approval requests."""
+        """Log the rejections by a handler of deferred calls, and cancel the approval requests of these calls."""
         messages = request_context.messages
         for part in messages[-1].parts if messages else ():
             if not isinstance(part, ToolReturnPart):
@@ -389,7 +390,7 @@ class GuardCapability(AbstractCapability[Any]):
         return request_context
 
     async def on_run_error(self, ctx: RunContext[Any], *, error: BaseException) -> AgentRunResult[Any]:  # noqa: ARG002 - the framework's signature
-        """Raise an error with the fix if a pending call could not pause the run, and cancel its approval request."""
+        """Cancel the request of a pending call that could not pause the run, and raise an error with the fix."""
         if self._held and isinstance(error, UserError) and "DeferredToolRequests" in str(error):
             for approval_id in self._held.values():
                 try:
@@ -436,14 +437,15 @@ class GuardToolset(WrapperToolset[Any]):
     gate: Gate | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        # The framework copies the toolset for each run, so the gate is passed on to the copies.
+        # The framework copies the toolset for each run. The copies keep the gate of the original instead of creating
+        # one.
         given = (self.guard, self.tool_actions, self.agents, self.on_hold, self.hold_timeout)
         self.gate = self.gate or Gate(Bridge(*given, can_pause=True))
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
     ) -> Any:
-        """Check the call, run the tool if it is allowed, and log the outcome; the model reads the reason of a refusal."""
+        """Check the call, run the tool if it is allowed, and log the outcome; else the model reads the reason."""
         if self.gate is None:
             raise ConfigurationError("the toolset has no gate; make it with GuardToolset(…)")
         if is_already_allowed(ctx):

@@ -28,7 +28,7 @@ UNREADABLE: Final = "Not done: the arguments are not a JSON object. Call the too
 
 
 class ReportedErrors:
-    """Messages of the setup errors that were already logged, so that each message is logged only once.
+    """Setup errors that were already logged; each error message is logged only once.
 
     The number of stored messages is limited, because a message may contain details of a single response.
     """
@@ -37,7 +37,7 @@ class ReportedErrors:
         self._texts: set[str] = set()
 
     def add(self, error: ConfigurationError | GatewayProtocolError) -> None:
-        """Log a setup error unless its message was logged before, and pass it to Toolgate's pytest plugin if active."""
+        """Pass a setup error to Toolgate's pytest plugin if that is active, and log the error if its message is new."""
         report_setup_error(error)
         text = str(error)
         if text not in self._texts and len(self._texts) < _MAX_REPORTED:
@@ -46,10 +46,10 @@ class ReportedErrors:
 
 
 class OtherArgumentsError(Exception):
-    """The arguments were changed after the check, so the tool must not run with them; the model reads the message.
+    """Raised if the arguments were changed after the check, so the tool must not run; the model reads the message.
 
     Args:
-        text: The message; by default, that the arguments changed after the approval.
+        text: The message. The default says that the arguments changed after the approval.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ def refusal_text(error: GuardError, *, paused: bool = False) -> str:
     instead, if that makes the framework end the run without running the tool.
 
     Args:
-        error: The error that was raised instead of running the tool.
+        error: The error because of which the tool did not run.
         paused: True if the run pauses and later executes the same call again. The text then asks the model not to
             repeat the call, because a new call would need its own approval.
     """

@@ -41,17 +41,17 @@ __all__ = ["aresume", "guard_kernel", "resume", "waiting"]
 #: Names of the `KernelArguments` that contain the agent's name and the run id.
 AGENT: Final = "toolgate_agent"
 RUN_ID: Final = "toolgate_run_id"
-# Names of parameters that the framework fills in itself, so they are not arguments of the call.
+# Names of function parameters that the framework fills in itself, so they are not arguments that the model sends.
 _GIVEN: Final = frozenset({"kernel", "service", "execution_settings", "arguments"})
 
 
 def function_of(context: FunctionInvocationContext) -> object:
-    """Return the Python function that will run, or None; a kernel function may have a separate one for streaming."""
+    """Return the Python function that the call will run, or None; streamed calls may run a separate function."""
     return getattr(context.function, "stream_method" if context.is_streaming else "method", None)
 
 
 def read_kernel_argument(arguments: Mapping[str, Any], name: str) -> str | None:
-    """Return the kernel argument `AGENT` or `RUN_ID` of this plugin, or None if it is missing.
+    """Return the value of one of this plugin's own kernel arguments, `AGENT` or `RUN_ID`, or None if it is missing.
 
     Raises:
         ConfigurationError: The argument is not a string.
@@ -121,7 +121,7 @@ class Rejection:
     """A user's rejection of a pending call, which is passed to the filters when the call is executed again.
 
     Attributes:
-        why: Reason of the rejection.
+        why: The user's reason.
         approval_id: Id of the call's approval request.
     """
 
@@ -134,7 +134,7 @@ REJECTING: ContextVar[Rejection | None] = ContextVar("toolgate_semantic_kernel_r
 
 @dataclass
 class _Called:
-    """A call of the model that is being executed.
+    """A tool call that the model requested, and that is being executed.
 
     Attributes:
         context: The framework's context of the call.
@@ -148,7 +148,7 @@ class _Called:
     setup_error: GuardError | None = None
 
     def is_executed_by(self, context: FunctionInvocationContext) -> bool:
-        """Return whether `context` is the invocation that executes this call of the model.
+        """Return whether `context` is the function invocation that executes this call.
 
         The result is False if a filter or a function invokes another function meanwhile.
         """
@@ -159,7 +159,7 @@ _called: ContextVar[_Called | None] = ContextVar("toolgate_semantic_kernel_calle
 
 
 class Filters:
-    """The guard's two filters of a kernel: one around calls of the model, one around all function invocations.
+    """The guard's two filters: one around the calls that the model requests, and one around all function invocations.
 
     Args:
         bridge: The bridge that checks and logs the calls.
@@ -173,7 +173,7 @@ class Filters:
         return self
 
     async def around_call(self, context: AutoFunctionInvocationContext, next: CallNext) -> None:  # noqa: A002 - the framework's signature
-        """Filter around a call of the model: store the call for `around_function`; end the run if the call is pending."""
+        """Filter around a call that the model requested: store it for `around_function`; end the run if pending."""
         move_innermost(context.kernel, self.around_function)
         called = _Called(context)
         token = _called.set(called)
@@ -182,8 +182,8 @@ class Filters:
         finally:
             _called.reset(token)
         if called.setup_error is not None:
-            # The framework converts the error of a function to text for the model, but an exception of this filter
-            # ends the run.
+            # The error is raised here and not in `around_function`, because the framework converts an error there to
+            # text for the model, but an exception of this filter ends the run.
             raise called.setup_error
         if called.pauses:
             context.terminate = True
@@ -194,7 +194,8 @@ class Filters:
         if context.function.is_prompt:
             await next(context)
         else:
-            # True only for a call of the model: filters and functions may invoke further functions.
+            # True if the model requested this invocation; it is False if a filter or another function invokes the
+            # function.
             mine = called is not None and called.is_executed_by(context)
             await self._carry_out(context, next, called if mine else None)
 
@@ -236,7 +237,7 @@ class Filters:
         except GuardError as error:
             if called is None:
                 raise
-            # A call without an id does not pause the run, because it could not be found when the run is resumed.
+            # A call without an id does not pause the run, because `aresume` could not find it in the chat history.
             if self._bridge.pauses_for(error) and call.call_id:
                 called.pauses = True
                 _tell(context, refusal_text(error, paused=True), {WAITING: describe_pending(error)})
@@ -253,7 +254,8 @@ class Filters:
             run_id=read_kernel_argument(arguments, RUN_ID),
             agent=read_kernel_argument(arguments, AGENT),
             function=function_of(context),
-            # The plugin's name is used as the server name, for local plugins and for those of an MCP server.
+            # The name of the kernel plugin is used as the server name, for local plugins and for plugins of an MCP
+            # server.
             server=function.plugin_name,
             own_name=function.name,
         )
@@ -362,7 +364,7 @@ def guard_kernel(
     on_hold: OnHold = "pause",
     hold_timeout: float | None = None,
 ) -> Kernel:
-    """Check and log every function invocation of a kernel: calls of the model, and calls of `kernel.invoke`.
+    """Check and log every function invocation of a kernel, whether the model or `kernel.invoke` requests it.
 
     Args:
         kernel: The kernel, which is changed in place: the guard's filters are added after all its other filters.

@@ -40,7 +40,7 @@ class ToolRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """The original tool of a guarded tool, with its agent and bridge.
+    """The data that a guarded tool needs to run the original tool, which is stored outside of the guarded tool.
 
     Attributes:
         tool: The original tool.
@@ -49,7 +49,8 @@ class Way:
         tells: True to return a refusal as the tool's result, False to raise it. If it were raised in a step with
             several calls, the model would not receive the results of the other calls.
         interrupts: Function that returns how many times the agent was interrupted.
-        fail: Function that receives a setup error, and ends the agent's run with it after the step.
+        fail: Function that receives a setup error, and makes the agent's run end with this error after the current
+            step.
     """
 
     tool: Tool
@@ -97,7 +98,7 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework has no type anno
             raise ToolRefused(way.bridge.refusal(error)) from None
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the tool with a check too, because code of a `CodeAgent` may call this method directly."""
+        """Call the tool with a check, like `__call__`, because code of a `CodeAgent` may call this method directly."""
         return self(*args, **kwargs)
 
     def setup(self) -> None:
@@ -113,7 +114,7 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework has no type anno
         return str(_way(self).tool.to_tool_calling_prompt())
 
     def to_dict(self) -> dict[str, Any]:
-        """Refuse to serialize the tool, because the framework would save its source code without the guard.
+        """Raise `ConfigurationError`, because the framework would save the tool without the guard.
 
         Raises:
             ConfigurationError: Always.
@@ -131,7 +132,7 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework has no type anno
 
 
 class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # the framework has no type annotations
-    """Code executor whose code runs with the context variables of the agent's caller, which contain the acting agent.
+    """Code executor that runs code with the context variables of the agent's caller, such as the agent id.
 
     The framework's own executor runs code with a time limit in a new thread, without these context variables.
     """
@@ -167,8 +168,8 @@ class _Carrying(LocalPythonExecutor):  # type: ignore[misc]  # the framework has
             _TIMED.set(self)
             return run()
 
-        # The context is set for the whole code and not for each tool, because functions that the code defines may be
-        # called in a later run of another caller.
+        # The context is set for the execution of the whole code. It is not bound to each tool, because functions that
+        # the code defines may be called in a later run that another caller started.
         return timeout(seconds)(partial(copy_context().run, timed))()
 
 
@@ -269,7 +270,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework has n
 
     @property
     def tools(self) -> dict[str, Any]:
-        """Guarded tools by name."""
+        """The agent's tools in their guarded form, by name."""
         return self.__dict__["tools"]  # type: ignore[no-any-return]  # the setter stores a dictionary
 
     @tools.setter
@@ -278,7 +279,7 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework has n
 
     @property
     def managed_agents(self) -> dict[str, Any]:
-        """Guarded managed agents by name."""
+        """The managed agents in their guarded form, by name."""
         return self.__dict__["managed_agents"]  # type: ignore[no-any-return]  # the setter stores a dictionary
 
     @managed_agents.setter
@@ -416,7 +417,8 @@ def _guarded(agent: Any, bridge: Bridge) -> Any:
     tools, members = agent.tools, agent.managed_agents
     agent.__class__ = kind
     try:
-        # Each attribute is assigned its own value, because the setters of `GuardedAgent` guard the values.
+        # Each attribute is assigned its own value again, because the setters of `GuardedAgent` replace the value by its
+        # guarded form.
         if isinstance(agent, CodeAgent):
             agent.python_executor = agent.python_executor
         agent.managed_agents = members
@@ -442,11 +444,11 @@ def _untimed(executor: Any) -> None:
 
 
 class _Each(dict[str, Any]):
-    """Dictionary that stores the guarded form of each value.
+    """Dictionary of tools or agents that replaces each value that is added to it by its guarded form.
 
     Args:
-        guarded: Function that returns the guarded form of a value.
-        given: The values.
+        guarded: Function that returns the guarded form of a tool or agent.
+        given: The dictionary's initial values.
     """
 
     def __init__(self, guarded: Any, given: Mapping[str, Any]) -> None:
@@ -467,7 +469,7 @@ class _Each(dict[str, Any]):
         return self[name]
 
     def __reduce__(self) -> Any:
-        # A copy is a plain dict; the agent to which the copy is assigned guards the values again.
+        # Copying and pickling produce a plain dict. The guarded agent to which it is assigned guards the values again.
         return dict, (dict(self),)
 
     def __ior__(self, given: Any) -> Self:  # type: ignore[misc,override]  # accepts fewer types than `dict.__ior__`

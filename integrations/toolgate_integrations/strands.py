@@ -43,7 +43,7 @@ Emit: TypeAlias = Callable[[TypedEvent], Awaitable[None]]
 
 
 class StoppedError(Exception):
-    """The tool itself interrupted the run to ask a user, and is called again after the answer.
+    """Raised if the tool itself interrupted the run to ask a user; the tool is called again after the user's answer.
 
     Attributes:
         event: The tool's interrupt event.
@@ -66,7 +66,7 @@ async def relay_events(produce: Callable[[Emit], Awaitable[TypedEvent]]) -> Asyn
     closed.
 
     Args:
-        produce: Function that executes a tool call; it receives a function that emits an event.
+        produce: Function that executes a tool call; its argument is a function with which it emits an event.
     """
     queue: asyncio.Queue[TypedEvent | None] = asyncio.Queue()
 
@@ -147,7 +147,7 @@ def failed(result: ToolResultEvent) -> str | None:
 
 
 class _Elsewhere(ToolResultEvent):
-    """Result that another middleware returned without calling the tool."""
+    """Class of a result that another middleware returned without calling the tool; the call is logged as failed."""
 
     def __init__(self, result: ToolResultEvent) -> None:
         super().__init__(result.tool_result, result.exception)
@@ -196,14 +196,15 @@ def pause(context: ExecuteToolContext, pending: ApprovalPending) -> None:
         "input": context.tool_use["input"],
         **describe_pending(pending),
     }
-    # `interrupt` pauses the run if the name has no answer yet. If the run is resumed before the approver has decided,
-    # the first name has an answer, so the run pauses again under the next name.
+    # `interrupt` pauses the run only if the user has not answered the interrupt with this name yet. If the run is
+    # resumed before the approver has decided, the first name has an answer, so the run pauses again under the next
+    # name.
     for name in _names():
         context.interrupt(name, reason=asked)
 
 
 def find_user_rejection(context: ExecuteToolContext) -> str | None:
-    """Return the reason if a user rejected the call in the framework, or None."""
+    """Return the user's reason if the user rejected the call in the framework, else None."""
     if not can_pause(context):
         return None
     for name in _names():
@@ -235,7 +236,7 @@ def function_of(tool: Any) -> object:
 
 
 def schema_of(tool: Any) -> ArgumentSchema:
-    """Return the schema by which the framework validates the calls of a tool."""
+    """Return the schema with which the framework validates the arguments of a tool."""
     if isinstance(tool, DecoratedFunctionTool):
         metadata = tool._metadata  # noqa: SLF001 - only this attribute can validate arguments
         return CustomSchema(metadata.validate_input, lambda received: encoded(metadata.input_model, received))
@@ -250,10 +251,11 @@ def is_output_format(tool: Any) -> bool:
 
 
 def served_by(tool: Any, name: str) -> tuple[str | None, str]:
-    """Return the name prefix of a remote tool's server, and the tool's name on that server.
+    """Return the server name of a tool, and the tool's name on that server.
 
     Returns:
-        The server is None for a local tool, and empty for a server without a prefix.
+        Server name and tool name. The server name is None for a local tool; for a remote tool, it is the prefix of the
+        tools of its server, or empty without a prefix.
     """
     if not isinstance(tool, MCPAgentTool):
         return None, name
@@ -262,7 +264,7 @@ def served_by(tool: Any, name: str) -> tuple[str | None, str]:
 
 
 class GuardPlugin(Plugin):
-    """Plugin that checks and logs every tool call of an agent: those of the model, and those made with `agent.tool`.
+    """Plugin that checks and logs every tool call of an agent, made by the model or with `agent.tool`.
 
     Args:
         guard: The guard that sends the checks; None for the default guard, which `toolgate.configure` can set.

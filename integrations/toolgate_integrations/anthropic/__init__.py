@@ -91,7 +91,7 @@ def guard_tools(
 
 
 class _Guarded:
-    """Base class of synchronous and asynchronous guarded tools; unknown attributes are read from the original tool."""
+    """Base class of synchronous and asynchronous guarded tools; other attributes are read from the original tool."""
 
     def __init__(self, inner: Any, bridge: Bridge) -> None:
         self.inner = inner
@@ -99,8 +99,8 @@ class _Guarded:
 
     def __getattr__(self, name: str) -> Any:
         if name in {"inner", "bridge"}:
-            # `copy` creates objects without attributes. Reading `inner` would then call this method again and recurse
-            # forever.
+            # `copy` creates an object without attributes. Reading its missing attribute `inner` would call this method
+            # again and recurse forever.
             raise AttributeError(name)
         return getattr(self.inner, name)
 
@@ -127,7 +127,7 @@ class _Guarded:
 
     @contextmanager
     def asking(self, given: object) -> Iterator[tuple[Called, ToolCall]]:
-        """Yield the SDK's call and the `ToolCall` for the gateway, and convert refusals inside the block to `ToolError`.
+        """Yield the SDK's call and the `ToolCall` for the gateway; errors that refuse the call become a `ToolError`.
 
         The runners show a `ToolError` to the model.
 
@@ -200,7 +200,8 @@ def resume(
         rejected: Reasons by call id for calls that must not run, even if the approver has approved them.
 
     Returns:
-        The run, to be iterated or run by `until_done`. If calls are still pending, it is paused, with a new state.
+        The resumed run; iterate over it, or call its method `until_done`. If calls are still pending, it is paused and
+        has a new `state`.
 
     Raises:
         ConfigurationError: An argument is invalid, a tool is missing, or a rejected call is not pending.
@@ -264,5 +265,5 @@ def _guarded(tool: Any, bridge: Bridge) -> Any:
 
 
 def _kept(result: Any) -> Any:
-    """Return a tool's result; an iterator is replaced by a list, because the result is read more than once."""
+    """Return a tool's result; an iterator is converted to a list, because the result is read more than once."""
     return result if result is None or isinstance(result, str) else list(result)

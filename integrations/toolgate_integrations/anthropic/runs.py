@@ -67,8 +67,8 @@ class PausedRun:
     Attributes:
         run_id: The run's id.
         messages: The conversation, up to and including the model's message with the pending calls.
-        after: Messages that the program added after the last one of `messages`.
-        results: Results of those calls of the last message that are not pending.
+        after: Further messages that the program added to the conversation after those in `messages`.
+        results: Results of those calls in the last message that are not pending.
         held: The pending calls.
     """
 
@@ -130,7 +130,7 @@ class CallsOfRun:
             _runs.add(self)
 
     def state(self, messages: list[Any], after: list[Any], results: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the state of the paused run; the arguments are those of `PausedRun`, with `results` by call id."""
+        """Return the paused run's state as a dictionary; the arguments are attributes of `PausedRun`."""
         finished = [each for call_id, each in results.items() if call_id not in self.held]
         return asdict(PausedRun(self.run_id, messages, after, finished, list(self.held.values())))
 
@@ -142,13 +142,13 @@ class CallsOfRun:
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """One execution of a tool, by a run or outside of any run.
+    """One execution of a tool, by a guarded run or by another runner.
 
     Attributes:
         name: The tool's name.
         input: The object with the arguments, which the runner passed to the tool.
-        call_id: The model's id of the call; None outside of any run.
-        run: The calls of the run; None outside of any run.
+        call_id: The model's id of the call; None if another runner executes the tool.
+        run: The calls of the guarded run; None if another runner executes the tool.
     """
 
     name: str
@@ -158,7 +158,7 @@ class Called:
 
     @property
     def run_id(self) -> str | None:
-        """The run's id; None outside of any run."""
+        """The guarded run's id; None if another runner executes the tool."""
         return None if self.run is None else self.run.run_id
 
     def hold(self, pending: ApprovalPending) -> None:
@@ -168,7 +168,7 @@ class Called:
             self.run.held[self.call_id] = held
 
     def once(self, tool: Callable[[], T]) -> T:
-        """Run `tool` at the first execution of a run's call; later executions return or raise the stored outcome."""
+        """Run `tool` if this call is executed for the first time; afterwards, return or raise the stored outcome."""
         if self.run is None or self.call_id is None:
             return tool()
         result: T = drive(self.run.once(self.call_id, tool))
@@ -183,12 +183,12 @@ class Called:
 
 
 def find_called(tool: str, given: object) -> Called:
-    """Return the call to which the input object `given` belongs; runners pass a tool its input, but no call id."""
+    """Find the call by its input object `given`, because runners pass only the input to a tool, and no call id."""
     with _lock:
         runs = list(_runs)
     for run in runs:
         for called in run.current():
-            # Compared by identity, because two calls may have equal inputs.
+            # The input objects are compared by identity, because two calls may have equal inputs.
             if called.input is given:
                 return called
     return Called(tool, given)
@@ -252,8 +252,7 @@ class _Run:
             self.state = self._paused(results["content"])
             yield from invoke(self._runner.close)
             return False
-        # The message is removed only after its calls have been executed, so that they are executed again after an
-        # interruption.
+        # The message is forgotten only after its calls were executed, so that an interrupted execution is repeated.
         self._item = None
         return True
 
@@ -268,13 +267,14 @@ class _Run:
         # closed afterwards, so it sends no further requests.
         self._runner.set_messages_params(read)
         messages, last = to_json(params["messages"]), to_json(self._last.to_param())
-        # `end` is the position of the model's last message. The program that iterates the run may already have added
-        # this message, and further messages, to the conversation.
+        # `end` is the index of the model's last message, or of the end of the list if it does not contain this message
+        # yet. The program that iterates the run may already have added this message and further ones to the
+        # conversation.
         end = next(
             (at for at, each in enumerate(messages) if call_ids(each) == call_ids(last)), len(messages)
         )
         after = [_without_results(each) for each in messages[end + 1 :]]
-        return to_json(self._calls.state([*messages[:end], last], after, by_call(results)))
+        return to_json(self._calls.state([*messages[:end], last], after, index_by_call_id(results)))
 
 
 class GuardedRun(_Run):
@@ -293,7 +293,7 @@ class GuardedRun(_Run):
     _client = "a client"
 
     def __iter__(self) -> Iterator[Any]:
-        """Yield the runner's items until the run ends or pauses."""
+        """Yield the messages or message streams of the runner until the run ends or pauses."""
         while self.state is None and drive(self._execute()):
             item = next(self._runner, None)
             if item is None:
@@ -324,7 +324,7 @@ class AsyncGuardedRun(_Run):
     _client = "an asynchronous client"
 
     async def __aiter__(self) -> AsyncIterator[Any]:
-        """Yield the runner's items until the run ends or pauses."""
+        """Yield the messages or message streams of the runner until the run ends or pauses."""
         while self.state is None and await adrive(self._execute()):
             item = await anext(self._runner, None)
             if item is None:
@@ -340,7 +340,7 @@ class AsyncGuardedRun(_Run):
 
 
 class GuardedTool(Protocol):
-    """Interface of a guarded tool, as the resumption of a run uses it."""
+    """Interface of a guarded tool, with the members that `Resumption` uses."""
 
     @property
     def name(self) -> str:
@@ -362,7 +362,7 @@ class Resumption:
 
     Args:
         paused: State of the run.
-        calls: Calls of the resumed run, which is still empty.
+        calls: Object for the calls of the resumed run; it contains no calls yet.
         tools: The guarded tools.
         rejected: Reasons by call id for calls that must not run.
 
@@ -385,8 +385,8 @@ class Resumption:
                 f"a call of the tool {missing[0]!r} waits, and no guarded tool is called so; pass the guarded "
                 "tools, of the kind of the run"
             )
-        # The input objects are copied because each of them identifies one call, and the same state may be resumed
-        # twice at the same time.
+        # The input objects are copied, because `find_called` identifies a call by its input object, and two threads may
+        # resume the same state at the same time.
         self._held = [
             (Called(each.name, dict(each.input), each.call_id, calls), each.approval_id)
             for each in paused.held
@@ -409,12 +409,12 @@ class Resumption:
                     self.add_result(called, result)
 
     def add_result(self, called: Called, content: Any, *, is_error: bool = False) -> None:
-        """Add the result of a call to the conversation, in the form that the SDK's runners use."""
+        """Store a call's result in the format of the SDK's runners; `conversation` adds it to the messages."""
         result = {"type": "tool_result", "tool_use_id": called.call_id, "content": content}
         self._results[called.call_id] = to_json({**result, "is_error": True} if is_error else result)
 
     def add_error(self, called: Called, error: Exception) -> None:
-        """Add the exception of a call to the conversation as its result, so that the model reads it."""
+        """Store the exception that a call raised as the result of the call, so that the model reads it."""
         if isinstance(error, ToolError):
             self.add_result(called, error.content, is_error=True)
         else:
@@ -422,14 +422,14 @@ class Resumption:
             self.add_result(called, repr(error), is_error=True)
 
     def state(self) -> Any:
-        """Return the new state of the run if calls are still pending, else None."""
-        results = {**by_call(self.paused.results), **self._results}
+        """Return the new state of the run as JSON if calls are still pending, else None."""
+        results = {**index_by_call_id(self.paused.results), **self._results}
         paused = self.calls.state(self.paused.messages, self.paused.after, results)
         return to_json(paused) if self.calls.held else None
 
     def conversation(self) -> list[Any]:
         """Return the messages of the conversation, followed by the results of the last message's calls in their order."""
-        results = {**by_call(self.paused.results), **self._results}
+        results = {**index_by_call_id(self.paused.results), **self._results}
         messages, after = self.paused.messages, [each for each in self.paused.after if each["content"]]
         content = [results[each] for each in call_ids(messages[-1]) if each in results]
         return [*messages, {"role": "user", "content": content}, *after]
@@ -442,18 +442,18 @@ class Resumption:
             fatal = self._tools[called.name].bridge.fatal
             if (found := find_error(error, fatal)) is not None:
                 raise found from None
-            # The refusal of a call that is still pending is not a result for the model.
+            # A call that is still pending gets no result: the run pauses again, and the model does not read this error.
             if called.call_id not in self.calls.held:
                 self.add_error(called, error)
 
 
-def by_call(results: Iterable[Any]) -> dict[Any, Any]:
-    """Return results by the ids of their calls."""
+def index_by_call_id(results: Iterable[Any]) -> dict[Any, Any]:
+    """Return a dictionary that maps the id of each tool call to its result."""
     return {each["tool_use_id"]: each for each in results}
 
 
 def call_ids(message: Any) -> list[str]:
-    """Return the ids of the tool calls in a message; empty for a message that is not from the model."""
+    """Return the ids of the tool calls in a message; the list is empty if the message is not from the model."""
     content = message["content"] if message["role"] == "assistant" else ""
     return [] if isinstance(content, str) else [each["id"] for each in content if each["type"] == "tool_use"]
 

@@ -16,20 +16,20 @@ from toolgate_integrations.coding_agents.guard import HookAsking
 __all__ = ["AGENTS", "Hook", "limit_of", "options", "parse"]
 
 AGENTS: Final[dict[str, Agent]] = {"claude-code": ClaudeCode(), "opencode": OpenCode()}
-# Seconds that a hook needs besides waiting for the gateway: to start the process, write its files, and send log
-# entries.
+# Seconds that a hook needs for its own work, in addition to the time for which it waits for the gateway: it starts a
+# process, writes files, and sends log entries.
 _OWN_SECONDS: Final = 10.0
 _LONGEST_HOLD: Final = 86_400.0
 
 
 @dataclass(frozen=True)
 class Hook:
-    """A hook with its configuration.
+    """The hook command of one coding agent, with its configuration.
 
     Attributes:
         agent: Input and output format of the coding agent that runs the hook.
         limit: Seconds within which the hook must respond.
-        asking: Object that checks and logs the calls.
+        asking: Object that checks and logs the tool calls.
     """
 
     agent: Agent
@@ -52,7 +52,7 @@ class Hook:
             return self._refused(error)
 
     async def aanswer(self, given: bytes) -> Answer:
-        """Asynchronous form of `answer`; if the task is cancelled, the approval request is cancelled too."""
+        """Asynchronous form of `answer`; if its task is cancelled, the call's approval request is cancelled too."""
         event = self.agent.read(told(given))
         if not isinstance(event, Before):
             await asyncio.to_thread(self.asking.after, event)
@@ -69,7 +69,7 @@ class Hook:
 
 
 def options(words: list[str]) -> argparse.Namespace:
-    """Parse the command-line arguments after `toolgate hook`; invalid arguments end the process with status 2."""
+    """Parse the command-line arguments after `toolgate hook`; exit with status 2 if they are invalid."""
     parser = argparse.ArgumentParser(prog="toolgate hook")
     parser.add_argument("program", choices=sorted(AGENTS))
     parser.add_argument("--url")

@@ -43,7 +43,7 @@ def text_of(given: Mapping[str, Any], name: str) -> str:
 
 
 def own_text(given: Mapping[str, Any], name: str) -> str | None:
-    """Return the string in the optional field `name` of a hook's input; None if it is missing, empty or no string."""
+    """Return the string in the optional field `name` of a hook's input, or None if it is missing or invalid."""
     found = given.get(name)
     return found if isinstance(found, str) and found else None
 
@@ -63,13 +63,13 @@ def object_of(given: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def duration_of(given: Mapping[str, Any]) -> float | None:
-    """Return the tool's duration in milliseconds, or None if the input does not contain it."""
+    """Return the tool's duration in milliseconds, or None if the hook's input does not contain it."""
     found = given.get("duration_ms")
     return found if isinstance(found, (int, float)) and not isinstance(found, bool) else None
 
 
 def folder_beside(arguments: Mapping[str, Any], folder: str | None) -> dict[str, str]:
-    """Return the working folder of a shell command as an additional value for the check.
+    """Return the working folder of a shell command, as an additional value for the check of the call.
 
     Approvers need it: `rm -r build` alone does not show which folder it removes. The result is empty if the call has
     no command, or if its arguments already contain a folder.
@@ -78,7 +78,7 @@ def folder_beside(arguments: Mapping[str, Any], folder: str | None) -> dict[str,
 
 
 def as_json(answer: Mapping[str, Any]) -> bytes:
-    """Return a hook's response as JSON in ASCII, which can be read with every terminal encoding."""
+    """Convert a hook's response to JSON in ASCII, so that the reader's text encoding does not matter."""
     return json.dumps(answer).encode("ascii")
 
 
@@ -103,7 +103,7 @@ class After:
 
     Attributes:
         call: The call, with the arguments with which the tool ran.
-        beside: As in `Before`, but with the values after the run.
+        beside: As in `Before`, but with the values after the tool has run.
         error: Error message; None if the tool succeeded.
         duration_ms: Duration in milliseconds; None if the input does not contain it.
     """
@@ -116,7 +116,7 @@ class After:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Event of a coding agent: a session has ended, so no further events of its calls follow.
+    """Event of a coding agent: a session has ended, so no further events for its calls follow.
 
     Attributes:
         session: Id of the session.
@@ -202,7 +202,7 @@ class ClaudeCode:
 
 
 def remote_tool(name: str, server: str | None) -> tuple[str, str] | None:
-    """Split the name `mcp__<server>__<tool>` into the server's name and the tool's name there; None for a local tool.
+    """Split a tool name `mcp__<server>__<tool>` into server name and original tool name; return None for a local tool.
 
     Args:
         name: The tool's name in Claude Code.
@@ -307,7 +307,7 @@ def _opencode_call(told: Mapping[str, Any]) -> ToolCall:
 
 
 def _opencode_remote(name: str, servers: object) -> tuple[str, str] | None:
-    """Split the name `<server>_<tool>` into the server's name and the tool's name there; None for a local tool."""
+    """Split a tool name `<server>_<tool>` into server name and original tool name; return None for a local tool."""
     found = [
         (server, own)
         for server in (servers if isinstance(servers, list) else [])

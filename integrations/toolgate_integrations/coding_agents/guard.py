@@ -1,6 +1,7 @@
-"""Checks and log entries of a coding agent's tool calls.
+"""Checking and logging of the tool calls that a coding agent makes.
 
-One hook process checks a call, and another one logs its outcome, so a journal on disk connects them.
+One hook process checks a call, and another process logs its outcome. The first one therefore stores the call in a
+journal on disk, from which the second one reads it.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ _LONGEST: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """Entry of the journal: a call that was allowed to run, and whose outcome is not known yet.
+    """Journal entry for a call that was allowed to run, and whose outcome has not been logged yet.
 
     Attributes:
         session: Id of the coding agent's session.
         call_id: The coding agent's id of the call.
         process: Id of the process that runs the tools; when it has ended, the outcome is logged as unknown.
-        agent_id: The agent that makes the call.
+        agent_id: Toolgate agent id of the agent that makes the call.
         action: Action of the call.
         asked: All values that the check contained; hidden values are replaced by digests.
-        beside: Those values of the check that are not arguments of the call.
+        beside: The values that the check contained in addition to the call's arguments.
         arguments: Digest of the arguments with which the call may run.
         approval_id: Id of the approval; None if the call required none.
         decision_id: Id of the gateway's decision.
@@ -71,7 +72,7 @@ class Journal:
         """Store a running call.
 
         Raises:
-            ConfigurationError: The file cannot be written, so the tool must not run.
+            ConfigurationError: The journal file cannot be written, so the tool must not run.
         """
         content = json.dumps(asdict(call)).encode()
         try:
@@ -86,10 +87,11 @@ class Journal:
             remove_private(path)
         return call
 
-    def left(self, session: str | None = None) -> Iterator[Running]:
-        """Yield the calls whose process has ended, and all calls of `session`.
+    def find_unfinished(self, session: str | None = None) -> Iterator[Running]:
+        """Yield the stored calls whose process has ended, and all stored calls of `session`.
 
-        Each call is removed from the journal only after it was processed, so a crash does not lose it.
+        A call is removed from the journal only when the caller requests the next one, so a crash does not lose the
+        call.
         """
         for path in sorted(self._folder.glob("*.json")):
             call = self._read(path)
@@ -109,7 +111,7 @@ class Journal:
 
 
 def digest_of(arguments: Any) -> str:
-    """Return a digest of arguments or names, which differs for True and 1, although Python treats them as equal."""
+    """Return a digest of arguments or names; unlike a comparison in Python, it distinguishes True from 1."""
     return hashlib.sha256(json.dumps(arguments, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -122,7 +124,7 @@ def _lives(process: int) -> bool:
 
 
 class ToolFailed(Exception):
-    """Error in a log entry, with the coding agent's message about a tool that failed."""
+    """Error for the log entry of a tool that failed; it contains the coding agent's message."""
 
 
 class HookAsking:
@@ -165,7 +167,7 @@ class HookAsking:
         return self._let_through(event, permitted)
 
     def after(self, event: After | Ended) -> None:
-        """Log the outcome of a call; when a session has ended, log an unknown outcome for its running calls.
+        """Log the outcome of a call; at the end of a session, log an unknown outcome for its running calls.
 
         Raises:
             ConfigurationError: A setting is wrong.
@@ -182,8 +184,8 @@ class HookAsking:
             # Another hook or the user changed the arguments after the check. The log entry contains the arguments
             # with which the tool ran.
             facts["changed_after_asking"] = True
-        # The additional values of the check are logged, because the command may have changed its working folder
-        # meanwhile.
+        # The values `beside` are logged as they were at the check, because the command may have changed its working
+        # folder since then.
         beside = event.beside if asked is None else asked.beside
         with self._bridge.acting(call):
             self.guard.record(
@@ -200,7 +202,7 @@ class HookAsking:
 
     def sweep(self, session: str | None = None) -> None:
         """Log an unknown outcome for running calls whose process has ended, and for all running calls of `session`."""
-        for call in self._journal.left(session):
+        for call in self._journal.find_unfinished(session):
             with acting_as(call.agent_id, run_id=normalize_id(call.session)):
                 self.guard.record(
                     call.action,
@@ -213,7 +215,8 @@ class HookAsking:
 
     @contextmanager
     def _about(self, event: Before) -> Iterator[Action]:
-        # The check contains no call id, because the model repeats a call after its approval under a new id.
+        # The check contains no call id: after an approval, the model makes the call again with a new id, which the
+        # approval would not cover.
         with self._bridge.acting(event.call):
             context = {**event.call.arguments, **event.beside}
             yield self._bridge.block(event.call, context)

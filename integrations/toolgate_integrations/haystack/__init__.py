@@ -71,7 +71,7 @@ class HeldCall:
 
 
 def held_calls(messages: Iterable[ChatMessage]) -> list[HeldCall]:
-    """Return those tool calls in the `messages` of a result of `Agent.run` that require an approval."""
+    """Return the tool calls that require an approval, from the `messages` in a result of `Agent.run`."""
     return [held for each in messages if (held := _held(each)) is not None]
 
 
@@ -94,7 +94,7 @@ def refusal_message(tool_call: ToolCall, text: str, meta: dict[str, Any] | None 
 def split_message(
     message: ChatMessage, answers: list[ChatMessage], calls: list[ToolCall]
 ) -> list[ChatMessage]:
-    """Split a message, so that the framework runs only `calls`; `answers` are the results of its other calls.
+    """Split a message, so that the framework runs only `calls`; `answers` are the results of the other calls.
 
     The result is a message with the other calls, followed by `answers`, and a message with `calls`.
     """
@@ -104,11 +104,13 @@ def split_message(
 
 
 def remove_pending_calls(messages: Sequence[ChatMessage], noes: Mapping[str, str]) -> list[ChatMessage]:
-    """Remove pending calls, which `resume` makes again; a rejected call stays, with its text in `noes` as result."""
+    """Remove the pending calls from a conversation, because `resume` makes them again; keep the rejected calls.
+
+    `noes` maps approval ids of rejected calls to the texts that become their results.
+    """
     kept: list[ChatMessage] = []
     gone: list[ToolCall] = []
-    # The messages are iterated from the end, so that a pending call is removed and not an earlier, equal call that
-    # has a result.
+    # The messages are iterated from the end, so that the pending call is removed and not an equal, earlier call.
     for message in reversed(messages):
         held = _held(message)
         if held is None:
@@ -143,7 +145,7 @@ _RUNS: Final = Runs()
 
 
 class _Hook:
-    """Base class of the guard's hooks, which makes them serializable."""
+    """Base class of the guard's hooks with the methods by which Haystack serializes them."""
 
     def to_dict(self) -> dict[str, Any]:
         """Serialize the hook to a dictionary."""
@@ -185,7 +187,7 @@ class GuardHook(_Hook):
         self._written = None if guard is not None or callable(tool_actions) else given
 
     def run(self, state: State) -> None:
-        """Check the calls that the model made; replace those that must not run by results for the model."""
+        """Check the calls that the model made; replace those that must not run by results with the reason."""
         turn = self._turn(state)
         turn.ask()
         self._settle(state, turn)
@@ -234,7 +236,7 @@ class GuardHook(_Hook):
         return default_to_dict(self, **self._written)
 
     def _turn(self, state: State) -> Turn:
-        """Return the calls of the model's last message, as a turn to be checked."""
+        """Return the `Turn` with the calls of the model's last message, which are not checked yet."""
         messages = state.data.get("messages") or []
         context = state.data.get("hook_context") or {}
         agent = text_or_none(context.get("agent"), "hook_context['agent']") or self.bridge.agent
@@ -249,8 +251,8 @@ class GuardHook(_Hook):
         return Turn(self.bridge, made, ToolInvocationError)
 
     def _settle(self, state: State, turn: Turn) -> None:
-        """Write the checked calls into the conversation, and replace the tools by copies that run only allowed calls."""
-        refused = turn.close(partial(_left, weakref.ref(state)))
+        """Write the decisions into the conversation, and replace the tools by copies that run only allowed calls."""
+        refused = turn.remove_refused_calls(partial(_calls_to_run, weakref.ref(state)))
         edited = [each for each in turn.made if each.arguments != each.own.arguments]
         for each in edited:
             each.own = replace(each.own, arguments=each.arguments)
@@ -269,12 +271,12 @@ class GuardHook(_Hook):
 
 
 class RecordHook(_Hook):
-    """Hook that logs the calls that the framework ended without running the tool; created by `guard_hooks`."""
+    """Hook after the tools, which logs calls whose tools did not run; created by `guard_hooks`."""
 
     allowed_hook_points: ClassVar[tuple[HookPoint, ...]] = ("after_tool",)
 
     def run(self, state: State) -> None:
-        """Log the calls whose tools did not run; stop the run if a function that is itself guarded is pending."""
+        """Log the calls whose tools did not run; stop the run if a guarded function in a tool requires approval."""
         turn, hook = _RUNS.end(state)
         if turn is None:
             return
@@ -288,12 +290,12 @@ class RecordHook(_Hook):
 
 
 def _origin(message: ChatMessage) -> int:
-    """Return the id() of the call whose result a message contains."""
+    """Return the `id()` of the framework's call object to which the result in a message refers."""
     return id(None if message.tool_call_result is None else message.tool_call_result.origin)
 
 
-def _left(state: weakref.ref[State]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield name and arguments of the calls that the framework is about to run: those of the last message."""
+def _calls_to_run(state: weakref.ref[State]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Return name and arguments of each call in the last message, which the framework is about to run."""
     # The reference is weak, because a run is considered ended when its `State` object is deleted.
     held = state()
     messages = [] if held is None else held.data.get("messages") or []
@@ -365,8 +367,8 @@ def _resumed(
 class _Again:
     """Resumption of a stopped run.
 
-    The framework runs only calls that the model has just made, so the first reply of the resumed run's chat generator
-    makes the pending calls again.
+    The framework runs only calls that the model has just made. So in the resumed run, a replacement of the chat
+    generator makes the pending calls again in its first reply.
     """
 
     def __init__(
@@ -405,7 +407,7 @@ class _Replaying:
         return getattr(self._inner, name)
 
     def run(self, messages: list[ChatMessage], tools: Any = None, **given: Any) -> dict[str, Any]:
-        """Return the pending calls the first time, and afterwards the replies of the original generator."""
+        """Return the pending calls at the first call, and afterwards the replies of the original generator."""
         if self._replies:
             return {"replies": [self._replies.pop()]}
         return dict(self._inner.run(messages=messages, tools=tools, **given))

@@ -31,7 +31,7 @@ _PAUSES: Final = (ApprovalPending,)
 
 
 class NotRunError(Exception):
-    """Error in a log entry, with the framework's message about a tool that did not run."""
+    """Error for the log entry of a tool that did not run; it contains the framework's message."""
 
 
 @dataclass(eq=False)
@@ -42,7 +42,7 @@ class Made:
         asked: The `ToolCall` that the gateway checks.
         own: The framework's object for the call.
         begun: The allowed call; None if it must not run.
-        refused: Error that prevented the call, or None.
+        refused: Error because of which the call did not run, or None.
         told: Text that the model reads if the call did not run.
         approved: Private copy of the approved arguments, which no other part of the agent can change.
         claimed: True after the tool has started, or after `Turn.end` has logged the call.
@@ -59,7 +59,7 @@ class Made:
     def begin(self, bridge: Bridge) -> Steps[None]:
         """Generator that checks the call, and stores the allowed call or the refusal.
 
-        If the tool's function is itself guarded, the call is not checked here, but when the function runs.
+        If the tool's function is decorated with `@guarded`, the call is not checked here, but when the function runs.
         """
         with self._refusing(bridge):
             self.begun = yield from bridge.begin_steps(self.asked, _PAUSES)
@@ -69,14 +69,14 @@ class Made:
         """The approved arguments; before the call is allowed, the model's arguments."""
         return self.asked.arguments if self.begun is None else self.begun.arguments
 
-    def close(self) -> None:
-        """Store a private copy of the approved arguments. When the tool starts, its arguments are compared with it."""
+    def store_approved_arguments(self) -> None:
+        """Store a private copy of the approved arguments, which `can_start` compares when the tool starts."""
         self.approved = copy.deepcopy(dict(self.arguments))
 
-    def fits(self, name: str, given: Mapping[str, Any]) -> bool:
-        """Return whether a tool that starts with the arguments `given` can belong to this call.
+    def can_start(self, name: str, given: Mapping[str, Any]) -> bool:
+        """Return whether this call may be the one for which the tool `name` starts with the arguments `given`.
 
-        The framework may have added further arguments to the approved ones.
+        All approved arguments must be equal; additional arguments are accepted, because the framework may add some.
         """
         same = all(key in given and given[key] == value for key, value in self.approved.items())
         return same and name == self.asked.name
@@ -84,15 +84,16 @@ class Made:
     def run(self, bridge: Bridge, tool: Callable[[], Any], wrapper: type[Exception]) -> Steps[Any]:
         """Generator that runs the tool of an allowed call, and logs the outcome.
 
-        The log entry contains the tool's own error. The caller gets the framework's error, whose cause is that error.
+        If the tool fails, the log entry contains the tool's own exception. The caller receives the framework's
+        exception, in which it is wrapped.
 
         Args:
             bridge: The bridge that checked the call.
             tool: Function that runs the tool.
-            wrapper: Class of the framework's error, whose cause is the tool's own error.
+            wrapper: Class of the exception in which the framework wraps a tool's own exception, as its cause.
 
         Raises:
-            GuardError: The tool's function is itself guarded, and did not run.
+            GuardError: The tool's function is decorated with `@guarded`, and did not run.
         """
         if self.begun is None:
             raise NotRunError("the call was not allowed")
@@ -118,7 +119,7 @@ class Made:
             raise
 
     def end(self, why: str | None) -> None:
-        """Log the outcome that the framework reports for a call whose tool did not start through the guard.
+        """Log the outcome that the framework reports for a call; used if the framework did not run the guarded tool.
 
         Args:
             why: Error message; None if the framework reports success.
@@ -140,17 +141,17 @@ class Made:
                 raise
 
 
-#: Name and arguments of each call that the framework is about to run.
+#: Type for name and arguments of each call that the framework is about to run.
 Left: TypeAlias = Iterable[tuple[str, Mapping[str, Any]]]
 
 
 class Turn:
-    """The tool calls of one model response, from their check until all outcomes are logged.
+    """Handler of the tool calls in one model response: checks them, runs their tools, and logs their outcomes.
 
     Args:
         bridge: The bridge that checks the calls.
-        made: The calls; after `close`, only those that the framework may run.
-        wrapper: Class of the framework's error, whose cause is the tool's own error.
+        made: The calls in the response; `remove_refused_calls` removes those that must not run.
+        wrapper: Class of the exception in which the framework wraps a tool's own exception, as its cause.
     """
 
     def __init__(self, bridge: Bridge, made: Iterable[Made], wrapper: type[Exception]) -> None:
@@ -164,7 +165,7 @@ class Turn:
         """Check all calls of the turn.
 
         Raises:
-            Exception: A check failed with an error that must end the run; none of the calls may run.
+            Exception: The check of a call failed with an error that must end the run; none of the calls may run.
         """
         with self._all_or_none():
             if self._bridge.on_hold == "wait" and len(self.made) > 1:
@@ -191,8 +192,8 @@ class Turn:
             self.end()
             raise
 
-    def close(self, left: Callable[[], Left]) -> list[Made]:
-        """Remove the calls that must not run, and return them; the tools of the other calls may start after this.
+    def remove_refused_calls(self, left: Callable[[], Left]) -> list[Made]:
+        """Remove the calls that must not run, and return them; afterwards, the framework may run the other calls.
 
         Args:
             left: Function that returns the calls that the framework is about to run; it is called when the first tool
@@ -201,14 +202,14 @@ class Turn:
         refused = [each for each in self.made if each.refused is not None]
         self.made = [each for each in self.made if each.refused is None]
         for each in self.made:
-            each.close()
+            each.store_approved_arguments()
         self._left = left
         return refused
 
     def run(
         self, name: str, given: Mapping[str, Any], tool: Callable[[], T], error: Callable[[str], Exception]
     ) -> T:
-        """Run a tool that the framework starts, if the turn contains an allowed call with this name and these arguments.
+        """Run the tool that the framework starts, if one of the allowed calls has its name and arguments.
 
         Args:
             name: Name of the tool.
@@ -217,7 +218,8 @@ class Turn:
             error: Function that converts a message for the model to the exception to raise.
 
         Raises:
-            Exception: The tool failed (the framework's exception), or must not run (the exception from `error`).
+            Exception: The tool failed (the exception is the framework's), or must not run (the exception is the result
+                of `error`).
         """
         result: T = drive(self._steps(name, given, tool, error))
         return result
@@ -245,14 +247,14 @@ class Turn:
             raise error(made.told) from refused
 
     def _claim(self, name: str, given: Mapping[str, Any]) -> Made | None:
-        """Return the allowed call for which a tool starts, or None if the tool must not run."""
+        """Find the allowed call for which the framework starts a tool, and mark it as started; None if no call fits."""
         with self._lock:
             if self._changed is None:
                 # The calls are compared only before the first tool runs, because running tools may change the
                 # remaining calls.
                 self._changed = self._differs()
             for each in () if self._changed else self.made:
-                if not each.claimed and each.fits(name, given):
+                if not each.claimed and each.can_start(name, given):
                     each.claimed = True
                     return each
         return None
@@ -260,7 +262,7 @@ class Turn:
     def _differs(self) -> bool:
         """Return whether the framework is about to run other calls than those that were checked.
 
-        This comparison detects added arguments, which `Made.fits` accepts.
+        This comparison detects added arguments, which `Made.can_start` accepts.
         """
         approved = [(each.asked.name, each.approved) for each in self.made]
         for one in self._left():
@@ -270,13 +272,13 @@ class Turn:
         return False
 
     def end(self, results: Iterable[tuple[object, str | None]] = ()) -> list[Made]:
-        """Log the outcomes of the calls whose tools did not start through the guard.
+        """Log the outcomes of the allowed calls for which the framework did not run the guarded tool.
 
         Args:
-            results: The framework's objects of the calls, each with its error message, or None for a success.
+            results: The framework's call objects, each with the error message of the call, or None if it succeeded.
 
         Returns:
-            The calls whose functions are themselves guarded, and required an approval when they ran.
+            The calls whose functions are decorated with `@guarded`, and required an approval when they ran.
         """
         said = list(results)
         for each in self.made:
@@ -299,7 +301,7 @@ class Run:
 
     Attributes:
         run_id: Unique id of the run.
-        turn: The turn whose calls are running, or None.
+        turn: The turn whose calls are running; None between two turns.
         asker: The hook that checked the calls of the turn.
     """
 
@@ -309,7 +311,7 @@ class Run:
 
 
 class Runs:
-    """The current runs, each identified by the framework's `State` object of the run."""
+    """The current runs; each one is identified by the `State` object that the framework created for it."""
 
     def __init__(self) -> None:
         self._runs: dict[int, tuple[weakref.ref[object], Run]] = {}

@@ -88,7 +88,7 @@ class GuardExtension(Extension):
         try:
             received = receive(arguments, _schema(behind, name))
         except InvalidArgumentsError as error:
-            # The text is the same that the server itself returns for invalid arguments.
+            # The text is the same as the one that the server itself returns for invalid arguments.
             text = f"Error executing tool {name}: {error.__cause__}"
             return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)
 
@@ -149,7 +149,7 @@ def _server_of(call_next: Any) -> object:
 
 
 def _schema(server: object, name: str) -> ArgumentSchema:
-    """Return the schema by which the server validates the calls of a tool.
+    """Return the schema with which the server validates the arguments of a tool.
 
     Raises:
         ConfigurationError: The server that contains the tool was not found.

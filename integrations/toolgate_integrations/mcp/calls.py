@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Reason that the model reads instead of a tool's result.
+    """Refusal of a call, which the model reads instead of the tool's result.
 
     Attributes:
         text: The text for the model.
@@ -39,7 +39,7 @@ class Refusal:
 
 
 class ToolAsksError(Exception):
-    """The tool itself requests input from the client, and is called again with the answer.
+    """Raised if the tool itself requests input from the client; the tool is called again with the client's answer.
 
     The call is then not logged as failed.
 
@@ -76,8 +76,11 @@ class Request(Generic[T]):
     server: str | None = None
 
     @property
-    def stands_alone(self) -> bool:
-        """True if the client answers questions in a new request, as from protocol 2026-07-28 on."""
+    def can_only_return_questions(self) -> bool:
+        """True if a question to the user must be returned as the call's result (from protocol 2026-07-28 on).
+
+        The client then sends its user's answer in a new request.
+        """
         return self.session is not None and is_version_at_least(self.session.protocol_version, "2026-07-28")
 
 
@@ -116,7 +119,7 @@ class Calls:
         self._elicits = self._bridge.on_hold == "pause"
 
     def name_of(self, server: object, generated: str) -> str:
-        """Return the name with which the actions of a server begin: the guard's own name, or else the server's.
+        """Return the first part of a server's actions: the name given to the guard, or else the server's name.
 
         Args:
             server: The server's name; None if it is unknown.
@@ -155,7 +158,7 @@ class Calls:
         server: str | None = None,
         received: Received | None = None,
     ) -> ToolCall:
-        """Return the `ToolCall` that the gateway checks for a call of a tool.
+        """Return the `ToolCall` with which a client's tool call is checked.
 
         If the tool's name contains a dot and its function is defined in this process, the name itself is the action.
         """
@@ -200,7 +203,7 @@ class Calls:
                 if way is None or request.session is None or turn.number >= ROUNDS:
                     return await self.withdrawn(call, NOT_DECIDED)
                 question = self._page.question(way, pending)
-                if request.stands_alone:
+                if request.can_only_return_questions:
                     return turn.required(question)
                 turn = turn.answered(await _elicited(request.session, question, request.request_id))
             except GuardError as error:
@@ -220,7 +223,7 @@ class Calls:
             return answer
 
     async def withdrawn(self, call: ToolCall, why: str) -> Refusal:
-        """Refuse a call without a check, cancel its approval request if there is one, and log the reason.
+        """Refuse a call without a check: cancel its approval request if there is one, and log the reason.
 
         Args:
             call: The call.
@@ -235,7 +238,11 @@ class Calls:
         session = request.session
         if not self._elicits or session is None:
             return None
-        return session.client_capabilities if request.stands_alone or session.can_send_request else None
+        return (
+            session.client_capabilities
+            if request.can_only_return_questions or session.can_send_request
+            else None
+        )
 
 
 def text_of(content: Iterable[Any]) -> str:
@@ -263,5 +270,5 @@ async def _elicited(session: ServerSession, question: Any, request_id: Any) -> E
             )
         return await session.elicit_form(question.message, question.requested_schema, request_id)
     except MCPError:
-        # The client could not show the question, which has the same effect as a user who closes it.
+        # The client could not show the question. The call is handled as if the user had closed the question.
         return ElicitResult(action="cancel")

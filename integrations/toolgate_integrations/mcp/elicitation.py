@@ -28,7 +28,7 @@ __all__ = ["NOT_DECIDED", "ROUNDS", "Page", "Round", "Way", "way_to_ask"]
 
 #: Number of questions about one pending call after which the call is cancelled; clients themselves stop after ten.
 ROUNDS: Final = 8
-#: Reason of a call that was cancelled without a decision, for the log entry and for the model.
+#: Reason why a call did not run if it was cancelled without a decision; for the log entry and the model.
 NOT_DECIDED: Final = "The request was not decided, and is cancelled. Asking again makes a new request."
 _DECLINED: Final = "It was declined in the client, and its request is cancelled. Do not ask for it again."
 _KEY: Final = "toolgate"
@@ -58,7 +58,7 @@ class Page:
 
     @property
     def exists(self) -> bool:
-        """True if a page is configured."""
+        """True if an approval page is configured."""
         return self._template is not None
 
     def question(
@@ -86,7 +86,7 @@ class Page:
 
 
 def way_to_ask(capabilities: ClientCapabilities | None, page: Page) -> Way | None:
-    """Return the form in which a client can show an approval request to its user, or None if it cannot.
+    """Return how a client can show an approval request to its user: as a URL, as a form, or not at all (None).
 
     Args:
         capabilities: The client's declared capabilities.
@@ -103,15 +103,15 @@ def way_to_ask(capabilities: ClientCapabilities | None, page: Page) -> Way | Non
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One of the requests in which a client executes a tool call; each answer to a question begins a new round.
+    """Part of a tool call between two questions to the user; each answer of the user begins a new round.
 
     Attributes:
         guarded: Name of the guarded server; a question with another name is the tool's own.
         call_id: Id of the call, which is the same in all rounds.
         number: Number of questions that the user was asked in earlier rounds.
         answer: The user's answer to the last question, or None.
-        state: Request state of the tool's own questions.
-        responses: Answers to the tool's own questions.
+        state: The protocol's `requestState` that the tool returned with its own questions, or None.
+        responses: The user's answers to the tool's own questions, or None.
     """
 
     guarded: str
@@ -123,7 +123,7 @@ class Round:
 
     @classmethod
     def of(cls, params: CallToolRequestParams, guarded: str) -> Round:
-        """Read the answers in a client's request; answers to questions that the guard did not ask are for the tool.
+        """Create the round from a client's request; answers to the tool's own questions are kept for the tool.
 
         Args:
             params: Parameters of the request.
@@ -146,18 +146,18 @@ class Round:
 
     @property
     def asked(self) -> bool:
-        """True if the user was already asked for a confirmation in an earlier request of this call."""
+        """True if the guard already asked the user a question in an earlier round of this call."""
         return self.number > 0
 
     @property
     def given_up(self) -> str | None:
-        """Reason for which the user's answer cancels the call; None if there is no answer or the user accepted."""
+        """Reason why the user's answer cancels the call; None if there is no answer, or the user accepted."""
         if self.answer is None or self.answer.action == "accept":
             return None
         return _DECLINED if self.answer.action == "decline" else NOT_DECIDED
 
     def answered(self, answer: ElicitResult) -> Round:
-        """Return the next round, for an answer that the client sent within the same request."""
+        """Return the next round; used if the client sends the user's answer while the same request is still open."""
         return replace(self, number=self.number + 1, answer=answer)
 
     def required(self, question: ElicitRequestURLParams | ElicitRequestFormParams) -> InputRequiredResult:

@@ -26,7 +26,7 @@ from toolgate_integrations.mcp_proxy.forwarding import Upward
 __all__ = ["Address", "Backend", "Command", "first_of"]
 
 logger = logging.getLogger("toolgate")
-# Reading has no timeout, because a server keeps the stream of a response open while its tool runs.
+# Reading has no timeout, because a server keeps the response open while its tool runs.
 _TIMEOUT: Final = httpx2.Timeout(30.0, read=None)
 
 
@@ -44,7 +44,7 @@ class Command:
 
     @property
     def told(self) -> str:
-        """Name of the server for error messages."""
+        """Name of the server for error messages: its command."""
         return repr(self.words[0])
 
     def connect(self, ended: anyio.Event) -> AbstractAsyncContextManager[Any]:
@@ -92,14 +92,14 @@ class Address:
 
 
 class Backend:
-    """Connection to one server; a lost connection to a remote server is opened again at the next request.
+    """Connection to one server; if the connection to a remote server is lost, the next request opens it again.
 
     Args:
         place: Command or address of the server.
         start_timeout: Seconds to wait for the first response of the server.
 
     Attributes:
-        ended: Set when the server has ended for good, or could not be reached the first time.
+        ended: Set when the server has ended and is not connected again, or could not be reached the first time.
         failure: The reason why there is no connection, or None.
     """
 
@@ -128,7 +128,7 @@ class Backend:
         """Return the session; if there is no connection or it was lost, connect first.
 
         Args:
-            upward: Forwarding of the server's requests to the client.
+            upward: Object that forwards the server's requests to the client.
 
         Raises:
             MCPError: The connection failed.
@@ -138,10 +138,10 @@ class Backend:
         await settled.wait()
         return self.session
 
-    def lists_nothing(self, error: MCPError) -> None:
-        """Drop the connection to a remote server that did not list its tools, so that the next request connects again.
+    def drop_failed_connection(self, error: MCPError) -> None:
+        """Close the connection to a remote server that did not list its tools, so that the next request reconnects.
 
-        The server may have lost the session.
+        A possible cause is that the server has lost the session, which a new connection creates again.
 
         Args:
             error: The server's response to the request for its tools.
@@ -175,16 +175,16 @@ class Backend:
         async with Client(
             self._place.connect(self._gone),
             client_info=Implementation(name="toolgate mcp-proxy", version=_version()),
-            # The handshake is of the same kind as the client's, so that a server that works without the proxy works
-            # with it too.
-            mode="auto" if upward.stands_alone else "legacy",
+            # The proxy uses the same kind of handshake as the client, so that every server that works without the proxy
+            # also works with it.
+            mode="auto" if upward.has_independent_requests else "legacy",
             cache=None,
             sampling_callback=upward.sampling,
             sampling_capabilities=upward.sampling_capabilities,
             elicitation_callback=upward.elicitation,
             list_roots_callback=upward.roots,
-            logging_callback=upward.logged,
-            message_handler=upward.heard,
+            logging_callback=upward.forward_log_message,
+            message_handler=upward.forward_notification,
         ) as self._client:
             self._was_there = True
             self._settled.set()

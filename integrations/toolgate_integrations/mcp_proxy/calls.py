@@ -62,7 +62,7 @@ class Tools:
         self._known: Mapping[str, Pin] = {}
 
     async def shown(self) -> list[Tool]:
-        """Return the tools for the client.
+        """Return the list of tools for the client.
 
         For a tool whose definition has changed, the trusted definition is returned.
 
@@ -81,9 +81,10 @@ class Tools:
         ]
 
     async def doubt(self, tool: str) -> str | None:
-        """Return the reason why a tool must not be called, or None.
+        """Return the reason why a tool must not be called, or None if it may be called.
 
-        The server's current list is compared with the trusted definitions: the tool may be missing or changed.
+        A tool must not be called if the server no longer lists it, or if its definition has changed since it was
+        trusted.
         """
         try:
             _, pins = await self._list()
@@ -101,7 +102,7 @@ class Tools:
         return None
 
     def completed(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a copy of arguments with the defaults of the tool's pinned input schema.
+        """Return a copy of `arguments`, with the defaults of the tool's trusted input schema added.
 
         Raises:
             SchemaDefaultError: The defaults cannot be added.
@@ -112,7 +113,8 @@ class Tools:
         try:
             return self._action_of(tool) in granted
         except ConfigurationError:
-            # Two tools have the same action. The tool stays listed, and a call of it returns this error.
+            # Two tools have the same action. The tool stays in the list, so that a call to it returns this error to the
+            # model.
             return True
 
     async def _list(self) -> tuple[list[Tool], Mapping[str, Pin]]:
@@ -126,7 +128,7 @@ class Tools:
             try:
                 page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor))
             except MCPError as error:
-                self._backend.lists_nothing(error)
+                self._backend.drop_failed_connection(error)
                 raise
             tools += page.tools
             cursor = page.next_cursor
@@ -140,7 +142,7 @@ _SERVERS: Final = "server"
 
 
 class _RefusedError(Exception):
-    """The gateway allowed the call, but the proxy must not send it to the server; the message contains the reason."""
+    """Raised if the proxy must not send an allowed call to the server; the message is the reason."""
 
 
 class ToolCalls:
@@ -150,12 +152,13 @@ class ToolCalls:
         calls: Checks and logs the calls.
         tools: The server's tools.
         backend: Connection to the server.
-        upward: Forwarding of the server's requests to the client.
+        upward: Object that forwards the server's requests to the client.
     """
 
     def __init__(self, calls: Calls, tools: Tools, backend: Backend, upward: Upward) -> None:
         self._calls, self._tools, self._backend, self._upward = calls, tools, backend, upward
-        # The request states that were used are stored only in memory, because a state is valid only in this process.
+        # The request states that clients have already used are kept only in memory, because a state is valid only in
+        # this process.
         self._used: set[str] = set()
 
     async def __call__(
@@ -198,7 +201,7 @@ class ToolCalls:
         turn: Round,
         arguments: dict[str, Any],
     ) -> CallToolResult:
-        # The tool is compared again, because its definition may have changed while the approver decided.
+        # The tool's definition is compared again, because it may have changed while the call waited for the approver.
         if (doubt := await self._tools.doubt(params.name)) is not None:
             raise _RefusedError(doubt)
         try:
@@ -206,7 +209,8 @@ class ToolCalls:
         except SchemaDefaultError:
             same = False
         if not same:
-            # A default is missing only if the approver's edit removed it. The server could then apply another value.
+            # A default is missing only if the approver's edit removed it. The call is refused, because the server could
+            # use another value.
             raise _RefusedError(
                 "The approved arguments leave out a value for which the tool has a default. Ask again."
             )
@@ -231,7 +235,7 @@ class ToolCalls:
         return own(found)
 
     def _once(self, turn: Round, state: str | None) -> str | None:
-        """Return the server's own part of a request state, and mark the state as used.
+        """Return the server's own part of a request state, and mark the state as used, so that the call runs only once.
 
         Raises:
             _RefusedError: The state was used before, so the call was already carried out.

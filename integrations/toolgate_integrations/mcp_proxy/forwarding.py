@@ -78,7 +78,7 @@ class Allowed:
 
 
 class Upward:
-    """Forwarding of the server's requests and notifications to the client.
+    """Object that forwards the server's requests and notifications to the client.
 
     Args:
         allowed: Kinds of requests that are forwarded.
@@ -102,8 +102,8 @@ class Upward:
         return found or self.declared or ClientCapabilities()
 
     @property
-    def stands_alone(self) -> bool:
-        """True if each request of the client is independent of a connection, as from protocol 2026-07-28 on.
+    def has_independent_requests(self) -> bool:
+        """True if the client's requests are independent of each other, without a session (from protocol 2026-07-28 on).
 
         The server can then send no requests to the client while a call runs.
         """
@@ -130,24 +130,24 @@ class Upward:
         return self._list_roots if self._allowed.roots and self._can.roots is not None else None
 
     def refusal(self, asked: InputRequiredResult) -> str | None:
-        """Return the reason why a server's request for input is not forwarded to the client, or None if it is forwarded."""
+        """Return the reason why a server's request for input must not reach the client, or None if it may."""
         for request in (asked.input_requests or {}).values():
             what = _KINDS[request.method]
             if not getattr(self._allowed, what):
                 return f"the server asks for {what}, which does not pass here (toolgate mcp-proxy --allow-{what})"
         return None
 
-    async def logged(self, params: LoggingMessageNotificationParams) -> None:
+    async def forward_log_message(self, params: LoggingMessageNotificationParams) -> None:
         """Forward a log message of the server to the client."""
         if self.session is not None:
             await self.session.send_log_message(params.level, params.data, params.logger)
 
-    async def heard(self, message: Any) -> None:
+    async def forward_notification(self, message: Any) -> None:
         """Forward a notification about a change at the server to the client."""
         session = self.session
         if session is None or not isinstance(message, _PASSED):
             return
-        if self.stands_alone:
+        if self.has_independent_requests:
             if (event := _event(message)) is not None:
                 await self._bus.publish(event)
         else:
@@ -203,7 +203,8 @@ def _event(message: Any) -> Any:
 
 Context = ServerRequestContext[Any, Any]
 ResultT = TypeVar("ResultT", bound=Result)
-# Keys of metadata that describe one of the two connections of the proxy, so they are not forwarded to the other.
+# Metadata keys that describe a single connection. The proxy has two, one to the client and one to the server, so it
+# does not forward these keys from one to the other.
 _CONNECTIONS: Final = {
     PROTOCOL_VERSION_META_KEY,
     CLIENT_INFO_META_KEY,
@@ -227,7 +228,7 @@ def own(result: ResultT) -> ResultT:
 def pass_on(
     server: Server[Any], backend: Backend, offers: ServerCapabilities, bus: InMemorySubscriptionBus
 ) -> None:
-    """Forward the client's requests for everything that the server behind the proxy offers besides tools.
+    """Add handlers that forward all requests of the client except those about tools to the server behind the proxy.
 
     Args:
         server: The proxy's own server object, to which the client is connected.

@@ -22,10 +22,10 @@ __all__ = ["Pin", "Pins", "digest_of", "pins_of"]
 
 if sys.platform != "win32":
     import fcntl
-# Fields of a tool's definition that are compared: those that a model or a user reads, and the schemas of input and
-# output.
+# Fields of a tool's definition that are compared with the trusted definition: those that a model or a user reads, and
+# the schemas of input and output.
 _TOLD: Final = {"name", "title", "description", "input_schema", "output_schema", "annotations"}
-# Maximum size of the file in bytes, which is enough for several thousand tools.
+# Maximum size of the pin file in bytes, which is enough for several thousand tools.
 _LONGEST: Final = 4 * 1024 * 1024
 _HINT: Final = Hint(
     "look at the server's tools before you trust it again", "remove it, and look at the server's tools"
@@ -34,7 +34,7 @@ _HINT: Final = Hint(
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Trusted and current definition of one tool.
+    """The trusted definition of one tool, and the current one.
 
     Attributes:
         trusted: Digest of the trusted definition.
@@ -58,13 +58,13 @@ class Pin:
         """The tool with its trusted definition."""
         return Tool.model_validate_json(self.was)
 
-    def telling(self, told: str) -> Pin:
-        """Return a copy of the pin in which the JSON text `told` is the current definition."""
+    def with_current(self, told: str) -> Pin:
+        """Return a copy of the pin with the JSON text `told` as the current definition."""
         digest = _digest(told)
         return Pin(self.trusted, digest, self.was, None if digest == self.trusted else told)
 
-    def taken(self) -> Pin:
-        """Return a copy of the pin in which the current definition is the trusted one."""
+    def with_current_trusted(self) -> Pin:
+        """Return a copy of the pin in which the current definition has become the trusted one."""
         return Pin(self.seen, self.seen, self.was if self.now is None else self.now)
 
 
@@ -74,7 +74,7 @@ def digest_of(tool: Tool) -> str:
 
 
 def pins_of(server: str) -> Pins:
-    """Return the trusted definitions of a server's tools, which are stored in the user's state folder.
+    """Return the `Pins` object for a server, whose file is in the user's state folder.
 
     Args:
         server: Configured name of the server.
@@ -93,7 +93,7 @@ class Pins:
     and comes back, it is compared with the definition that was trusted before.
 
     Args:
-        path: The file.
+        path: Path of the file that stores the pins.
         server: Configured name of the server.
     """
 
@@ -102,7 +102,7 @@ class Pins:
         self._server = server
 
     def see(self, tools: Iterable[Tool]) -> Mapping[str, Pin]:
-        """Compare the tools that a server lists with their trusted definitions, and store their current definitions.
+        """Store the definitions that the server lists now, and return them with the trusted definitions for comparison.
 
         Args:
             tools: All tools that the server lists.
@@ -111,7 +111,8 @@ class Pins:
             The pins of the listed tools, by tool name.
 
         Raises:
-            ConfigurationError: The file cannot be read or written, or two tools have the same name; no tool may run.
+            ConfigurationError: The pin file cannot be read or written, or two tools have the same name. In both cases,
+                no tool of the server may run.
         """
         told: dict[str, str] = {}
         for tool in tools:
@@ -140,8 +141,8 @@ class Pins:
             The sorted names of the tools whose definition had changed.
 
         Raises:
-            ConfigurationError: A tool was never listed, a definition changed after the review, or the file cannot be
-                read or written; no definition is trusted.
+            ConfigurationError: The server never listed one of the tools, a definition changed after the review, or the
+                pin file cannot be read or written. No definition is then changed to trusted.
         """
         if not self.read():
             self._known(names or (), {})
@@ -154,14 +155,14 @@ class Pins:
             if shown is not None:
                 self._unchanged({name: before[name] for name in changed}, shown)
             if changed:
-                self._write({**before, **{name: before[name].taken() for name in changed}})
+                self._write({**before, **{name: before[name].with_current_trusted() for name in changed}})
         return changed
 
     def read(self) -> dict[str, Pin]:
         """Return the pins of all tools that the server ever listed, by tool name.
 
         Raises:
-            ConfigurationError: The file cannot be read.
+            ConfigurationError: The pin file cannot be read.
         """
         try:
             content = read_private(self._path, max_bytes=_LONGEST, hint=_HINT)
@@ -190,7 +191,7 @@ class Pins:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lock the folder inside the `with` block, so that two proxies of one server do not overwrite each other's pins.
+        """Lock the pin file's folder inside the `with` block, so that two proxies do not overwrite each other's pins.
 
         On Windows, the folder is not locked.
         """
@@ -238,7 +239,9 @@ def _digest(told: str) -> str:
 
 def _seen(before: Mapping[str, Pin], told: Mapping[str, str]) -> dict[str, Pin]:
     new = {name: Pin(_digest(text), _digest(text), text) for name, text in told.items() if name not in before}
-    return {name: new[name] if name in new else before[name].telling(text) for name, text in told.items()}
+    return {
+        name: new[name] if name in new else before[name].with_current(text) for name, text in told.items()
+    }
 
 
 def _differs(before: Mapping[str, Pin], seen: Mapping[str, Pin]) -> bool:

@@ -52,9 +52,10 @@ _CHUNK: Final = 1 << 16
 
 
 class Lines:
-    """Lines that the client writes, until the client closes the input or `end` is called.
+    """Asynchronous iterator over the client's lines, which ends when the input is closed or `end` is called.
 
-    A daemon thread reads the lines, so that a read that still waits for the client does not keep the process alive.
+    A daemon thread reads the lines. If a read still waits for the client when the proxy ends, it does not keep the
+    process alive.
 
     Args:
         descriptor: File descriptor to read from.
@@ -100,37 +101,37 @@ class Lines:
 
 
 class Questions:
-    """The client's requests that have no response yet."""
+    """Set of the client's requests to which the proxy has not responded yet."""
 
     def __init__(self) -> None:
         self._open: set[RequestId] = set()
         self._none = anyio.Event()
         self._none.set()
 
-    def asked(self, request: RequestId) -> None:
+    def add(self, request: RequestId) -> None:
         """Add a new request of the client."""
         self._open.add(request)
         if self._none.is_set():
             self._none = anyio.Event()
 
-    def settled(self, request: RequestId) -> None:
+    def remove(self, request: RequestId) -> None:
         """Remove a request, because its response was sent or it needs none."""
         self._open.discard(request)
         if not self._open:
             self._none.set()
 
-    async def none(self) -> None:
-        """Wait until every request has its response."""
+    async def wait_until_empty(self) -> None:
+        """Wait until the proxy has responded to every request of the client."""
         while self._open:
             await self._none.wait()
 
 
 class Answers:
-    """Stream to the client that removes a request from `questions` when its response is sent.
+    """Stream to the client, which removes a request from `questions` after the response to it was sent.
 
     Args:
         stream: The stream to write to.
-        questions: The client's requests that have no response yet.
+        questions: Set of the client's requests to which the proxy has not responded yet.
     """
 
     def __init__(self, stream: Any, questions: Questions) -> None:
@@ -141,7 +142,7 @@ class Answers:
         await self._stream.send(item)
         message = item.message
         if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-            self._questions.settled(message.id)
+            self._questions.remove(message.id)
 
     async def aclose(self) -> None:
         """Close the stream to the client."""
@@ -170,7 +171,7 @@ class Front:
         tools: The tools of the server behind the proxy.
         calls: Handler of tool calls.
         bus: Bus through which the client is notified of changes.
-        questions: The client's requests that have no response yet.
+        questions: Set of the client's requests to which the proxy has not responded yet.
 
     Attributes:
         server: The argument `server`.
@@ -198,11 +199,11 @@ class Front:
         if ctx.request_id is None:
             return await call_next(ctx)
         if ctx.method != "subscriptions/listen":
-            self._questions.asked(ctx.request_id)
+            self._questions.add(ctx.request_id)
         try:
             return await self._served(ctx, call_next)
         except anyio.get_cancelled_exc_class():
-            self._questions.settled(ctx.request_id)
+            self._questions.remove(ctx.request_id)
             raise
 
     async def _served(self, ctx: Context, call_next: CallNext) -> HandlerResult:
@@ -331,9 +332,9 @@ async def _run(front: Front, backend: Backend, guard: Guard, questions: Question
 
 async def _end_with_server(backend: Backend, questions: Questions, lines: Lines) -> None:
     await backend.ended.wait()
-    # Wait briefly, so that the client receives an error for its open requests: the server has ended.
+    # The server has ended. Wait briefly, so that the client still receives error responses to its open requests.
     with anyio.move_on_after(_ANSWERED_WITHIN):
-        await questions.none()
+        await questions.wait_until_empty()
     lines.end()
 
 
@@ -359,5 +360,6 @@ def _speak_in_lines() -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_Line())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    # The warnings are hidden, because older servers and clients need the features that the newer protocol deprecates.
+    # Deprecation warnings are hidden, because older servers and clients need features that the newer protocol
+    # deprecates.
     warnings.simplefilter("ignore", MCPDeprecationWarning)

@@ -42,7 +42,8 @@ __all__ = [
 ]
 
 
-# Tools that the model's provider runs. Their calls do not reach this process, so they cannot be checked here.
+# Classes of tools that the model's provider runs. Calls to these tools do not reach this process, so they cannot be
+# checked here.
 _ELSEWHERE: Final = tuple(
     getattr(sdk, name)
     for name in (
@@ -58,7 +59,7 @@ _ELSEWHERE: Final = tuple(
 
 
 class _Guarding:
-    """Guarded copies of a group of agents that hand off to each other or are tools of each other, with their bridge."""
+    """A bridge, and the guarded copies of a group of agents that hand off to each other or are tools of each other."""
 
     def __init__(self, bridge: Bridge | None = None) -> None:
         self.bridge = Bridge(None, on_hold="pause", can_pause=True) if bridge is None else bridge
@@ -118,7 +119,7 @@ class _Guarding:
         return guarded_tool(inner, agent_name, self.bridge)
 
     def handoff(self, handoff: Agent[Any] | Handoff[Any, Any]) -> Agent[Any] | Handoff[Any, Any]:
-        """Return the guarded copy of a handoff, which leads only to guarded agents."""
+        """Return a copy of a handoff that leads to the guarded copy of the target agent."""
         if isinstance(handoff, Agent):
             return self.agent(handoff)
         if isinstance(handoff.on_invoke_handoff, _GuardedHandoff):
@@ -127,8 +128,8 @@ class _Guarding:
         guarded.on_invoke_handoff = _GuardedHandoff(self, handoff.on_invoke_handoff)
         target = None if handoff._agent_ref is None else handoff._agent_ref()  # noqa: SLF001 - there is no public attribute
         if isinstance(target, Agent):
-            # The SDK finds the agents of a stored state by this weak reference; `_made` keeps the guarded agents
-            # alive.
+            # The SDK uses this weak reference to find the agents when it loads a stored state. `_made` keeps the
+            # guarded agents alive.
             guarded._agent_ref = weakref.ref(self.agent(target))  # noqa: SLF001 - there is no public attribute
         return guarded
 

@@ -1,4 +1,4 @@
-"""Access to private attributes of the OpenAI Agents SDK, which no other module of the plugin uses.
+"""Access to the private attributes of tools in the OpenAI Agents SDK.
 
 The types of the attributes are verified before use. If an attribute is missing, the tool is refused or guarded like
 an ordinary tool; it never runs without a check.
@@ -40,7 +40,7 @@ Invoker = Callable[[ToolContext[Any], str], Awaitable[Any]]
 
 @dataclass
 class Seen:
-    """Errors that the tool's own error handling hides from the plugin.
+    """Errors of a tool, stored before the tool's own error handling converts them to text for the model.
 
     Attributes:
         error: The exception that the tool raised, or None.
@@ -66,7 +66,7 @@ def function_of(tool: FunctionTool) -> object:
 
 
 def schema_of(tool: FunctionTool) -> ArgumentSchema:
-    """Return the schema by which the SDK validates the calls of a tool."""
+    """Return the schema with which the SDK validates the arguments of a tool."""
     inside: Any = _enclosed(_inside(tool), "schema")
     model = getattr(inside, "params_pydantic_model", None)
     if model is None:
@@ -82,7 +82,7 @@ def schema_of(tool: FunctionTool) -> ArgumentSchema:
 
 
 def make_refusing_invoker(tool: FunctionTool, error: BaseException | None) -> Invoker:
-    """Return an invoker that reports a validation error to the model like the SDK, and never runs the tool."""
+    """Return an invoker that never runs the tool, but reports a validation error to the model as the SDK does."""
 
     async def refuse(_context: ToolContext[Any], _text: str) -> Any:
         raise ModelBehaviorError(f"Invalid JSON input for tool {tool.name}: {error}") from error
@@ -97,7 +97,7 @@ def agent_of(tool: FunctionTool) -> Agent[Any] | None:
 
 
 def remote_of(tool: FunctionTool) -> tuple[str, str] | None:
-    """Return the configured name of a remote tool's server and the tool's name there, or None for a local tool."""
+    """Return the configured server name of a remote tool and its name on that server, or None for a local tool."""
     inside = _inside(tool)
     if isinstance(inside, functools.partial) and inside.args and isinstance(inside.args[0], MCPServer):
         return inside.args[0].name, str(inside.args[1].name)
@@ -130,7 +130,7 @@ def make_watched_invoker(tool: FunctionTool, seen: Seen) -> Invoker:
 
 
 def pauses_inside(context: ToolContext[Any]) -> bool:
-    """Return whether the agent that a call runs has paused; it continues when the call is executed again."""
+    """Return whether the tool of a call runs an agent that has paused; it continues when the call is executed again."""
     if context.tool_call is None:
         return False
     nested = peek_agent_tool_run_result(context.tool_call, scope_id=get_agent_tool_state_scope(context))
@@ -166,7 +166,7 @@ def replace_agent(tool: FunctionTool, agent: Agent[Any], guarded: Agent[Any]) ->
 
 
 class _Watched:
-    """Proxy of an MCP server that stores the error message of a tool's result."""
+    """Proxy of an MCP server that stores the error message if a tool's result is an error."""
 
     def __init__(self, server: MCPServer, seen: Seen) -> None:
         self._server = server
@@ -184,7 +184,7 @@ class _Watched:
 
 
 def _inside(tool: FunctionTool) -> Any:
-    """Return the function that the SDK's error handling wraps, or None."""
+    """Return the tool's function without the SDK's error handling around it, or None if the function is not found."""
     return getattr(tool.on_invoke_tool, "_invoke_tool_impl", None)
 
 

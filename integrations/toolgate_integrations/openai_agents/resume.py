@@ -36,7 +36,7 @@ _NO_MORE: Final = "its request was rejected, cancelled, or expired"
 
 @dataclass(frozen=True)
 class Settled:
-    """State of a run that contains the gateway's decisions.
+    """State of a paused run, after the gateway's decisions were written into it.
 
     Attributes:
         state: The state, for `Runner.run`.
@@ -119,7 +119,7 @@ def resume_sync(*args: Any, **options: Any) -> Any:
 
 
 def _default_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop that `Runner.run_sync` uses, because connections to MCP servers belong to this loop."""
+    """Return the event loop that `Runner.run_sync` uses, because connections to MCP servers work only in this loop."""
     policy = asyncio.get_event_loop_policy()
     with warnings.catch_warnings():
         # From Python 3.12 on, `get_event_loop` warns if there is no event loop.
@@ -149,12 +149,12 @@ async def resume_streamed(*args: Any, **options: Any) -> RunResultStreaming:
 
 @dataclass(frozen=True)
 class _Verdict:
-    """Gateway's decision about a paused call; all attributes have their defaults if the gateway does not decide.
+    """The gateway's decision about a paused call; all attributes have their default values if there is no decision.
 
     Attributes:
         approved: True if the gateway allows the call.
-        waits_for: Id of the pending approval request, or None.
-        refused: Reason for which the call is refused, or None.
+        waits_for: Id of the approval request for which the call still waits, or None.
+        refused: Reason why the call must not run, for the log entry; None if it is not refused.
         told: Text that the model reads if the call is refused.
         request: Id of the approval request to cancel, or None.
     """
@@ -172,7 +172,7 @@ class _Item:
 
     Attributes:
         item: The SDK's object for the paused call.
-        tool: Invoker of the guarded tool.
+        tool: Callable object with which the SDK runs the guarded tool.
         arguments: The model's arguments; None if they are not a JSON object.
         answer: True or False if the SDK's state contains an approval or rejection; None if it contains neither.
         context: Context of the run.
@@ -186,8 +186,8 @@ class _Item:
 
     @classmethod
     async def of(cls, state: RunState[Any, Any], item: ToolApprovalItem) -> _Item | None:
-        """Return the paused call of an SDK item, or None if the gateway does not check calls of this tool."""
-        # If an agent runs as a tool, the answers to its calls are in a nested state of that agent.
+        """Return the paused call for an SDK item, or None if the gateway does not check calls to this tool."""
+        # If an agent runs as a tool, the user's answers to the calls of this agent are in a nested state.
         find = getattr(state, "_find_nested_approval_state", None)
         owner, kept = (find(item) if find is not None else None) or (state, item)
         context = owner._context  # noqa: SLF001 - there is no public attribute
@@ -206,7 +206,7 @@ class _Item:
 
     @property
     def call(self) -> ToolCall:
-        """The `ToolCall` that the gateway checked."""
+        """The `ToolCall` that was checked before the run paused."""
         try:
             return self.tool.call(self.arguments or {}, self.call_id)
         except InvalidArgumentsError:
@@ -264,8 +264,8 @@ class _Item:
             return None
 
     async def _approved(self) -> _Verdict:
-        # If the tool's own policy requires an approval too, the call is not approved here: the gateway's decision
-        # does not replace that approval.
+        # If the tool's own policy also requires an approval by the SDK's user, the call is not approved here, because
+        # the gateway's decision does not replace that approval.
         own = await self.tool.own_policy(self.context, self.arguments or {}, self.call_id)
         return _Verdict(approved=not own)
 

@@ -43,7 +43,7 @@ async def resume_inside(
     failed: Callable[[T], str | None],
     pauses: tuple[type[BaseException], ...],
 ) -> T:
-    """Continue the call of a tool whose agent has paused inside the call, without consuming a second approval.
+    """Continue a call whose tool runs an agent that has paused, without consuming a second approval.
 
     The arguments are those of `Bridge.arun`. The call continues without another check only if the gateway reports
     that its approval was already consumed. Any other call is checked as usual.
@@ -67,7 +67,7 @@ async def resume_inside(
 
 
 class _PausedError(Exception):
-    """The agent that runs as a tool has paused for an approval; the tool is called again after the decision."""
+    """Raised if an agent that runs as a tool has paused; the tool is called again after the decision."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__("the agent stopped for a person")
@@ -131,7 +131,8 @@ class GuardedTool:
             return paused.answer
         except GuardError as error:
             return self._refusal(error)
-        # The SDK converts the refusal of a function that is itself guarded to text, so the error is read from `seen`.
+        # The SDK converts the refusal of a function that is decorated with `@guarded` to text, so the error is read
+        # from `seen`.
         return self._refusal(seen.error) if isinstance(seen.error, GuardError) else answer
 
     def call(self, arguments: Mapping[str, Any], call_id: str | None) -> ToolCall:
@@ -156,7 +157,7 @@ class GuardedTool:
         )
 
     def unread_call(self, call_id: str | None) -> ToolCall:
-        """Return a `ToolCall` without arguments, for the log entry about arguments that cannot be parsed."""
+        """Return a `ToolCall` without arguments, for the log entry of a call whose arguments cannot be parsed."""
         server, name = self._remote or (None, self.tool.name)
         named = call_id if self._named else None
         return ToolCall(
@@ -166,7 +167,7 @@ class GuardedTool:
     async def needs_approval(
         self, context: RunContextWrapper[Any], arguments: dict[str, Any], call_id: str
     ) -> bool:
-        """Return whether the run must pause for a call; if the call requires an approval, its request is created."""
+        """Return whether the run must pause for a call; if so, the call's approval request has been created."""
         try:
             if await adrive(self._bridge.find_pending_steps(self.call(arguments, call_id))) is not None:
                 return True
@@ -200,8 +201,8 @@ class GuardedTool:
         running = make_watched_invoker(self._inner, seen)(context, text)
         if not self._is_agent:
             return await running
-        # The calls that the agent makes are separate calls, before and after a pause. They therefore run without the
-        # context variables of this call.
+        # The tool calls that the agent makes are separate from this call. The agent therefore runs without the context
+        # variables of this call, before and after a pause.
         return await asyncio.create_task(_awaited(running), context=outside)
 
 
@@ -218,7 +219,8 @@ def guarded_tool(tool: FunctionTool, agent_name: str, bridge: Bridge) -> Functio
 def read(text: str | None) -> dict[str, Any] | None:
     """Parse the arguments of a model's call; return None if they are not an unambiguous JSON object.
 
-    Texts that parsers read differently are rejected, such as objects that contain a member twice.
+    A text is rejected if different JSON parsers could read it differently, such as an object that contains a member
+    twice.
     """
     try:
         found = json.loads(

@@ -16,7 +16,10 @@ _FAILED: Final = 400
 
 
 class HTTPStatusError(Exception):
-    """The API responded with an HTTP error status; the request is logged as failed, and the caller gets the response."""
+    """Error for the log entry of a request to which the API responded with an HTTP error status.
+
+    The caller receives the response.
+    """
 
     def __init__(self, response: Any) -> None:
         super().__init__(f"the API answered {response.status_code}")
@@ -30,7 +33,7 @@ def _judge(context: dict[str, Any], response: Any) -> None:
 
 
 class GuardTransport(TransportBase, httpx.BaseTransport):
-    """Transport of an `httpx.Client` that checks each request as an operation of an OpenAPI document, and logs it.
+    """Transport of an `httpx.Client` that checks and logs each request as an operation of an OpenAPI document.
 
     Redirects and retries of the client are checked as separate requests. Clients of `httpx2` are supported too, with
     one of the transports of `httpx2`.

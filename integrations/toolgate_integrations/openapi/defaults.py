@@ -1,4 +1,4 @@
-"""Defaults in an OpenAPI operation: values that the API uses for arguments that a request leaves out.
+"""Default values in OpenAPI operations, which the API uses for arguments that a request leaves out.
 
 They are added before the check, so that the gateway checks them too.
 """
@@ -20,7 +20,9 @@ _FORM: Final = "application/x-www-form-urlencoded"
 
 
 class SeveralPlacesError(Exception):
-    """An amount in a request is in another place than the document's default for it, so it is unknown which one counts.
+    """Raised if a request has an amount in one place, and the document has a default for the amount in another place.
+
+    It is unknown which of the two amounts the API would use.
 
     For example, the query contains `amount`, but the document defines a default for `amount` in the body.
 

@@ -18,12 +18,12 @@ from toolgate_integrations.openapi.defaults import Defaults
 
 __all__ = ["Document", "Operation", "credentials", "load", "operations"]
 
-#: Scheme, host in ASCII and lower case, and port of a server.
+#: Origin of a server: scheme, host (in ASCII and lower case) and port.
 Origin: TypeAlias = tuple[str, str, int]
 _PORTS: Final = {"http": 80, "https": 443}
 _VARIABLE: Final = re.compile(r"\{([^{}]+)\}")
-# Maximum number of addresses of an operation. It limits the memory for documents whose server variables have many
-# combinations of values.
+# Maximum number of server addresses of an operation. Server variables in a document can have many combinations of
+# values, each of which is an address in memory.
 _MOST: Final = 1000
 
 
@@ -192,7 +192,7 @@ def operations(document: Mapping[str, Any], servers: Sequence[str] | None) -> It
 
 
 def credentials(document: Mapping[str, Any], within: str) -> frozenset[str]:
-    """Return the names under which an API key is sent in one part of a request.
+    """Return the names of the parameters that contain an API key in one part of a request.
 
     Args:
         document: The document that `load` returned.

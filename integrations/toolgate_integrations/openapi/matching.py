@@ -19,7 +19,7 @@ __all__ = ["Found", "Routes"]
 
 _PARAMETER: Final = re.compile(r"\{([^{}/]+)\}")
 _WHOLE: Final = 1_000_000
-#: Indexes of those path segments that contain no parameters.
+#: The positions of those segments of a path template that contain no parameters.
 _Shape: TypeAlias = tuple[int, ...]
 
 
@@ -39,8 +39,8 @@ class _Route:
     path: str
     segments: tuple[_Segment, ...]
 
-    def fits(self, segments: tuple[str, ...]) -> bool:
-        """Return whether the segments with path parameters match; the literal segments have been compared before."""
+    def matches_parameters(self, segments: tuple[str, ...]) -> bool:
+        """Return whether a path matches the segments with parameters; the other segments were compared before."""
         return all(
             not ours.names or ours.loose.fullmatch(theirs)
             for ours, theirs in zip(self.segments, segments, strict=True)
@@ -89,8 +89,9 @@ class Routes:
     """
 
     def __init__(self, operations: Iterable[Operation]) -> None:
-        # The routes are indexed by the positions of the literal segments, and then by their text. A large API has
-        # hundreds of paths of the same length, but only a few combinations of such positions.
+        # To find a route quickly, the routes are indexed by the positions of their literal segments, and then by the
+        # text of these segments. A large API has hundreds of paths with the same number of segments, but only a few
+        # combinations of such positions.
         self._routes: dict[tuple[Origin, str, int], dict[_Shape, dict[tuple[str, ...], list[_Route]]]] = {}
         self._origins: set[Origin] = set()
         for operation in operations:
@@ -136,7 +137,7 @@ class Routes:
             route
             for shape, alike in self._routes.get((origin, method, len(segments)), {}).items()
             for route in alike.get(tuple(folded[at] for at in shape), ())
-            if route.fits(segments)
+            if route.matches_parameters(segments)
         ]
 
 

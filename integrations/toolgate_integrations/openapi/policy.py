@@ -1,4 +1,4 @@
-"""Checks of HTTP requests, shared by the synchronous and the asynchronous transport."""
+"""Checking of HTTP requests; used by both the synchronous and the asynchronous transport."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def edited(
     approved: Mapping[str, Any],
     reread: Callable[[Any, bytes], Arguments | None],
 ) -> Any:
-    """Return the request with the approved arguments; without an approver's edit, the same request object.
+    """Return a request with the approved arguments; if the approver edited none, it is the same request object.
 
     Args:
         request: Request object of the HTTP library.
@@ -43,9 +43,10 @@ def edited(
             changed request matches another operation.
 
     Raises:
-        ConfigurationError: An edit cannot be written into the request; the request is not sent.
+        ConfigurationError: An approver's edit cannot be written into the request; the request is not sent.
     """
-    # Objects are compared by identity: an unchanged argument is still the object that was parsed from the request.
+    # The arguments are compared by identity, because an argument that was not edited is still the object that was
+    # parsed from the request.
     changed = [name for name, value in arguments.context.items() if approved.get(name) is not value]
     if not changed:
         return request
@@ -118,7 +119,8 @@ def _with(pairs: list[tuple[str, str]], changes: Mapping[str, Any]) -> list[tupl
             done.add(name)
             values = changes[name] if isinstance(changes[name], list) else [changes[name]]
             written.extend((name, str(each)) for each in values)
-    # The remaining names are not in the request: the check added their defaults, and an approver edited these.
+    # The remaining arguments are not in the request: the check added their default values, and an approver edited
+    # these.
     written.extend((name, str(value)) for name, value in changes.items() if name not in done)
     return written
 
@@ -134,13 +136,13 @@ def _is_same(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
 def _equal(ours: Any, theirs: Any) -> bool:
     if isinstance(ours, bytes) or isinstance(theirs, bytes):
         return bool(ours == theirs)
-    # In queries and forms, a list with one value cannot be distinguished from this value.
+    # Queries and forms do not distinguish a list with one value from the value itself, so both are treated as equal.
     return exact(theirs) in (exact(ours), exact([ours]))
 
 
 REFUSE: Final = "refuse"
 _MAX_BODY: Final = 1024 * 1024
-# Headers that make some servers handle a request as one with another method or path.
+# Headers that make some servers handle a request as if it had another method or path.
 _DISGUISES: Final = (
     "x-http-method-override",
     "x-http-method",
@@ -148,7 +150,7 @@ _DISGUISES: Final = (
     "x-original-url",
     "x-rewrite-url",
 )
-# Name of the form field that makes some web frameworks handle a POST request as one with another method.
+# Name of the form field that makes some web frameworks handle a POST request as if it had another method.
 _RENAMES: Final = "_method"
 _RENAMES_PART: Final = re.compile(rb"name=\"?_method\b", re.IGNORECASE)
 _ELSEWHERE: Final = frozenset({"target", "sni_hostname"})
@@ -176,7 +178,7 @@ class Asked:
 
 
 class TransportBase:
-    """Base class of both guarded transports: the operations of one API, and the options of their checks.
+    """Base class of both guarded transports, with the operations of one API and the options for the checks.
 
     The arguments are described in `GuardTransport`.
     """
@@ -225,8 +227,8 @@ class TransportBase:
         self._unknown = None if unknown == REFUSE else unknown
         self._amounts = dict(amounts or {})
         self._holding: dict[str, Any] = {"on_hold": on_hold, "hold_timeout": hold_timeout}
-        # A single string is not converted to a tuple, because that would contain its characters; `Rules` rejects the
-        # string below.
+        # A single string is not converted to a tuple, which would contain its characters. It stays a string, which
+        # `Rules` rejects below.
         self._redact = redact if isinstance(redact, (str, Pattern)) else tuple(redact)
         arguments = _headers(headers, credentials(loaded, "header"))
         self._reading = Reading(credentials(loaded, "query"), arguments)
@@ -356,7 +358,7 @@ def _is_size(size: object) -> bool:
 
 
 def _refuse_disguised(request: Any) -> None:
-    """Raise `ConfigurationError` for a request that the API could handle as one to another method, host or path."""
+    """Raise `ConfigurationError` if the API could handle the request as if it had another method, host or path."""
     for name in _DISGUISES:
         if name in request.headers:
             raise ConfigurationError(
@@ -372,7 +374,7 @@ def _refuse_disguised(request: Any) -> None:
 
 
 def _refuse_renamed(request: Any, arguments: Arguments) -> None:
-    """Raise `ConfigurationError` for a POST with an argument that makes some APIs handle it as another method."""
+    """Raise `ConfigurationError` for a POST request with an argument that makes some APIs use another method."""
     if request.method != "POST":
         return
     body = arguments.body

@@ -15,14 +15,14 @@ from toolgate._capture.jsontext import loads
 
 __all__ = ["Arguments", "Place", "Reading", "number"]
 
-#: Format of a body: `members` is a JSON object, `json` any other JSON value, `form` the pairs of a form, `bytes` any
-#: other body.
+#: Format of a request body: `none` is an empty body, `members` a JSON object, `json` any other JSON value, `form` the
+#: name-value pairs of a form, and `bytes` any other body.
 Kind = Literal["none", "members", "json", "form", "bytes"]
 _JSON: Final = re.compile(r"(application/json|[^/]+/[^/]+\+json|text/json)", re.IGNORECASE)
 _FORM: Final = "application/x-www-form-urlencoded"
 _CHARSET: Final = re.compile(r"charset\s*=\s*[\"']?([^\"';\s]+)", re.IGNORECASE)
 _UTF_8: Final = frozenset({"utf-8", "utf8", "us-ascii", "ascii"})
-# Maximum number of fields in a form or query, which limits the time of the parser.
+# Maximum number of fields in a form or query. It limits the time that the parser needs.
 _MOST_FIELDS: Final = 10_000
 _SHOWN: Final = 200
 
@@ -73,7 +73,7 @@ async def aread(request: Any, longest: int) -> bytes:
 
 
 def put(request: Any, body: bytes) -> bytes:
-    """Set the body of a request without changing its headers, and return the body."""
+    """Replace the body of a request without changing its headers, and return the new body."""
     # The stream is created by the request's own class, because the library may be httpx or httpx2.
     request.stream = type(request)(request.method, request.url, content=body).stream
     return body
@@ -154,7 +154,7 @@ def _too_long(request: Any, longest: int) -> ConfigurationError:
 
 Place: TypeAlias = Literal["path", "query", "header", "body"]
 _AMOUNT: Final = "amount"
-# Texts that are converted to numbers. Only texts that every parser reads as the same number match.
+# Pattern of the texts that are converted to numbers. It matches only texts that every parser reads as the same number.
 _NUMBER: Final = re.compile(r"(0|[1-9][0-9]{0,29})(\.[0-9]{1,30})?")
 
 

@@ -50,7 +50,7 @@ def closed(guard: Guard, *calls: Made) -> Turn:
     """A turn whose calls are asked about, and left to the framework."""
     turn = turn_of(guard, *calls)
     turn.ask()
-    turn.close(left(*calls))
+    turn.remove_refused_calls(left(*calls))
     return turn
 
 
@@ -84,7 +84,7 @@ async def test_what_is_refused_is_no_part_of_the_turn(gateway: FakeGateway, guar
     look, drop, pay = made("look", what="sky"), made("drop", table="users"), made("pay", "call-1", to="eve")
     turn = turn_of(guard, look, drop, pay)
     await ask(turn, way)
-    refused = turn.close(left(look))
+    refused = turn.remove_refused_calls(left(look))
     assert (refused, turn.made) == ([drop, pay], [look])
     assert isinstance(drop.refused, ActionDenied)
     assert isinstance(pay.refused, ApprovalPending)
@@ -125,7 +125,7 @@ async def test_people_are_asked_about_all_calls_at_once(
         gateway.approve(each.approval_id)
     await asking
     assert sorted(each.context["to"] for each in requests) == ["ann", "eve"]
-    assert turn.close(left(*pays)) == []
+    assert turn.remove_refused_calls(left(*pays)) == []
 
 
 def test_what_was_approved_is_what_runs(gateway: FakeGateway, guard: Guard) -> None:
@@ -137,7 +137,7 @@ def test_what_was_approved_is_what_runs(gateway: FakeGateway, guard: Guard) -> N
     turn = turn_of(guard, again)
     turn.ask()
     assert (again.refused, again.arguments) == (None, {"to": "eve", "amount": 25})
-    turn.close(lambda: [("pay", again.arguments)])
+    turn.remove_refused_calls(lambda: [("pay", again.arguments)])
     with pytest.raises(ToldError, match="changed the call after it was approved"):
         turn.run("pay", {"to": "eve", "amount": 40}, lambda: pytest.fail("it ran"), ToldError)
     assert turn.run("pay", {"to": "eve", "amount": 25}, lambda: "paid", ToldError) == "paid"
@@ -155,7 +155,7 @@ def test_what_was_changed_after_it_was_approved(gateway: FakeGateway, guard: Gua
         ("look", look.asked.arguments),
         ("look", also.asked.arguments),
     ]
-    turn.close(lambda: calls)
+    turn.remove_refused_calls(lambda: calls)
     if change == "in place":
         look.own["look"]["what"] = "everything"
     elif change == "nested":
@@ -224,7 +224,7 @@ async def test_a_function_that_is_guarded_itself(gateway: FakeGateway, guard: Gu
     turn = turn_of(guard, call)
     turn.ask()
     gateway.assert_not_checked()
-    assert turn.close(left(call)) == []
+    assert turn.remove_refused_calls(left(call)) == []
 
     with pytest.raises(ToldError, match="waits for a person") as raised:
         await run(turn, way, "pay", {"to": "eve"}, lambda: pay("eve"))
