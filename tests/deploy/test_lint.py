@@ -14,7 +14,12 @@ def test_the_judges_find_no_fault() -> None:
     if missing:
         pytest.skip(f"not on this machine: {', '.join(missing)}")
     done = subprocess.run(
-        ["make", "lint-deploy"], cwd=ROOT, capture_output=True, text=True, timeout=600, check=False
+        ["make", "--no-print-directory", "lint-deploy"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = done.stdout.splitlines()

@@ -202,5 +202,5 @@ def test_documentation_names_only_settings_that_exist() -> None:
         for name in re.findall(r"\bTOOLGATE_[A-Z_]*[A-Z]\b", page.read_text())
     }
     assert len(named) > 30
-    # An option of `toolgate db copy`, and a misspelt name that `toolgate config check` reports.
-    assert named - known == {"TOOLGATE_COPY_TO", "TOOLGATE_REGISTRATON"}
+    # An option of `toolgate db copy`, a misspelt name that `toolgate config check` reports, and a setting of the SDK.
+    assert named - known == {"TOOLGATE_COPY_TO", "TOOLGATE_REGISTRATON", "TOOLGATE_HTTP"}

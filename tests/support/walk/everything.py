@@ -184,7 +184,12 @@ def _console(stage: Stage) -> None:
     held = owner.check(agent, "pay").json()["approval_id"]
     assert owner.http.post(f"/api/approvals/{held}/approve").status_code == 200
     with Reader.of(owner.url, owner.email) as reader:
-        for path in ("/console/start", "/console/start?environment=test", f"/console/agents/{agent}"):
+        for path in (
+            "/console/start",
+            "/console/start?environment=test",
+            "/console/freezes",
+            f"/console/agents/{agent}",
+        ):
             reader.page(path)
         for wanted in ("hour", "day", "month"):
             reader.page(f"/console/overview?range={wanted}")
