@@ -111,7 +111,9 @@ def test_a_backup_is_no_part_of_the_database(tmp_path: Path, name: str) -> None:
     url = f"sqlite:///{tmp_path}/gateway.db"
     upgrade(url)
     for force in (False, True):
-        with pytest.raises(StartError, match=r"is part of the database; name another file"):
+        with pytest.raises(
+            StartError, match=r"belongs to the database that would be copied; name another file"
+        ):
             backup(tmp_path / name, url, force=force)
     assert not (tmp_path / name).exists()
 

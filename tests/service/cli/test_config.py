@@ -179,7 +179,7 @@ def test_a_misspelt_file_is_named_with_what_was_meant(home: Path, tmp_path: Path
     for name, meant in (("TOOLGATE_SECRT", "TOOLGATE_SECRET"), ("toolgate_smtp_url", "TOOLGATE_SMTP_URL")):
         (folder / name).write_text(HIDE)
         finding = _checked(home, 1, {"TOOLGATE_SECRETS_DIR": str(folder)})["variables"]
-        assert finding["says"] == f"the file {name!r} is not a setting"
+        assert finding["says"] == f"the file {name!r} is not a setting of the gateway"
         assert finding["cure"] == f"did you mean {meant!r}?"
         (folder / name).unlink()
 

@@ -237,9 +237,11 @@ def test_a_quorum_needs_every_vote(gateway: LiveGateway) -> None:
         with first, second:
             assert first.decide(approval, "approve").status_code == 303
             page = first.page(f"/console/approvals/{approval}")
-            assert "You approved it. Another approver must approve it too." in page
+            assert "You approved this request. Another approver must approve it too." in page
             assert "/approve" not in page
-            assert "2 people must approve it; 1 have approved so far." in second.page("/console/approvals")
+            assert "2 people must approve this request; 1 of them have approved so far." in second.page(
+                "/console/approvals"
+            )
             assert second.decide(approval, "approve").status_code == 303
         assert scene.shown(approval)["status"] == "approved"
 

@@ -58,12 +58,15 @@ def test_a_folder_that_is_not_there_ends_the_start(folder: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("folder", "cannot read '.*TOOLGATE_SECRET': Is a directory; write a file that the gateway can read"),
+        (
+            "folder",
+            "cannot read '.*TOOLGATE_SECRET': Is a directory; write a UTF-8 text file that the gateway is permitted to read",
+        ),
         (
             "bytes",
-            "cannot read '.*TOOLGATE_SECRET': its content is not UTF-8 text; write a file that the gateway can read",
+            "cannot read '.*TOOLGATE_SECRET': its content is not UTF-8 text; write a UTF-8 text file that the gateway is permitted to read",
         ),
-        ("empty", "'.*TOOLGATE_SECRET' is empty; write the value into it, or remove it"),
+        ("empty", "'.*TOOLGATE_SECRET' is empty; write the value of the setting into it, or remove the file"),
     ],
 )
 def test_a_file_that_says_nothing_ends_the_start(folder: Path, kind: str, said: str) -> None:
@@ -133,7 +136,9 @@ def test_a_present_name_wins(
     assert load_settings({}).maintenance_interval_seconds == 70
     with caplog.at_level(logging.WARNING, "toolgate.gateway"):
         log_renamed_settings(folder)
-    assert caplog.messages == [f"{names[0]} is deprecated and ignored, because {names[1]} is set; remove it"]
+    assert caplog.messages == [
+        f"{names[0]} is deprecated and ignored, because {names[1]} is set; remove {names[0]}"
+    ]
 
 
 @pytest.mark.parametrize("name", sorted(STRICT))

@@ -74,7 +74,7 @@ def test_a_request_reads_in_the_order_of_what_matters() -> None:
         run_id="run-1",
     )
     text = shown_in(made)
-    assert "*An agent asks for approval*" in text
+    assert "*An agent needs an approval*" in text
     assert "Waits until <!date^1795273445^" in text
     assert "|2026-11-21 15:04 UTC>" in text
     assert "1 of 2 approved" in text
