@@ -70,7 +70,7 @@ def test_a_first_start_is_looked_at_and_nothing_is_made(home: Path) -> None:
     assert {name: finding["state"] for name, finding in findings.items()} == dict.fromkeys(
         ("settings", "secret", "database"), "ok"
     )
-    assert "the first start creates it" in findings["database"]["says"]
+    assert "the gateway creates it when it starts" in findings["database"]["says"]
     assert _everything(home) == {}
 
 
@@ -237,7 +237,7 @@ def test_a_database_is_looked_at_without_a_trace(home: Path) -> None:
     assert "up to date" in findings["database"]["says"]
     assert _everything(home) == before
     other = extra | {"TOOLGATE_SECRET": "another secret, long enough"}
-    assert "sealed with another secret" in _checked(home, 1, other)["secret"]["says"]
+    assert "encrypted with another secret" in _checked(home, 1, other)["secret"]["says"]
     assert _everything(home) == before
 
 

@@ -101,7 +101,7 @@ def test_a_card_shows_the_agents_reason_as_text(maya: Reader, acme: Owner, refun
         assert "<b>" not in card
         assert "Reason given by the agent (not verified) <b>The user</b> asked:" in text_of(card)
         assert "{{ 7*7 }}" in text_of(card)
-        assert "No call is waiting for this decision now. Last checked" in text_of(card)
+        assert "No call is waiting for this decision now. The agent last asked for it" in text_of(card)
 
 
 def test_an_agents_name_is_text(maya: Reader, acme: Owner) -> None:

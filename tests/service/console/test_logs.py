@@ -287,7 +287,7 @@ def test_an_entry_shows_its_approval(maya: Reader, acme: Owner, refunder: str) -
         f"by {acme.email}",
         "<b>it</b>",
         digest,
-        "which this entry also contains",
+        "the same as in this entry",
     ):
         assert words in said, words
     assert "all arguments are identical" in said

@@ -65,16 +65,16 @@ def test_each_state_of_a_held_check_is_explained(gateway: LiveGateway, newcomer:
         assert answer.status_code == 200, answer.text
 
     with Reader.of(newcomer.url, newcomer.email) as reader:
-        asked = same("A new approval request would be created")
+        asked = same("A real check would create a new approval request")
         assert same("is already pending") == asked
         decide("approve")
-        assert same("this check would consume the approval")["allowed"]
-        asked = same("A new approval request would be created")
+        assert same("A real check would use this approval")["allowed"]
+        asked = same("A real check would create a new approval request")
         decide("approve", grant={"uses": 2, "seconds": 900})
-        same("this check would consume the approval")
-        same("this check would use one of its remaining calls")
-        same("this check would use one of its remaining calls")
-        asked = same("A new approval request would be created")
+        same("A real check would use this approval")
+        same("A real check would use one of its remaining calls")
+        same("A real check would use one of its remaining calls")
+        asked = same("A real check would create a new approval request")
         decide("deny", note="Not today")
         assert same("Denied by a person: Not today")["reason"] == "Denied by a person: Not today"
         newcomer.http.put(f"/api/agents/{agent}", json={"status": "inactive"})

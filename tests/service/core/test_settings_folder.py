@@ -66,7 +66,10 @@ def test_a_folder_that_is_not_there_ends_the_start(folder: Path, monkeypatch: py
             "bytes",
             "cannot read '.*TOOLGATE_SECRET': its content is not UTF-8 text; write a UTF-8 text file that the gateway is permitted to read",
         ),
-        ("empty", "'.*TOOLGATE_SECRET' is empty; write the value of the setting into it, or remove the file"),
+        (
+            "empty",
+            "the file '.*TOOLGATE_SECRET' is empty; write the value of the setting into it, or remove the file",
+        ),
     ],
 )
 def test_a_file_that_says_nothing_ends_the_start(folder: Path, kind: str, said: str) -> None:
@@ -84,7 +87,9 @@ def test_a_file_that_says_nothing_ends_the_start(folder: Path, kind: str, said: 
 def test_a_wrong_value_of_a_file_is_named_as_its_setting(folder: Path) -> None:
     """The message names the setting, wherever its value came from, and never the value."""
     (folder / "TOOLGATE_SECRET").write_text("too short")
-    with pytest.raises(StartError, match=r"^TOOLGATE_SECRET: too short; use at least 16 random characters$"):
+    with pytest.raises(
+        StartError, match=r"^TOOLGATE_SECRET: is too short; use at least 16 random characters$"
+    ):
         load_settings({})
 
 

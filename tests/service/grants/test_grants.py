@@ -218,7 +218,7 @@ def test_with_a_quorum_all_of_them_give_it_on_the_same_terms(gateway: LiveGatewa
         assert not found.allowed(SEEN | {"order": "o-2"})
         other = found.approve(approval, 1, grant=terms | {"uses": 3})
         assert other.status_code == 409
-        assert "2 uses within 60 seconds" in other.json()["detail"]
+        assert "max_uses 2, duration_seconds 60" in other.json()["detail"]
         assert found.approved(approval, 1, grant=terms)["status"] == "approved"
         [shown] = found.grants()
         assert (shown["status"], len(shown["votes"])) == ("active", 2)

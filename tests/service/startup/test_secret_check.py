@@ -74,7 +74,7 @@ def test_lost_secret_is_given_up_by_command(registered: LiveGateway) -> None:
 
 def test_admin_creates_no_organization_with_wrong_secret(registered: LiveGateway) -> None:
     words = ("create-organization", "New", "new@example.test")
-    assert "were sealed with another secret" in refusal(registered, *words, env={"TOOLGATE_SECRET": OTHER})
+    assert "were encrypted with another secret" in refusal(registered, *words, env={"TOOLGATE_SECRET": OTHER})
     assert done(registered, *words)[0].startswith("created 'New'")
 
 
