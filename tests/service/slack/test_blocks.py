@@ -77,7 +77,7 @@ def test_a_request_reads_in_the_order_of_what_matters() -> None:
     assert "*An agent needs an approval*" in text
     assert "Can be decided until <!date^1795273445^" in text
     assert "|2026-11-21 15:04 UTC>" in text
-    assert "1 of 2 approved" in text
+    assert "1 of 2 required approvals" in text
     assert [line.split()[1] for line in lines_of(made)] == [
         "agent", "action", "run", "amount", "fee_total", "to", "reason",
     ]  # fmt: skip
