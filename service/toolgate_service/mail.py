@@ -129,7 +129,9 @@ class MailQueue:
 
         added = self.make_and_send(make)
         if not added:
-            logger.error("%r is not sent: the queue is full with %d e-mails", email, MAX_QUEUED)
+            logger.error(
+                "%r is not sent: the queue is full, because %d e-mails wait to be sent", email, MAX_QUEUED
+            )
         return added
 
     def make_and_send(self, make: MakeEmail) -> bool:
@@ -162,7 +164,7 @@ class MailQueue:
             if email is not None:
                 await self._send_with_retries(email)
         except Exception:
-            logger.exception("could not create an e-mail")
+            logger.exception("an e-mail is not sent, because its message could not be created")
 
     async def _send_with_retries(self, email: Email) -> None:
         for pause in (*self._backoff, None):

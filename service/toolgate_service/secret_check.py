@@ -85,18 +85,16 @@ def other_secret(settings: Settings, *, missing: bool = False) -> tuple[str, str
     """Return the error message for a wrong or missing secret, and the fix, as a pair."""
     if settings.secret is None and is_embedded(settings.database_url):
         path = repr(str(secret_path()))
-        state = (
-            f"the secret file {path} is missing" if missing else f"the secret in {path} is a different one"
-        )
-        restore = f"restore that secret to {path}, or set TOOLGATE_SECRET to it"
+        state = f"the secret file {path} is missing" if missing else f"{path} contains a different secret"
+        restore = f"restore the former secret in {path}, or set TOOLGATE_SECRET to it"
     else:
-        state = "TOOLGATE_SECRET is a different one"
-        restore = "set TOOLGATE_SECRET to that secret"
+        state = "TOOLGATE_SECRET contains a different secret"
+        restore = "set TOOLGATE_SECRET to the former secret"
     fix = (
-        f"{restore}, or TOOLGATE_SECRET_PREVIOUS if it was changed; if it is lost, run "
+        f"{restore}; if you changed the secret on purpose, set TOOLGATE_SECRET_PREVIOUS to the former one; if it is lost, run "
         "'toolgate admin rotate-secret --discard-unreadable'"
     )
-    return f"this database's API keys were sealed with another secret: {state}", fix
+    return f"the API keys in this database were encrypted with another secret: {state}", fix
 
 
 def _sample(connection: Connection) -> Iterator[tuple[str, Any, Any, bytes]]:

@@ -33,7 +33,9 @@ GENERATION = {
 }
 
 _ONLY_SLACK = {
-    "signing_secret": ["is only for webhooks of kind 'slack'; the gateway creates the secret of this webhook"]
+    "signing_secret": [
+        "is only for webhooks of the type 'slack'; the gateway creates the signing secret of this webhook"
+    ]
 }
 
 #: valid by the document, and yet refused: what JSON Schema cannot say, by operation id and the refusal's detail
@@ -48,18 +50,22 @@ BEYOND_SCHEMA = (
         "confirmPasswordReset",
         "This link was used already, has expired or was replaced by a newer one; request a new link",
     ),
-    ("changePassword", {"current_password": ["is not your password"]}),
+    ("changePassword", {"current_password": ["is not your current password"]}),
     ("createPermission", "Permission already exists for this action"),
     ("exportLogs", {"to": ["must be later than from"]}),
     (
         "approve",
         {"grant": ["cannot be combined with an edited context; send one of the two"]},
     ),
-    ("createWebhook", "The environment has 20 webhooks; delete one first"),
+    ("createWebhook", "The environment already has 20 webhooks, which is the maximum; delete one first"),
     ("createWebhook", _ONLY_SLACK),
     (
         "createWebhook",
-        {"signing_secret": ["This field is required: copy it from 'Basic Information' of the Slack app"]},
+        {
+            "signing_secret": [
+                "This field is required: copy the signing secret from 'Basic Information' of the Slack app"
+            ]
+        },
     ),
     ("changeWebhook", _ONLY_SLACK),
     ("patchWebhook", _ONLY_SLACK),

@@ -82,7 +82,7 @@ def block_actions(
             "subtype": "bot_message",
             "bot_id": "BAH5CA16Z",
             "ts": "1548261231.000200",
-            "text": "An agent asks for approval",
+            "text": "An agent needs an approval",
             "blocks": [],
         },
         "state": {"values": {}},

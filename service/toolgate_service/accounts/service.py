@@ -102,7 +102,7 @@ async def change_password(
         attempt = LoginAttempt.of(context.vault, address, user.email)
         await login_throttle.require_allowed(session, attempt, user)
     if not await _verify_password(context, attempt, user, change.current_password):
-        raise FieldErrors({"current_password": ["is not your password"]})
+        raise FieldErrors({"current_password": ["is not your current password"]})
     password_hash = await context.passwords.hash(change.new_password)
     async with context.database.writing(*attempt.lock_keys, caller.organization_id) as session:
         await login_throttle.require_allowed(session, attempt, user)
@@ -186,7 +186,7 @@ async def reset_password(context: AppContext, confirmation: ResetConfirmation, a
         reset = await _find_open_reset(session, confirmation.token)
         user = await find_user_by_id(session, reset.user_id)
         if user is None:
-            raise ApiError(400, "The user of this link was removed")
+            raise ApiError(400, "The user of this link was removed from the organization")
         reset.used_at = now(session)
         session.add(reset)
         await session.flush()

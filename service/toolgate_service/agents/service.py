@@ -269,7 +269,9 @@ async def add_key(session: AsyncSession, vault: Vault, caller: Caller, agent: Ag
     """Create an API key as `create_key` does, but in the caller's open transaction."""
     valid = select(func.count()).where(*_valid_keys(agent))
     if (await session.exec(valid)).one() >= MAX_KEYS:
-        raise ApiError(409, f"The agent has the maximum of {MAX_KEYS} keys; delete one first")
+        raise ApiError(
+            409, f"The agent already has {MAX_KEYS} API keys, which is the maximum; revoke one first"
+        )
     key = mint_key(
         vault,
         agent.organization_id,

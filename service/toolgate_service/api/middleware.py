@@ -104,7 +104,9 @@ def failure(scope: Scope, error: Exception) -> ErrorReply:
     if isinstance(error, STORAGE_FAULTS):
         detail = f"The gateway's database cannot be used; retry after {RETRY_AFTER} second (request id {request_id})"
         return ErrorReply(detail, 503, {"Retry-After": str(RETRY_AFTER)})
-    return ErrorReply(f"The gateway failed; the operator finds it under request id {request_id}", 500)
+    return ErrorReply(
+        f"The gateway failed; the operator finds the error in the log under request id {request_id}", 500
+    )
 
 
 class AllowedOrigins:

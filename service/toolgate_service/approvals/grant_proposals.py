@@ -93,8 +93,9 @@ async def propose(
     ):
         raise ApiError(
             409,
-            f"A grant with different terms was proposed for this request: {grant.uses} uses within {grant.seconds} seconds, except "
-            f"{json.loads(grant.except_fields)}; approve with the same terms, or without a grant",
+            "A temporary approval with other terms was already proposed for this request: "
+            f"max_uses {grant.uses}, duration_seconds {grant.seconds}, ignored_fields {json.loads(grant.except_fields)}; "
+            "approve with the same terms, or without a temporary approval",
         )
     session.add(grant)
     await session.flush()
@@ -162,12 +163,14 @@ def _validate_free_fields(terms: GrantTerms, context: Mapping[str, object]) -> l
             raise FieldErrors(
                 {
                     "grant": [
-                        f"ignored_fields: {AMOUNT!r} cannot be listed; smaller amounts are allowed in any case"
+                        f"ignored_fields: {AMOUNT!r} cannot be listed, because smaller amounts are always allowed and larger ones never"
                     ]
                 }
             )
         if name not in context:
-            raise FieldErrors({"grant": [f"ignored_fields: the context has no field {name!r}"]})
+            raise FieldErrors(
+                {"grant": [f"ignored_fields: the context of the request has no field {name!r}"]}
+            )
     return sorted(set(terms.ignored_fields))
 
 
@@ -180,7 +183,8 @@ async def _find_proposal(session: AsyncSession, approval: Approval) -> Grant | N
     grant = (await session.exec(query)).first()
     if grant is not None and grant.status != PROPOSED:
         raise ApiError(
-            409, f"The grant that was proposed for this request is {grant.status}; approve without a grant"
+            409,
+            f"The temporary approval that was proposed for this request is {grant.status}; approve the request without one",
         )
     return grant
 

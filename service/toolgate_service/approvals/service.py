@@ -209,7 +209,7 @@ async def _approve(
     _require_pending(state_of(approval, now(session)))
     if reason := await approver_rejection(session, approval, caller.user_id):
         raise ApiError(
-            403, f"You may not approve this request: {reason}; deny it, or ask another user to approve it"
+            403, f"You may not approve this request: {reason}; reject it, or ask another user to approve it"
         )
     if decision.context is not None and decision.grant is not None:
         raise FieldErrors({"grant": ["cannot be combined with an edited context; send one of the two"]})
@@ -313,7 +313,7 @@ async def _replace(session: AsyncSession, caller: Caller, approval: Approval, co
     twin = await find_duplicate(session, successor)
     if twin is not None:
         raise ApiError(
-            409, f"A request with this context is already pending; decide about approval {twin.id!r}"
+            409, f"A request with this context is already pending; decide this request instead: {twin.id!r}"
         )
     approval.status, approval.replaced_by, approval.remind_at = REPLACED, successor.id, None
     session.add_all([approval, successor])

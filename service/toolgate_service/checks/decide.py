@@ -178,7 +178,7 @@ def decide(
     not reveal which ids exist in other organizations.
     """
     if auth.key_agent_id is not None and auth.key_agent_id != agent_id:
-        reason = f"This API key acts only as its own agent, and not as the one named by agent_id{_id_hint(agent_id)}"
+        reason = f"This API key belongs to another agent than the one named by agent_id{_id_hint(agent_id)}"
         return Denied(reason, Step.AGENT)
     if auth.agent_id is None:
         return Denied(f"{UNKNOWN_AGENT}{_id_hint(agent_id)}", Step.AGENT)

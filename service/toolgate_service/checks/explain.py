@@ -116,7 +116,7 @@ async def explain(
         )
 
 
-_NO_APPROVAL = "No approval is required."
+_NO_APPROVAL = "The permission does not require an approval."
 
 
 async def _peek(context: AppContext, rate_limiter: RateLimiter, auth: AuthContext) -> Rate | None:
@@ -131,7 +131,7 @@ def _explain_error(refusal: ApiError, auth: AuthContext | None, environment: str
     if auth is not None:
         at = Step.RATE if auth.organization_is_active else Step.ORGANIZATION
     first = (
-        Passed(Step.KEY, f"The organization's {environment} key works."),
+        Passed(Step.KEY, f"The organization's API key for {environment} is valid."),
         Passed(Step.ORGANIZATION, _ACTIVE),
     )
     return Explanation(refusal, at, f"{refusal.detail}.", _steps_before(at, iter(first)))
@@ -152,10 +152,13 @@ def _steps_before(at: Step, steps: Iterator[Passed]) -> Sequence[Passed]:
 
 def _describe_steps(auth: AuthContext, rate: Rate, request: CheckRequest) -> Iterator[Passed]:
     """Yield each step up to `APPROVAL`, with a sentence that explains why the check continues after it."""
-    yield Passed(Step.KEY, f"The organization's {auth.environment} key works.")
+    yield Passed(Step.KEY, f"The organization's API key for {auth.environment} is valid.")
     yield Passed(Step.ORGANIZATION, _ACTIVE)
     used = rate.limit - rate.remaining - 1
-    yield Passed(Step.RATE, f"{used:,} of {rate.limit:,} requests of this minute are used, plan {auth.plan}.")
+    yield Passed(
+        Step.RATE,
+        f"The organization used {used:,} of {rate.limit:,} requests in this minute (plan {auth.plan}).",
+    )
     yield Passed(Step.AGENT, "The agent belongs to this organization.")
     yield Passed(Step.FREEZE, "No freeze applies to the call.")
     yield Passed(Step.AGENT_ENABLED, "The agent is enabled.")
@@ -164,18 +167,22 @@ def _describe_steps(auth: AuthContext, rate: Rate, request: CheckRequest) -> Ite
         yield Passed(Step.AMOUNT_PRESENT, "The permission has no maximum amount.")
     else:
         yield from _describe_amount(plain_number(Decimal(auth.max_amount)), request.context)
-    yield Passed(Step.APPROVAL, "Every call requires an approval.")
+    yield Passed(Step.APPROVAL, "The permission requires an approval for every call.")
 
 
 def _describe_amount(maximum: str, context: Mapping[str, Json]) -> Iterator[Passed]:
     if "amount" not in context:
-        yield Passed(Step.AMOUNT_PRESENT, "The call has no amount; the permission does not require one.")
+        yield Passed(
+            Step.AMOUNT_PRESENT, "The call has no amount, and the permission does not require an amount."
+        )
         return
     yield Passed(Step.AMOUNT_PRESENT, "The call has an amount.")
     amount = context["amount"]
     number = plain_number(Decimal(amount)) if isinstance(amount, int | Decimal) else ""
     yield Passed(Step.AMOUNT_VALID, f"The amount is a number: {number}.")
-    yield Passed(Step.AMOUNT_WITHIN, f"{number} does not exceed the maximum amount of {maximum}.")
+    yield Passed(
+        Step.AMOUNT_WITHIN, f"The amount {number} does not exceed the permission's maximum of {maximum}."
+    )
 
 
 async def _explain_settled(
@@ -199,7 +206,7 @@ async def _explain_settled(
             return Explanation(
                 decision,
                 Step.APPROVAL_ID,
-                "The call is allowed without the approval that it names.",
+                "The call needs no approval, so it is allowed without using the named approval.",
                 passed[:-1],
             )
         case Denied():
@@ -214,21 +221,21 @@ async def _explain_settled(
 #: sentences that explain why a check passes a step after `APPROVAL`
 _PASSED_TEXTS: Mapping[Step, str] = {
     Step.APPROVAL_ID: "Approval {0} belongs to this call.",
-    Step.CALL_ID: "No call with the id {0!r} was allowed before.",
-    Step.APPROVED: "An approval of the same call cannot be used: {0}.",
+    Step.CALL_ID: "No approval has allowed a call with the id {0!r} yet.",
+    Step.APPROVED: "The same call was approved, but the approval is no longer valid: {0}.",
     Step.DENIED: "The call was not rejected, and no identical call was rejected in the last {settings.denial_cache_seconds} seconds.",
     Step.DENIAL_BLOCK: "The action is not blocked after repeated rejections.",
     Step.PENDING_LIMIT: "The agent has fewer than {settings.pending_per_agent} pending requests.",
 }
 #: sentences for steps after `APPROVAL` that allow a check or make it wait for an approver
 _DECIDED_TEXTS: Mapping[Step, str] = {
-    Step.APPROVED: "The same call was approved; this check would consume the approval.",
-    Step.GRANT: "A temporary approval covers the call; this check would use one of its remaining calls.",
-    Step.EDITED: "An approver edited this call; the edited call is pending.",
-    Step.PENDING: "An identical call is already pending.",
+    Step.APPROVED: "The same call was approved. A real check would use this approval.",
+    Step.GRANT: "A temporary approval covers the call. A real check would use one of its remaining calls.",
+    Step.EDITED: "An approver edited this call. The agent must continue with the request of the edited call.",
+    Step.PENDING: "An approval request for an identical call is already pending.",
 }
 _REQUIRED_APPROVALS = select(Permission.required_approvals).where(col(Permission.id) == bindparam("id"))
 
 
 def _describe_request(people: int) -> str:
-    return f"A new approval request would be created; it requires {'one approval' if people == 1 else f'{people} approvals'}."
+    return f"A real check would create a new approval request, which requires {'one approval' if people == 1 else f'{people} approvals'}."

@@ -107,7 +107,9 @@ async def settle(
     """
     auth = await load_auth_context(session, key_digest, request.agent_id, request.action)
     if auth is None or not auth.organization_is_active:
-        return Denied("The API key stopped working while the check was under way", Step.KEY)
+        return Denied(
+            "The API key was revoked, or its organization was deactivated, during the check", Step.KEY
+        )
     decision = decide(auth, request.agent_id, request.action, request.context)
     if isinstance(decision, Denied) or (isinstance(decision, Allowed) and request.approval_id is None):
         return decision
@@ -182,7 +184,7 @@ async def _try_approved(session: AsyncSession, check: _Check) -> Denied | Consum
             return await _consume(session, check, approval)
         if check.request.approval_id is not None:
             return Denied(
-                f"Approval {approval.id!r} no longer counts: {invalid}; check again without approval_id",
+                f"Approval {approval.id!r} is no longer valid: {invalid}; check again without approval_id",
                 Step.APPROVED,
             )
         check.on_step(Step.APPROVED, invalid)
@@ -321,8 +323,8 @@ async def _denial_block_reason(
     if end is None:
         return None
     return (
-        f"Action '{request.action}' of this agent was denied {settings.denials_before_block} times in a short time "
-        f"and is blocked until {wire(end)}; an admin may clear the block"
+        f"Action '{request.action}' of this agent was rejected {settings.denials_before_block} times in a short time "
+        f"and is blocked until {wire(end)}; an admin can unblock it"
     )
 
 

@@ -44,10 +44,10 @@ from toolgate_service.secret_check import SEALED_MODELS, SealedModel, verified_v
 #: Name of the database lock that a command holds while it replaces the gateway's secret.
 SECRET = "secret"  # noqa: S105 - the name of a lock
 
-RESTART = "restart every gateway that does not have the new secret yet; until then, it uses the former secret"
+RESTART = "restart every gateway that does not use the new secret yet; a gateway uses the former secret until it is restarted"
 AGAIN = (
-    "when all gateways use the new secret, run this command again; when it finds nothing to encrypt and the former tokens "
-    "have expired, unset TOOLGATE_SECRET_PREVIOUS"
+    "when all gateways use the new secret, run this command again; unset TOOLGATE_SECRET_PREVIOUS when the command has "
+    "encrypted 0 values and all tokens of the former secret have expired"
 )
 KNOWN = (
     f"users stay signed in: tokens of the former secret stay valid until they expire, at most {SESSION_LIFETIME.days} days "
@@ -103,8 +103,8 @@ async def _discard_unreadable(operator: OperatorSession) -> Lines:
             for organization_id in (await session.exec(select(Organization.id))).all():
                 audit.record_outside(session, organization_id, "gateway.sealed_values_discarded")
     return [
-        f"deleted {discarded} encrypted values that no known secret can decrypt",
-        "API keys still work but cannot be shown again; rotate the secrets of webhooks; all users must sign in again",
+        f"deleted {discarded} encrypted values that none of the known secrets can decrypt",
+        "API keys still work, but cannot be shown again; create new signing secrets for the webhooks; all users must sign in again",
     ]
 
 
@@ -181,9 +181,9 @@ async def _sealed(session: AsyncSession, model: type[SealedModel], row: str) -> 
 def _refuse_a_wrong_secret(counts: Counter[str]) -> None:
     if counts["lost"] and not counts["present"] + counts["resealed"]:
         raise StartError(
-            f"no known secret can decrypt any of the {counts['lost']} encrypted values, neither the current secret nor "
-            "TOOLGATE_SECRET_PREVIOUS; nothing was changed; if the right secret is lost, run this command with "
-            "--discard-unreadable"
+            f"neither the current secret nor TOOLGATE_SECRET_PREVIOUS can decrypt any of the {counts['lost']} encrypted "
+            "values, so nothing was changed; set TOOLGATE_SECRET_PREVIOUS to the secret that encrypted them, or, if that "
+            "secret is lost, delete the values with --discard-unreadable"
         )
 
 
@@ -194,9 +194,9 @@ async def _audit(session: AsyncSession, *, finish: bool) -> None:
 
 
 def _summary(counts: Counter[str]) -> str:
-    line = f"encrypted {counts['resealed']} values with the new secret; {counts['present']} were encrypted with it before"
+    line = f"encrypted {counts['resealed']} values with the new secret; {counts['present']} values were already encrypted with it"
     if counts["lost"]:
-        line += f"; {counts['lost']} cannot be decrypted and were left unchanged: their keys work, but cannot be shown"
+        line += f"; {counts['lost']} values cannot be decrypted and were not changed: API keys among them work, but cannot be shown"
     return line
 
 
@@ -204,14 +204,14 @@ def _next_steps(tokens: str, *, is_in_file: bool, begun: bool, finish: bool) -> 
     if not is_in_file:
         return [RESTART, tokens, AGAIN]
     if finish:
-        return ["deleted the former secret: users with a token that it signed must sign in again"]
+        return ["deleted the former secret: users whose tokens were signed with it must sign in again"]
     return [
         f"stored the new secret in {str(secret_path())!r}"
         if begun
-        else "a rotation is already in progress, so its new secret is used",
+        else "a rotation of the secret was already in progress, so this command used its new secret",
         RESTART,
         tokens,
-        "then run 'toolgate admin rotate-secret --finish', which deletes the former secret",
+        "when all gateways use the new secret, run 'toolgate admin rotate-secret --finish', which deletes the former secret",
     ]
 
 
@@ -231,8 +231,8 @@ def set_plan(name: str, plan: str) -> Lines:
         subscription = await current_subscription(session, organization)
         if subscription is not None and is_entitled(subscription):
             lines.append(
-                f"its subscription {subscription.provider_subscription_id!r} continues: the provider's next event "
-                "about it changes the plan again"
+                f"the subscription {subscription.provider_subscription_id!r} of the organization continues: the payment "
+                "provider's next event about this subscription changes the plan again"
             )
         return lines
 
@@ -279,7 +279,9 @@ def deactivate(name: str) -> Lines:
     async def change(_: OperatorSession, session: AsyncSession, organization: Organization) -> Lines:
         if not await organizations.deactivate(session, organization, OPERATOR):
             return [f"{display_organization(organization)} was already deactivated by an operator"]
-        what = "its API keys are rejected and its users can only read, until 'toolgate admin activate'"
+        what = (
+            "its API keys are rejected and its users can only read, until you run 'toolgate admin activate'"
+        )
         return [f"{display_organization(organization)} is now deactivated: {what}"]
 
     return change_organization(name, change)
@@ -301,7 +303,9 @@ def link_customer(name: str, customer_id: str | None, *, replace: bool = False) 
         terms = BillingTerms(operator.settings.plans, grace)
         before = organization.provider_customer_id
         if customer_id == before:
-            return [f"{display_organization(organization)} was already linked to {before or 'no customer'}"]
+            return [
+                f"{display_organization(organization)} {f'is already linked to {before}' if before else 'is not linked to a customer'}"
+            ]
         await _refuse_taken(session, organization, customer_id, replace=replace)
         organization.provider_customer_id = customer_id
         await session.flush()
@@ -310,8 +314,8 @@ def link_customer(name: str, customer_id: str | None, *, replace: bool = False) 
         applied = await apply_waiting_events(session, terms, organization) if customer_id else 0
         await update_activation(session, organization, grace)
         return [
-            f"{display_organization(organization)} is now linked to {customer_id or 'no customer'}",
-            f"applied {applied} events that had arrived before; its plan is {organization.plan}, and it is "
+            f"{display_organization(organization)} is {f'now linked to {customer_id}' if customer_id else 'no longer linked to a customer'}",
+            f"applied {applied} earlier events of the customer; the plan of the organization is {organization.plan}, and it is "
             + ("active" if organization.is_active else "not active"),
         ]
 
@@ -377,11 +381,13 @@ def reset_password(email: str) -> Lines:
         async with operator.database.reading() as session:
             found = await find_user_by_email(session, email)
         if found is None:
-            raise StartError(f"no user has the e-mail address {email!r}")
+            raise StartError(f"no user has the e-mail address {email!r}; check the spelling of the address")
         async with operator.database.writing(found.organization_id) as session:
             user = await find_user_by_id(session, found.id)
             if user is None:
-                raise StartError(f"the user with the e-mail address {email!r} has just been removed")
+                raise StartError(
+                    f"the user with the e-mail address {email!r} was removed while this command ran"
+                )
             return await _issue_link(session, user, operator.settings)
 
     return run_with_database(work)
@@ -414,9 +420,14 @@ async def _issue_link(session: AsyncSession, user: User, settings: Settings) -> 
     audit.record_outside(session, user.organization_id, "user.password_reset_issued", resource_id=user.id)
     link = accounts.build_link(settings.public_url or "", accounts.RESET_PAGE, token)
     hours = int(accounts.RESET_LIFETIME.total_seconds() // 3600)
-    lines = [link, f"the link works once, within {hours} hour, and sets the password of {user.email}"]
+    lines = [
+        link,
+        f"open this link within {hours} hour to set the password of {user.email}; the link works only once",
+    ]
     if settings.public_url is None:
-        lines.append("add the gateway's URL in front of the link, or set TOOLGATE_PUBLIC_URL")
+        lines.append(
+            "the link contains no host name, because TOOLGATE_PUBLIC_URL is not set: add the gateway's URL in front of the link"
+        )
     return lines
 
 
@@ -432,12 +443,14 @@ def prune_now(*, force: bool = False) -> Lines:
         try:
             counts = await prune(operator.database, settings.plans, settings.prune_batch, force=force)
         except RetentionHalted as halted:
-            raise StartError(f"{halted}; if the clock is correct, add --force") from None
+            raise StartError(
+                f"{halted}; if the clock is correct, run the command again with --force"
+            ) from None
         removed = [f"{count} {table}" for table, count in sorted(counts.items()) if count]
         return [
             f"removed {', '.join(removed)}"
             if removed
-            else "no rows were removed: no retention period has ended"
+            else "removed no rows, because no row is older than its retention period"
         ]
 
     return run_with_database(work)

@@ -101,7 +101,7 @@ def revision_of(connection: sqlite3.Connection, path: Path) -> str:
     except sqlite3.OperationalError:
         found = []
     if len(found) != 1:
-        raise StartError(f"{str(path)!r} is not the database of a gateway")
+        raise StartError(f"{str(path)!r} is not the database of a Toolgate gateway; name another file")
     return str(found[0][0])
 
 
@@ -201,7 +201,7 @@ def exclusive_lock(path: Path) -> Iterator[sqlite3.Connection]:
             if error.sqlite_errorcode & 0xFF not in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
                 raise
             raise StartError(
-                f"{str(path)!r} is in use: stop every gateway and every other program that has it open"
+                f"{str(path)!r} is in use: stop every gateway and every other program that has this file open, then run the command again"
             ) from None
         yield connection
 
@@ -231,9 +231,13 @@ def backup(file: Path, url: str | None = None, *, force: bool = False) -> Report
     source = existing_file(settings.database_url)
     target = file.expanduser().absolute()
     if target.exists() and target.samefile(source):
-        raise StartError(f"{str(file)!r} is the database itself; name another file")
+        raise StartError(
+            f"{str(file)!r} is the database that would be copied; name another file for the copy"
+        )
     if target.resolve() in companion_files(source.resolve()):
-        raise StartError(f"{str(file)!r} is part of the database; name another file")
+        raise StartError(
+            f"{str(file)!r} belongs to the database that would be copied; name another file for the copy"
+        )
     if target.is_dir():
         raise StartError(f"{str(file)!r} is a folder; name a file in it")
     if target.exists() and not force:
@@ -268,7 +272,7 @@ def _copy(source: Path, target: Path, *, force: bool) -> tuple[str, dict[str, in
             publish(draft, target, force=force)
         except FileExistsError:
             raise StartError(
-                f"{str(target)!r} was created in the meantime; replace it with --force, or name another file"
+                f"{str(target)!r} was created by another program during the backup; replace it with --force, or name another file"
             ) from None
     return revision, counts
 

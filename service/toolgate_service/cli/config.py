@@ -239,13 +239,14 @@ def _unknown_name_finding(name: str, label: str, known: Collection[str]) -> Iter
     # Compare the names without the prefix `TOOLGATE_`, which would make all names similar.
     bare = {one.removeprefix(PREFIX): one for one in known}
     near = get_close_matches(spelt.removeprefix(PREFIX), bare, n=1, cutoff=ALIKE)
+    message = f"{label} is not a setting of the gateway"
     if near:
-        yield Finding("variables", "wrong", f"{label} is not a setting", f"did you mean {bare[near[0]]!r}?")
+        yield Finding("variables", "wrong", message, f"did you mean {bare[near[0]]!r}?")
     else:
-        yield Finding("variables", "warning", f"{label} is not a setting and has no effect")
+        yield Finding("variables", "warning", f"{message} and has no effect")
 
 
-USE = "set TOOLGATE_DATABASE_URL=sqlite:///PATH to a file in a directory that you can write"
+USE = "set TOOLGATE_DATABASE_URL to sqlite:///PATH with a file in a directory that the gateway can write"
 _VERSION = text("SHOW server_version")
 
 
@@ -270,7 +271,8 @@ async def check_database(settings: Settings, vault: Vault | None) -> Sequence[Fi
         return [wrong_finding("database", error)]
     except SQLAlchemyError as error:
         # Do not show the driver's message, because it may contain the URL with its password.
-        return [Finding("database", "wrong", f"cannot use the database: {type(error).__name__}")]
+        message = f"cannot use the database of TOOLGATE_DATABASE_URL: {type(error).__name__}"
+        return [Finding("database", "wrong", message)]
 
 
 def _check_file(path: Path, settings: Settings, vault: Vault | None) -> Sequence[Finding]:
@@ -278,9 +280,8 @@ def _check_file(path: Path, settings: Settings, vault: Vault | None) -> Sequence
         if problem := _file_problem(path):
             return [Finding("database", "wrong", f"cannot use the database {str(path)!r}: {problem}", USE)]
         if not path.exists():
-            return [
-                Finding("database", "ok", f"{str(path)!r} does not exist yet; the first start creates it")
-            ]
+            message = f"the database {str(path)!r} does not exist yet; the gateway creates it when it starts"
+            return [Finding("database", "ok", message)]
     except OSError as error:
         return [Finding("database", "wrong", f"cannot use the database {str(path)!r}: {error.strerror}", USE)]
     # Create no files: without `immutable`, SQLite creates the `-wal` and `-shm` files of a database in WAL mode if they
@@ -302,15 +303,14 @@ def _check_file(path: Path, settings: Settings, vault: Vault | None) -> Sequence
 def _file_problem(path: Path) -> str | None:
     """Return why a gateway cannot use or create this database file; None if it can."""
     if path.is_dir():
-        return "it is a directory"
+        return "it is a directory, not a file"
     if path.exists():
-        return None if os.access(path, os.R_OK | os.W_OK) else "it cannot be read and written"
+        return None if os.access(path, os.R_OK | os.W_OK) else "this user may not read and write it"
     folder = next(parent for parent in path.parents if parent.exists())
     if not folder.is_dir():
         return f"{str(folder)!r} is not a directory"
-    return (
-        None if os.access(folder, os.W_OK | os.X_OK) else f"the directory {str(folder)!r} cannot be written"
-    )
+    may_write = os.access(folder, os.W_OK | os.X_OK)
+    return None if may_write else f"this user may not write to the directory {str(folder)!r}"
 
 
 def _findings(
@@ -336,20 +336,22 @@ def _schema_finding(what: str, schema: Schema, settings: Settings) -> Finding:
             return Finding(
                 "database",
                 "warning",
-                f"{what}; schema {schema.current}, of a newer version, which this version can use",
+                f"{what}; a newer version of Toolgate created the schema {schema.current}, and this version can use it",
             )
         return Finding(
             "database",
             "wrong",
-            f"{what}; schema {schema.current}, which is unknown to this version",
+            f"{what}; this version of Toolgate does not know the schema {schema.current}",
             "install a newer version of Toolgate",
         )
     if not schema.pending:
-        return Finding("database", "ok", f"{what}; schema {schema.current}, up to date")
-    state = f"schema {schema.current}" if schema.current else "no schema yet"
+        return Finding("database", "ok", f"{what}; the schema {schema.current} is up to date")
+    state = f"the schema {schema.current} is outdated" if schema.current else "there is no schema yet"
     if settings.migrate == "check":
         return Finding("database", "wrong", f"{what}; {state}", "run 'toolgate db upgrade'")
-    return Finding("database", "ok", f"{what}; {state}, the next start upgrades it to {schema.newest}")
+    return Finding(
+        "database", "ok", f"{what}; {state}, and the gateway upgrades it to {schema.newest} when it starts"
+    )
 
 
 #: Maximum seconds to wait for a connection to the Redis server, and for its response.
@@ -410,7 +412,7 @@ def _find_missing_packages() -> Sequence[Finding]:
         import_module("toolgate_service.server.run")
     except ImportError as error:
         hint = "install it with: pip install 'toolgate[service]'"
-        return [Finding("packages", "wrong", f"the gateway cannot be imported: {error}", hint)]
+        return [Finding("packages", "wrong", f"the gateway's packages cannot be imported: {error}", hint)]
     return []
 
 
@@ -427,7 +429,7 @@ async def _check_settings(settings: Settings) -> Sequence[Finding]:
     findings = [secret, *await check_database(settings, vault)]
     if settings.plans_file is not None:
         # The plan file needs no further check, because the validation of the settings has already read it.
-        findings.append(Finding("plans", "ok", f"{str(settings.plans_file)!r} can be read"))
+        findings.append(Finding("plans", "ok", f"the plan file {str(settings.plans_file)!r} is valid"))
     if settings.tls_cert is not None and settings.tls_key is not None:
         findings.append(_check_tls(settings.tls_cert, settings.tls_key))
     if settings.redis_url is not None:
@@ -442,10 +444,11 @@ def _check_secret(settings: Settings) -> tuple[Finding, Vault | None]:
     path = secret_path()
     if settings.secret is None and is_embedded(settings.database_url):
         if not path.exists():
-            return Finding(
-                "secret", "ok", f"{str(path)!r} does not exist yet; the first start creates it"
-            ), None
-        where = f"in {str(path)!r}"
+            message = (
+                f"the secret file {str(path)!r} does not exist yet; the gateway creates it when it starts"
+            )
+            return Finding("secret", "ok", message), None
+        where = f"the file {str(path)!r}"
     else:
         where = "TOOLGATE_SECRET"
     try:
@@ -453,8 +456,9 @@ def _check_secret(settings: Settings) -> tuple[Finding, Vault | None]:
         vault = Vault.of(settings)
     except StorageError as error:
         return wrong_finding("secret", error), None
-    former = ", and a former one" if settings.former_secrets() else ""
-    return Finding("secret", "ok", f"{where}{former}, at least {MIN_SECRET} characters"), vault
+    former = ", and a former secret is set" if settings.former_secrets() else ""
+    message = f"the secret in {where} has at least {MIN_SECRET} characters{former}"
+    return Finding("secret", "ok", message), vault
 
 
 def _check_tls(certificate: Path, key: Path) -> Finding:
@@ -463,7 +467,7 @@ def _check_tls(certificate: Path, key: Path) -> Finding:
     except StartError as error:
         return wrong_finding("tls", error)
     if ends < utcnow():
-        return Finding("tls", "wrong", f"the certificate expired on {ends:%Y-%m-%d}", "renew it")
+        return Finding("tls", "wrong", f"the certificate expired on {ends:%Y-%m-%d}", "renew the certificate")
     return Finding("tls", "ok", f"the certificate matches the key and is valid until {ends:%Y-%m-%d}")
 
 
@@ -476,15 +480,19 @@ async def _check_redis(url: str) -> Finding:
     try:
         version = (await server.info("server")).get("redis_version", "unknown")
     except (RedisError, OSError, ValueError) as error:
-        return Finding("redis", "wrong", f"the Redis server cannot be used: {error}")
+        return Finding("redis", "wrong", f"the Redis server of TOOLGATE_REDIS_URL cannot be used: {error}")
     finally:
         await server.aclose()
-    return Finding("redis", "ok", f"version {version}")
+    return Finding("redis", "ok", f"the Redis server has the version {version}")
 
 
 async def _check_mail(mailer: SmtpMailer) -> Finding:
     try:
         await mailer.check_connection()
     except NotSent as error:
-        return Finding("mail", "wrong", f"{mailer.server.host}:{mailer.server.port}: {error}")
-    return Finding("mail", "ok", f"{mailer.server.host}:{mailer.server.port} accepts the connection")
+        return Finding(
+            "mail", "wrong", f"cannot use the mail server {mailer.server.host}:{mailer.server.port}: {error}"
+        )
+    return Finding(
+        "mail", "ok", f"the mail server {mailer.server.host}:{mailer.server.port} accepts connections"
+    )

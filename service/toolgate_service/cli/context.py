@@ -90,7 +90,7 @@ def existing_file(url: str) -> Path:
     if not path.is_file():
         # Raise the error before the file is opened, because SQLite would create a missing file.
         raise StartError(
-            f"the database {str(path)!r} does not exist; set TOOLGATE_DATABASE_URL to the one that the gateway uses"
+            f"the database {str(path)!r} does not exist; set TOOLGATE_DATABASE_URL to the database that the gateway uses"
         )
     return path
 
@@ -200,10 +200,12 @@ def run_with_database(work: Callable[[OperatorSession], Awaitable[Lines]]) -> Li
     except StorageError as error:
         raise StartError(str(error)) from error
     except StorageFault as fault:
-        raise StartError(f"the database is unavailable ({fault}); try again") from fault
+        raise StartError(f"the database is unavailable ({fault}); run the command again later") from fault
     except (SQLAlchemyError, sqlite3.Error, OSError, UnicodeEncodeError) as error:
         if _is_invalid_text(error):
-            raise StartError("an argument is not valid UTF-8; nothing was changed") from None
+            raise StartError(
+                "nothing was changed, because an argument of the command contains bytes that are not valid UTF-8"
+            ) from None
         cause = getattr(error, "orig", None) or error
         raise StartError(
             f"the database reported an error ({type(cause).__name__}: {str(cause).splitlines()[0]}); nothing was changed"
@@ -282,7 +284,7 @@ async def find_organization(session: AsyncSession, name: str) -> Organization:
     best = min(found, key=lambda organization: organization.id != name, default=None)
     if best is None:
         raise StartError(
-            f"no organization matches {name!r}: give its id, its slug, or the e-mail address of one of its admins"
+            f"no organization matches {name!r}: write its id, its slug, or the e-mail address of one of its admins"
         )
     return best
 

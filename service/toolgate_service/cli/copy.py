@@ -164,7 +164,7 @@ def _differ(columns: Columns, row: tuple[Any, ...]) -> StartError:
     named = dict(zip(columns.names, row, strict=True))
     key = {column.name: named[column.name] for column in columns.table.primary_key.columns}
     return StartError(
-        f"the copy of row {key} of {columns.table.name!r} differs from the original; nothing was copied"
+        f"PostgreSQL returned other values for row {key} of {columns.table.name!r} than were copied; nothing was copied"
     )
 
 
@@ -184,7 +184,9 @@ def copy(to: str, url: str | None = None) -> Report:
     chosen = settings_for(url).database_url
     source = existing_file(chosen)
     if is_embedded(to):
-        raise StartError("--to must not be a file; expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
+        raise StartError(
+            "--to is the URL of a SQLite file; expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE"
+        )
 
     async def work() -> list[Compared]:
         with exclusive_lock(source) as file:
@@ -196,15 +198,15 @@ def copy(to: str, url: str | None = None) -> Report:
                 revision = revision_of(file, source)
                 if revision != newest:
                     raise StartError(
-                        f"the schema of {str(source)!r} is {revision}, but that of the target is {newest}; upgrade it "
-                        "with 'toolgate db upgrade'"
+                        f"the schema of {str(source)!r} is {revision}, but the schema of the target is {newest}; upgrade the "
+                        "older one with 'toolgate db upgrade'"
                     )
                 return await _copy(file, target)
 
     found = done(work())
     lines = [f"{one.table:20} {one.rows:>10}  {one.digest}" for one in found]
     total = sum(one.rows for one in found)
-    summary = f"copied {total} rows of {len(found)} tables to {display_url(to)}; each was read back and is identical"
+    summary = f"copied {total} rows of {len(found)} tables to {display_url(to)}; each row was read back and is identical"
     facts: dict[str, Any] = {
         "database": display_url(chosen),
         "to": display_url(to),
@@ -232,7 +234,7 @@ async def _copy(file: sqlite3.Connection, target: Database) -> list[Compared]:
         for table in COPIED:
             if await connection.fetchval(f"SELECT EXISTS (SELECT FROM {table.name})"):  # noqa: S608 - constant names
                 raise StartError(
-                    f"the table {table.name!r} of the target is not empty; copy into an empty database: nothing was copied"
+                    f"nothing was copied, because the table {table.name!r} of the target is not empty; name an empty database"
                 )
         file.execute("BEGIN")
         for table in COPIED:
@@ -299,8 +301,8 @@ async def _transaction(target: Database) -> AsyncIterator[Any]:
         # If the connection was lost during the commit, the result is unknown. Running the command again detects a
         # committed copy, because the tables are then not empty.
         raise StartError(
-            f"the copy to PostgreSQL failed ({type(error).__name__}: {first_line(error)}); run this command again: if the copy "
-            "was committed, the command reports that the target is not empty"
+            f"the copy to PostgreSQL failed ({type(error).__name__}: {first_line(error)}); run this command again; if it "
+            "then reports that the target is not empty, the first copy was complete"
         ) from None
 
 

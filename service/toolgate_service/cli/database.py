@@ -70,7 +70,7 @@ def upgrade(url: str | None = None, *, dry_run: bool = False, sql: bool = False)
         return done(_statements(chosen))
     if dry_run:
         schema = done(_schema(chosen))
-        would = [f"would run {step.revision}: {step.summary}" for step in schema.pending]
+        would = [f"would run migration {step.revision}: {step.summary}" for step in schema.pending]
         return Report(would or [_up_to_date(schema)], _facts(chosen, schema))
     return done(_upgrade(chosen))
 
@@ -91,7 +91,7 @@ async def _upgrade(url: str) -> Report:
     # Report all migrations that had not run before this command, even if a gateway, and not this command, has run some
     # of them in the meantime.
     steps = before.pending if before else after.steps
-    lines = [f"ran {step.revision}: {step.summary}" for step in steps]
+    lines = [f"ran migration {step.revision}: {step.summary}" for step in steps]
     facts = {"database": display_url(url), "before": was, "current": after.current, "newest": after.newest}
     ran = [{"revision": step.revision, "summary": step.summary} for step in steps]
     return Report([*lines, _up_to_date(after)], facts | {"ran": ran})
@@ -161,7 +161,7 @@ def _facts(url: str, schema: Schema) -> dict[str, Any]:
 def _up_to_date(schema: Schema) -> str:
     if schema.known:
         return f"the schema is up to date at {schema.current}"
-    return f"the schema is at {schema.current} of a newer version, which this version can use"
+    return f"a newer version of Toolgate created the schema {schema.current}, and this version can use it"
 
 
 #: Maximum number of problems that are reported for a database file.
@@ -222,11 +222,11 @@ def _revision(schema: Schema) -> list[str]:
         return [f"the schema {state}, but this version needs {schema.newest}; run: toolgate db upgrade"]
     if not schema.known:
         usable = (
-            "which this version can use"
+            "and this version can use it"
             if schema.usable
-            else "which this version cannot use: install a newer version of Toolgate"
+            else "and this version cannot use it: install a newer version of Toolgate"
         )
-        return [f"the schema is at {schema.current} of a newer version, {usable}"]
+        return [f"a newer version of Toolgate created the schema {schema.current}, {usable}"]
     return []
 
 
@@ -251,10 +251,10 @@ def _describe_difference(difference: Any) -> str:
     names = [name for one in about if (name := _name(one))]
     named = f"the {what} {'.'.join(names)}"
     if kind.startswith("add_"):
-        return f"{named} is missing"
+        return f"{named} is missing in the database"
     if kind.startswith("remove_"):
-        return f"{named} does not exist in this version"
-    return f"{named} differs from its definition in this version"
+        return f"{named} exists in the database, but not in this version of Toolgate"
+    return f"{named} differs from its definition in this version of Toolgate"
 
 
 def _name(one: object) -> str | None:

@@ -136,12 +136,14 @@ async def _handle_failure(request: Request, error: Exception) -> Response:
     # Do not log the error here: Starlette sends this response and raises the error again, and `EdgeMiddleware` logs it.
     if isinstance(error, STORAGE_FAULTS):
         response = _error_page(
-            request, 503, "If this was a change, it may not have been saved. Try again in a second."
+            request,
+            503,
+            "If you made a change, it may not have been saved. Reload the page in a few seconds, and check before you try again.",
         )
         response.headers["Retry-After"] = "1"
         return response
     message = (
-        "If this was a change, it may or may not have been saved: check before you try again. "
+        "If you made a change, it may or may not have been saved: check before you try again. "
         f"The operator finds the error in the log under request id {request.scope[REQUEST_ID]}."
     )
     return _error_page(request, 500, message)

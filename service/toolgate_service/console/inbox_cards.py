@@ -263,10 +263,10 @@ def _reasons(view: ApprovalView, permission: Permission | None) -> list[str]:
     required = max(view.required_approvals, permission.required_approvals)
     if required > 1:
         voted = sum(vote.decision == "approved" for vote in view.votes)
-        reasons.append(f"{required} people must approve it; {voted} have approved so far.")
+        reasons.append(f"{required} people must approve this request; {voted} of them have approved so far.")
     if _is_separated(view, permission):
         reasons.append(
-            "Users who created the agent, or created or loosened the permission, may not approve it."
+            "Users who created the agent, or created or loosened the permission, may not approve this request."
         )
     if any(hidden_names(view.context)):
         reasons.append("Some arguments are redacted: the SDK sent only their fingerprints.")

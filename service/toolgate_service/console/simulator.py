@@ -40,7 +40,7 @@ QUESTIONS: Mapping[Step, str] = {
     Step.ORGANIZATION: "Is the organization active?",
     Step.RATE: "Is the request within the plan's rate limit?",
     Step.AGENT: "Does the agent exist?",
-    Step.FREEZE: "Is the call not frozen?",
+    Step.FREEZE: "Does a freeze deny the call?",
     Step.AGENT_ENABLED: "Is the agent enabled?",
     Step.PERMISSION: "Does the agent have a permission for the action?",
     Step.AMOUNT_PRESENT: "Does the call contain an amount?",
@@ -156,7 +156,7 @@ def _headline(explanation: Explanation) -> tuple[str, str]:
     """Return the headline for the result of a simulated check, as CSS class and text."""
     match explanation.decision:
         case ApiError(status_code=status):
-            return "bad", f"Rejected with status {status}"
+            return "bad", f"The check fails with status {status}"
         case Denied():
             return "bad", "Denied"
         case PendingApproval():

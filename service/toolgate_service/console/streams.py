@@ -93,7 +93,9 @@ class EventStreams:
         open_streams = self._open_streams.get(caller.user_id, 0)
         if open_streams >= MAX_STREAMS_PER_USER:
             raise ApiError(
-                429, "You have too many console pages open; close some of them", {"Retry-After": "5"}
+                429,
+                "You have too many pages of the console open; close some of them, then reload this page",
+                {"Retry-After": "5"},
             )
         self._open_streams[caller.user_id] = open_streams + 1
         try:

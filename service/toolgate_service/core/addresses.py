@@ -74,7 +74,9 @@ def read_origins(text: str) -> tuple[str, ...]:
     """
     origins = tuple(entry.strip() for entry in text.split(",") if entry.strip())
     if ANY in origins and len(origins) > 1:
-        raise ValueError("'*' allows every origin; write it alone, or omit it")
+        raise ValueError(
+            "'*' allows every origin, so it cannot be combined with other origins; remove '*' or the other origins"
+        )
     for origin in origins:
         if origin != ANY and not is_origin(origin):
             raise ValueError(

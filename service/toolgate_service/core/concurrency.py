@@ -36,7 +36,7 @@ class ConcurrencyLimiter:
         if self._running.total() >= self._total or self._running[organization_id] >= self._per_organization:
             raise ApiError(
                 429,
-                f"Too many {self._what} run at the same time; retry after {RETRY_AFTER} seconds",
+                f"Too many {self._what} are running at the same time; retry after {RETRY_AFTER} seconds",
                 {"Retry-After": str(RETRY_AFTER)},
             )
         self._running[organization_id] += 1

@@ -159,7 +159,7 @@ def stored_secret(path: Path) -> bytes:
         raise _secret_file_error(path, error) from error
     if len(secret) < MIN_SECRET:
         raise StorageError(
-            f"the secret in {str(path)!r} is too short; delete the file, and the gateway creates a new secret"
+            f"the secret in {str(path)!r} has fewer than {MIN_SECRET} characters; restore the file, or delete it to let the gateway create a new secret"
         )
     return secret
 

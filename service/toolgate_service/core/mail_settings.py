@@ -59,7 +59,9 @@ class SmtpServer:
             )
         options = parse_qs(parts.query, keep_blank_values=True)
         if parts.fragment or options not in ({}, {"tls": ["off"]}):
-            raise ValueError("may have no query except ?tls=off; percent-encode '?' and '#' in a password")
+            raise ValueError(
+                "must not contain a query other than ?tls=off; write '?' and '#' in a password as %3F and %23"
+            )
         tls_off = options != {}
         if tls_off and (parts.scheme == "smtps" or parts.password is not None):
             raise ValueError("contains tls=off, which cannot be combined with smtps:// or a password")

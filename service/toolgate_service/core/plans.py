@@ -180,7 +180,7 @@ def _overridden(content: Mapping[str, object]) -> Plans:
         if name not in PLAN_NAMES:
             raise PlanFileError(f"{name!r} is not a plan; the plans are {', '.join(PLAN_NAMES)}")
         if not isinstance(fields, dict):
-            raise PlanFileError(f"plan {name!r} is {_shown(fields)}; write its fields as a table")
+            raise PlanFileError(f"plan {name!r} is {_shown(fields)}; write a table with its fields instead")
         values = {field: _read(name, field, value) for field, value in fields.items()}
         plans[name] = replace(plans[name], **values)
     _refuse_shared_prices(plans)
@@ -285,7 +285,7 @@ def _refuse_shared_prices(plans: Plans) -> None:
             if other != plan.name:
                 raise PlanFileError(
                     f"the price {price_id!r} is in 'provider_price_ids' of {other!r} and of {plan.name!r}; "
-                    "each price belongs to one plan"
+                    "remove it from one of them, because each price belongs to one plan"
                 )
 
 

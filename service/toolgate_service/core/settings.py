@@ -269,7 +269,7 @@ class Settings(BaseSettings):
     @classmethod
     def _long_secret(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and len(value.get_secret_value()) < MIN_SECRET:
-            raise ValueError(f"too short; use at least {MIN_SECRET} random characters")
+            raise ValueError(f"is too short; use at least {MIN_SECRET} random characters")
         return value
 
     @field_validator("stripe_webhook_secret")
@@ -305,7 +305,7 @@ class Settings(BaseSettings):
         if value is None or is_web_address(value):
             return value and value.rstrip("/")
         # The error message must not contain the URL, because it may include a password.
-        raise ValueError("not a web address; write for example https://toolgate.example.com")
+        raise ValueError("is not a web address; write for example https://toolgate.example.com")
 
     @model_validator(mode="after")
     def _require_mail_settings(self) -> Self:
@@ -326,8 +326,8 @@ class Settings(BaseSettings):
         address = self.metrics_address
         if address is not None and address.port + self.workers - 1 > MAX_PORT:
             raise ValueError(
-                f"TOOLGATE_METRICS_ADDRESS: {self.workers} workers need consecutive ports from {address.port} on, which "
-                f"exceed {MAX_PORT}; choose a lower port"
+                f"TOOLGATE_METRICS_ADDRESS: {self.workers} workers need consecutive ports from {address.port} on, but "
+                f"the highest port is {MAX_PORT}; choose a lower port"
             )
         return self
 

@@ -88,10 +88,12 @@ def _text(path: Path) -> str:
         # The error message must not contain the content of the file, because it may be a secret.
         reason = (error.strerror if isinstance(error, OSError) else None) or "its content is not UTF-8 text"
         raise StartError(
-            f"{path.name}: cannot read {str(path)!r}: {reason}; write a file that the gateway can read"
+            f"{path.name}: cannot read {str(path)!r}: {reason}; write a UTF-8 text file that the gateway is permitted to read"
         ) from None
     if not text:
-        raise StartError(f"{path.name}: {str(path)!r} is empty; write the value into it, or remove it")
+        raise StartError(
+            f"{path.name}: the file {str(path)!r} is empty; write the value of the setting into it, or remove the file"
+        )
     return text
 
 
@@ -115,7 +117,7 @@ class RenamedSetting(NamedTuple):
     def __str__(self) -> str:
         former, name = variable_of(self.former), variable_of(self.name)
         if self.is_superseded:
-            return f"{former} is deprecated and ignored, because {name} is set; remove it"
+            return f"{former} is deprecated and ignored, because {name} is set; remove {former}"
         return f"{former} is deprecated and accepted until 0.2; set {name} instead"
 
 

@@ -267,7 +267,7 @@ def _decimal(text: str) -> Decimal:
     digits, _, exponent = text.lower().partition("e")
     _count_digits(digits)
     if exponent and (len(exponent) > MAX_DIGITS or abs(int(exponent)) > MAX_EXPONENT):
-        raise InvalidJson(f"A number has an exponent beyond ±{MAX_EXPONENT}")
+        raise InvalidJson(f"The exponent of a number is not between -{MAX_EXPONENT} and {MAX_EXPONENT}")
     return Decimal(text)
 
 
@@ -289,7 +289,7 @@ class _Numbers:
             self._left -= abs(number.adjusted())
             if self._left < 0:
                 raise InvalidJson(
-                    f"The numbers of the body, written without exponents, grow by more than {MAX_GROWTH} digits"
+                    f"Without exponents, the numbers of the body would be more than {MAX_GROWTH} digits longer; use smaller exponents"
                 )
         return number
 

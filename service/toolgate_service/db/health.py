@@ -57,7 +57,7 @@ class OutageLog:
             return
         unexpected = None if isinstance(error, StorageFault) else error
         logger.error(
-            "%s fail: %s; further failures are counted until the database works again",
+            "%s fail because of a database error: %s; further failures are only counted until the database works again",
             work,
             error,
             exc_info=unexpected,

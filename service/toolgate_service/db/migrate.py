@@ -163,7 +163,7 @@ def require_current(connection: Connection) -> None:
         state = f"is at {schema.current}" if schema.current else "does not exist"
         raise StorageError(
             f"the database's schema {state}, and this version needs {schema.newest}; the gateway does not "
-            "migrate it because of TOOLGATE_MIGRATE=check: run 'toolgate db upgrade'"
+            "migrate the schema, because TOOLGATE_MIGRATE is set to 'check': run 'toolgate db upgrade'"
         )
     if not schema.known:
         _use_unknown(schema)
@@ -172,10 +172,11 @@ def require_current(connection: Connection) -> None:
 def _use_unknown(schema: Schema) -> None:
     if not schema.usable:
         raise _unknown(
-            f"its revision is {schema.current!r}, and the newest revision of this version is {schema.newest!r}"
+            f"it is at revision {schema.current!r}, and this version knows the revisions up to {schema.newest!r}"
         )
     logger.warning(
-        "a newer version migrated the database's schema to %s; gateways that know %s can use it, and this one knows %s",
+        "a newer version of Toolgate migrated the database's schema to %s; gateways that know schema %s can use it, and this "
+        "gateway knows schema %s",
         schema.current,
         schema.floor,
         schema.newest,
@@ -184,6 +185,6 @@ def _use_unknown(schema: Schema) -> None:
 
 def _unknown(reason: str) -> StorageError:
     return StorageError(
-        f"this version does not know the database's schema ({reason}); a newer version probably migrated it: "
-        "upgrade this installation"
+        f"this version of Toolgate cannot use the database's schema ({reason}); a newer version probably migrated it: "
+        "upgrade Toolgate on this machine"
     )

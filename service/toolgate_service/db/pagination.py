@@ -177,7 +177,7 @@ def _read(keys: Keys, scope: bytes, cursor: str) -> Position:
         raise FieldErrors(
             {
                 "cursor": [
-                    "does not belong to this list with these filters; copy it unchanged from the Link header"
+                    "is not a cursor of this list with these filters; copy the cursor unchanged from the Link header"
                 ]
             }
         )

@@ -170,13 +170,15 @@ class Connector:
                     target_session_attrs=SessionAttribute.read_write,
                 )
             except asyncpg.TargetServerAttributeNotMatched:
-                failed = failed or ConnectionError("no host of the database URL accepts changes")
+                failed = failed or ConnectionError(
+                    "none of the hosts in the database URL is a primary server, which accepts changes"
+                )
             except DRIVER_FAULTS as error:
                 failed = error
             else:
                 self._preferred = place
                 return connection
-        raise failed or ConnectionError("the database URL names no host")
+        raise failed or ConnectionError("the database URL contains no host name")
 
 
 def hosts_of(dsn: str) -> Sequence[Host]:
@@ -205,7 +207,7 @@ def hosts_of(dsn: str) -> Sequence[Host]:
         given = query["port"][-1].split(",")
         ports = given * len(names) if len(given) == 1 else given
     if len(ports) != len(names):
-        raise ValueError("the database URL names a different number of hosts and ports")
+        raise ValueError("the database URL contains different numbers of hosts and ports")
     numbers = [port or default for port in ports]
     if not all(port.isdecimal() for port in numbers):
         # The error message must not contain the value, because it may be part of a password.
@@ -271,9 +273,9 @@ async def refuse_pooling(connector: "Connector") -> None:
         raise
     except TimeoutError:
         raise StorageError(
-            f"a second connection to the PostgreSQL database of TOOLGATE_DATABASE_URL was not served within "
-            f"{TIMEOUT:.0f} seconds: if a pooler is in between, its pool is too small; allow it 40 connections for "
-            "each gateway process (PgBouncer: default_pool_size)"
+            f"the PostgreSQL database of TOOLGATE_DATABASE_URL did not accept a second connection within {TIMEOUT:.0f} "
+            "seconds; if the URL is that of a connection pooler, its pool is too small: allow 40 connections for each "
+            "gateway process (PgBouncer: default_pool_size)"
         ) from None
     finally:
         first.terminate()

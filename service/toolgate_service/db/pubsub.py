@@ -184,6 +184,6 @@ class Listener:
         if not self._is_logged:
             self._is_logged = True
             logger.warning(
-                "notifications from other gateways do not arrive (%s); meanwhile, waiting requests read the database",
+                "notifications from other gateways do not arrive (%s); until they do, waiting requests query the database regularly",
                 reason,
             )

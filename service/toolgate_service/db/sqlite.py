@@ -208,9 +208,13 @@ def sqlite_path(url: str) -> Path:
     if parsed.drivername not in DRIVERS or parsed.host or parsed.username:
         raise StorageError("TOOLGATE_DATABASE_URL is not the URL of a file; write sqlite:///PATH")
     if not parsed.database or parsed.database == ":memory:" or parsed.database.startswith("file:"):
-        raise StorageError("TOOLGATE_DATABASE_URL names no file; write sqlite:///PATH")
+        raise StorageError(
+            "TOOLGATE_DATABASE_URL does not contain the path of a file; write sqlite:///PATH, for example sqlite:///toolgate.db"
+        )
     if "\0" in parsed.database:
-        raise StorageError("TOOLGATE_DATABASE_URL names a file with a NUL character; write sqlite:///PATH")
+        raise StorageError(
+            "TOOLGATE_DATABASE_URL contains a NUL character in the path of the file; write sqlite:///PATH without it"
+        )
     try:
         return Path(parsed.database).expanduser().absolute()
     except RuntimeError as error:
@@ -228,8 +232,8 @@ def create_private(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError as error:
         raise StorageError(
-            f"cannot write the database {str(path)!r}: {error.strerror}; name a file in a writable folder with "
-            "TOOLGATE_DATABASE_URL=sqlite:///PATH"
+            f"cannot write the database {str(path)!r}: {error.strerror}; set TOOLGATE_DATABASE_URL to "
+            "sqlite:///PATH with a file in a writable folder"
         ) from error
 
 

@@ -162,4 +162,4 @@ def _unpacked(encoding: str, limit: BodyLimit, receive: Receive) -> Receive:
 
 
 def _broken(encoding: str) -> FieldErrors:
-    return FieldErrors({"body": [f"The body is not one complete {encoding} stream"]})
+    return FieldErrors({"body": [f"The body is not a single, complete {encoding} stream"]})

@@ -172,7 +172,10 @@ async def full_scope(caller: Annotated[Caller, Depends(changing)]) -> Caller:
         ApiError: 403 if the token's scope is ``cli``.
     """
     if caller.scope == CLI:
-        raise ApiError(403, "This token's scope is 'cli', which may not do that; log in with scope 'full'")
+        raise ApiError(
+            403,
+            "The scope of this token is 'cli', which does not permit this operation; log in with the scope 'full'",
+        )
     return caller
 
 

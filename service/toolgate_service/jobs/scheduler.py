@@ -293,7 +293,7 @@ class Scheduler:
                 # repeats transactions that failed.
                 await with_retry(job)
             except RetentionHalted as halted:
-                logger.warning("retention is halted: %s", halted)
+                logger.warning("old rows are not deleted for now: %s", halted)
             except StorageFault as failed:
                 succeeded = False
                 OUTAGE.failed("steps of maintenance", failed)

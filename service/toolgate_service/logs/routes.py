@@ -263,7 +263,7 @@ def _read(raw: Json, auth: AuthContext, gateway: Gateway, peer: str | None) -> P
     fields, plan = SdkFields(raw), gateway.plans[auth.plan]
     key = fields.reference("idempotency_key")
     if strict_json.has_more_nodes(raw, strict_json.MAX_NODES):
-        return FieldErrors({"entry": [f"must not hold more than {strict_json.MAX_NODES} JSON values"]})
+        return FieldErrors({"entry": [f"must not contain more than {strict_json.MAX_NODES} JSON values"]})
     try:
         cap = gateway.settings.test_log_bytes
         entry = read_entry(fields, auth, plan, peer, key, test_log_bytes=cap)

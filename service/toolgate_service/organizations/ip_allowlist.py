@@ -35,7 +35,7 @@ def normalize_networks(entries: Sequence[str]) -> list[str]:
     """
     if len(entries) > MAX_NETWORKS:
         raise ValueError(
-            f"are {len(entries)} networks; at most {MAX_NETWORKS} are allowed, so combine them into larger networks"
+            f"contains {len(entries)} networks, but at most {MAX_NETWORKS} are allowed; combine them into larger networks"
         )
     return list(dict.fromkeys(_to_text(_network(entry)) for entry in entries))
 

@@ -66,8 +66,8 @@ class AuthFailures:
         seconds = max(1, int((moment // WINDOW + 1) * WINDOW - moment + 0.999))
         return ApiError(
             429,
-            f"{error.detail}; more than {self._limit} requests of this address failed to authenticate within a "
-            f"minute: correct the credential, and retry after {seconds} seconds",
+            f"{error.detail}; more than {self._limit} requests from this IP address failed to authenticate "
+            f"within a minute; correct the credential, and retry after {seconds} seconds",
             {
                 "Retry-After": str(seconds),
                 "X-RateLimit-Limit": str(self._limit),

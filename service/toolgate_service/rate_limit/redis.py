@@ -170,7 +170,7 @@ class RedisRateLimiter:
 
     def _warn(self, error: Exception) -> None:
         logger.warning(
-            "Redis at %s cannot be used: %s; requests are counted in the database until it can",
+            "Redis at %s cannot be used: %s; until it can be used again, the gateway counts requests in the database",
             self._address,
             _reason(error),
         )
@@ -201,9 +201,9 @@ def _seconds_left() -> float:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, AuthenticationError):
-        return "it does not take the user and the password"
+        return "it rejected the user or the password"
     if isinstance(error, ResponseError):
         code = str(error).partition(" ")[0]
-        return f"it refuses to count ({code if code.isalpha() and code.isupper() else type(error).__name__})"
+        return f"it rejected the command that counts requests ({code if code.isalpha() and code.isupper() else type(error).__name__})"
     # Omit the message of the library, which may contain the command or the URL.
     return type(error).__name__

@@ -67,8 +67,8 @@ class SqliteRateLimiter:
                 self._connection.execute(_FORGET, (window, window + AHEAD))
             except sqlite3.Error as error:
                 raise StorageError(
-                    f"cannot count requests in {str(self._path)!r}: {error}; see that the folder may be written, or "
-                    "serve with TOOLGATE_WORKERS=1"
+                    f"cannot count requests in {str(self._path)!r}: {error}; let the gateway write to the "
+                    "folder, or set TOOLGATE_WORKERS=1"
                 ) from error
             self._connection.execute("PRAGMA busy_timeout = 0")
 

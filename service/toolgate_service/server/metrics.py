@@ -89,7 +89,7 @@ def _listen(address: ListenAddress) -> socket.socket:
     except OSError as error:
         listening.close()
         raise StartError(
-            f"cannot serve metrics on {address.host}:{address.port}: {error.strerror or error}; choose another "
-            "TOOLGATE_METRICS_ADDRESS"
+            f"cannot serve metrics on {address.host}:{address.port}: {error.strerror or error}; set "
+            "TOOLGATE_METRICS_ADDRESS to another address"
         ) from error
     return listening

@@ -131,7 +131,12 @@ class GatewayProtocol(HttpToolsProtocol):
         if self._discards:
             return
         if self._in_head and self._received >= MAX_HEAD:
-            self._refuse(ApiError(431, f"The request's head is larger than {MAX_HEAD} bytes"))
+            self._refuse(
+                ApiError(
+                    431,
+                    f"The request line and the headers are larger than {MAX_HEAD} bytes; send fewer or shorter headers",
+                )
+            )
         elif self._received > MAX_MESSAGE and not self._in_head:
             self._refuse(too_large())
 
@@ -144,7 +149,7 @@ class GatewayProtocol(HttpToolsProtocol):
         check_head(self.parser.get_http_version(), self.url, self.headers)
         if self.parser.should_upgrade() and announces_body(self.headers):
             self._parse_error = (
-                "The gateway upgrades no connection; send the request without the Upgrade header"
+                "The gateway does not support other protocols; send the request without the Upgrade header"
             )
             raise ValueError(self._parse_error)
         super().on_headers_complete()

@@ -90,7 +90,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         listening.close()
         raise StartError(
-            f"cannot listen on {host}:{port}: {error.strerror}; choose another with --host or --port"
+            f"cannot listen on {host}:{port}: {error.strerror}; choose another address with --host or another port with --port"
         ) from error
     return listening
 
@@ -151,11 +151,11 @@ def _rows(settings: Settings, address: str, metrics: Sequence[str]) -> Iterator[
 
 def _warnings(settings: Settings, host: str) -> Iterator[str]:
     if settings.registration == "open" and not ip_address(host).is_loopback:
-        yield "anyone who reaches this address can register; TOOLGATE_REGISTRATION=invite prevents that"
+        yield "anyone who can reach this address can register an organization; to prevent that, set TOOLGATE_REGISTRATION=invite"
     if settings.stripe_webhook_secret is not None and settings.default_plan == "enterprise":
         yield (
             "a payment provider is configured, and new organizations get the unlimited plan; "
-            "TOOLGATE_DEFAULT_PLAN=free changes that"
+            "to give them the free plan, set TOOLGATE_DEFAULT_PLAN=free"
         )
 
 

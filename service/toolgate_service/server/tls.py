@@ -53,7 +53,7 @@ class Certificates:
         try:
             self._newest = self._load()
         except StartError as error:
-            logger.error("the TLS certificate was not reloaded, the former one stays in use: %s", error)  # noqa: TRY400 - the operator's configuration is wrong, so a traceback does not help
+            logger.error("the TLS certificate could not be reloaded, the former one is still used: %s", error)  # noqa: TRY400 - the operator's configuration is wrong, so a traceback does not help
         else:
             logger.info("the TLS certificate was reloaded")
 
@@ -70,7 +70,7 @@ class Certificates:
         try:
             context.load_cert_chain(*self._files)
         except (OSError, ssl.SSLError) as error:
-            raise StartError(f"{_CERT}: cannot be used: {error.strerror or error}") from None
+            raise StartError(f"{_CERT}: the certificate cannot be used: {error.strerror or error}") from None
         return context
 
     def _file_versions(self) -> list[tuple[int, int, int] | None]:
@@ -99,28 +99,30 @@ def read_certificate(certificate: Path, key: Path) -> x509.Certificate:
         found = x509.load_pem_x509_certificates(_read(_CERT, certificate))[0]
     except ValueError:
         raise StartError(
-            f"{_CERT}: {str(certificate)!r} holds no certificate; name a file in PEM, -----BEGIN CERTIFICATE-----"
+            f"{_CERT}: {str(certificate)!r} contains no certificate; name a PEM file, which begins with -----BEGIN CERTIFICATE-----"
         ) from None
     try:
         public = found.public_key()
     except (ValueError, UnsupportedAlgorithm):
         raise StartError(
-            f"{_CERT}: the certificate in {str(certificate)!r} has a key of a kind that is not known here; use RSA, ECDSA "
-            "or Ed25519"
+            f"{_CERT}: the certificate in {str(certificate)!r} has a key of an unsupported type; use a certificate "
+            "with an RSA, ECDSA or Ed25519 key"
         ) from None
     text = _read(_KEY, key)
     try:
         private = load_pem_private_key(text, None)
     except TypeError:
-        raise StartError(f"{_KEY}: {str(key)!r} is encrypted; write the key without a passphrase") from None
+        raise StartError(
+            f"{_KEY}: the private key in {str(key)!r} is encrypted; store the key without a passphrase"
+        ) from None
     except (ValueError, UnsupportedAlgorithm):
         raise StartError(
-            f"{_KEY}: {str(key)!r} holds no private key; name a file in PEM, -----BEGIN PRIVATE KEY-----"
+            f"{_KEY}: {str(key)!r} contains no private key; name a PEM file, which begins with -----BEGIN PRIVATE KEY-----"
         ) from None
     if private.public_key() != public:
         raise StartError(
-            f"{_KEY}: {str(key)!r} is not the key of the certificate in {str(certificate)!r}; name the two that were "
-            "made together, the server's own certificate first in its file"
+            f"{_KEY}: the key in {str(key)!r} does not belong to the first certificate in {str(certificate)!r}; name "
+            "the key of the server's certificate, and put this certificate first in its file"
         )
     return found
 
@@ -130,7 +132,7 @@ def _read(setting: str, file: Path) -> bytes:
         return file.read_bytes()
     except OSError as error:
         raise StartError(
-            f"{setting}: cannot read {str(file)!r}: {error.strerror}; name a file that the gateway may read"
+            f"{setting}: cannot read {str(file)!r}: {error.strerror}; name a file that the gateway is permitted to read"
         ) from None
 
 

@@ -154,7 +154,7 @@ class Supervisor(multiprocess.Multiprocess):
             # Log nothing during a shutdown: after a signal to all processes, workers may end before the supervisor.
             if old is not new and not self.signal_queue:
                 logger.error(
-                    "worker %s ended with exit code %s; %s replaces it", old.pid, old.exitcode, new.pid
+                    "worker %s ended with exit code %s; worker %s replaces it", old.pid, old.exitcode, new.pid
                 )
 
     def terminate_all(self) -> None:

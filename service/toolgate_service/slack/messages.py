@@ -224,14 +224,14 @@ _MAX_NAMES = 10
 
 _FENCE = "```"
 _TITLES = {
-    "approval.requested": "An agent asks for approval",
-    "approval.reminder": "An agent still waits for approval",
+    "approval.requested": "An agent needs an approval",
+    "approval.reminder": "Reminder: an agent still waits for an approval",
     "approval.approved": "Approved",
     "approval.denied": "Rejected",
-    "approval.expired": "Expired: not decided in time, or approved but not used in time",
+    "approval.expired": "Expired: the request was not decided, or its approval was not used, in time",
     "approval.cancelled": "Cancelled",
-    "approval.consumed": "Approved earlier, and now used by the agent",
-    "approval.replaced": "Approved with changes, and continued as a new request",
+    "approval.consumed": "Approval used: the gateway allowed the approved call",
+    "approval.replaced": "Approved with changed arguments, as a new request",
 }
 #: Types of events about pending approval requests. Only their messages can have buttons.
 WAITING = frozenset({"approval.requested", "approval.reminder"})
@@ -267,7 +267,7 @@ def _approval(kind: str, approval: Mapping[str, Any], suffix: str) -> list[dict[
     waits = kind in WAITING
     lines = [f"*{_TITLES[kind]}*{suffix}"]
     if waits:
-        lines.append(f"Waits until {_format_time(approval['expires_at'])}{_quorum(approval)}")
+        lines.append(f"Can be decided until {_format_time(approval['expires_at'])}{_quorum(approval)}")
     blocks = [_section("\n".join(lines)), *_code(_fact_lines(approval))]
     context = approval.get("context")
     whole = None if context is None else _full_lines(context)
@@ -278,7 +278,9 @@ def _approval(kind: str, approval: Mapping[str, Any], suffix: str) -> list[dict[
         blocks.append(buttons(approval["id"], approval["digest"]))
     elif waits:
         blocks.append(_section(_cli_hint(approval["id"], hidden=context is None)))
-    blocks.append(_footer(f"Approval {approval['id']} · SHA-256 {approval['digest'][:16]}…"))
+    blocks.append(
+        _footer(f"Approval request {approval['id']} · SHA-256 of the arguments {approval['digest'][:16]}…")
+    )
     return blocks
 
 
@@ -301,9 +303,9 @@ def _fact_lines(approval: Mapping[str, Any]) -> Iterator[str]:
         if approval.get(name):
             yield from labelled(label, quoted(approval[name]))
     if approval.get("cancel_reason"):
-        yield from labelled("why", quoted(approval["cancel_reason"]))
+        yield from labelled("reason for the cancellation", quoted(approval["cancel_reason"]))
     if approval.get("replaced_by"):
-        yield from labelled("continues as", in_code(approval["replaced_by"]))
+        yield from labelled("new request", in_code(approval["replaced_by"]))
     if hidden := list(hidden_names(approval.get("context"))):
         more = f" and {len(hidden) - _MAX_NAMES} more" if len(hidden) > _MAX_NAMES else ""
         names = ", ".join(in_code(name[:100]) for name in hidden[:_MAX_NAMES])
@@ -315,7 +317,7 @@ def _quorum(approval: Mapping[str, Any]) -> str:
     if required == 1:
         return ""
     approved = sum(vote["decision"] == "approved" for vote in approval["votes"])
-    return f" · {approved} of {required} approved"
+    return f" · {approved} of {required} required approvals"
 
 
 def _full_lines(context: Mapping[str, Any]) -> Sequence[str] | None:
@@ -341,7 +343,7 @@ def _abridged_blocks(context: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             break
         lines.append(line)
     yield from _code(lines)
-    yield _section("*The arguments are too long: this is only a part of them.*")
+    yield _section("*The arguments are too long, so this message shows only a part of them.*")
 
 
 def _code(lines: Iterable[str]) -> Iterator[dict[str, Any]]:

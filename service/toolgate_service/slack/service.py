@@ -54,7 +54,7 @@ UNLINKED = (
     "Nothing was decided: your Slack account is not linked to a Toolgate account. Run `toolgate slack link` on your "
     "machine, enter the command that it prints here, and press the button again."
 )
-GONE = "Nothing was decided: this approval request does not exist any more."
+GONE = "Nothing was decided: this approval request no longer exists."
 CHANGED = "Nothing was decided: the request differs from the one in this message. Review it with `toolgate approvals show {}`."
 VIEWS = "Nothing was decided: your role is 'viewer', which cannot decide requests. Ask an administrator."
 FAILED = (
@@ -152,7 +152,9 @@ async def _choose_app(
     """
     found = await signing_secrets(session, vault, organization_id)
     if not found:
-        raise ApiError(409, "No Slack app is connected; an admin must first create a webhook of kind 'slack'")
+        raise ApiError(
+            409, "No Slack app is connected; an admin must first create a webhook of the type 'slack'"
+        )
     if webhook_id is not None:
         named = next((one for one in found if one.webhook.id == webhook_id), None)
         if named is None:
@@ -165,7 +167,7 @@ async def _choose_app(
         f"{one.webhook.id} ({one.webhook.environment}, {one.webhook.description or 'no description'})"
         for one in found
     )
-    error = f"{REQUIRED}: several Slack apps are connected; name one of their webhooks: {known}"
+    error = f"{REQUIRED}: several Slack apps are connected; send the id of one of their webhooks: {known}"
     raise FieldErrors({"webhook_id": [error]})
 
 
@@ -347,7 +349,7 @@ async def _decide(context: AppContext, webhook: SignedWebhook, click: Click) -> 
             else f"Nothing was decided: {_error_text(error)}."
         )
     if decided.status == PENDING:
-        return "Your approval counts. The request needs further approvals."
+        return "Your approval was recorded. The request needs further approvals before the call may run."
     return "Approved: the call may run once."
 
 

@@ -367,7 +367,7 @@ async def _require_below_daily_limit(session: AsyncSession, organization_id: str
     if (await session.exec(count)).one() >= MAX_INVITATIONS_PER_DAY:
         raise ApiError(
             429,
-            f"More than {MAX_INVITATIONS_PER_DAY} invitations within a day; retry after 3600 seconds",
+            f"The organization created {MAX_INVITATIONS_PER_DAY} invitations within a day, which is the maximum; retry after 3600 seconds",
             {"Retry-After": "3600"},
         )
 

@@ -124,7 +124,10 @@ async def create_webhook(
         # The transaction holds the organization's lock, so concurrent requests cannot together exceed the maximum
         # number of webhooks.
         if await repository.count_webhooks(session, caller, environment) >= MAX_WEBHOOKS:
-            raise ApiError(409, f"The environment has {MAX_WEBHOOKS} webhooks; delete one first")
+            raise ApiError(
+                409,
+                f"The environment already has {MAX_WEBHOOKS} webhooks, which is the maximum; delete one first",
+            )
         webhook = Webhook(
             id=new_id(),
             organization_id=caller.organization_id,
@@ -249,7 +252,7 @@ async def rotate_webhook_secret(
         if webhook.kind == SLACK:
             raise ApiError(
                 409,
-                "The secret belongs to the Slack app: replace it in Slack, then send it as signing_secret (PUT)",
+                "Slack creates the signing secret of this webhook: replace it in Slack, then change the webhook's signing_secret",
             )
         secret, ends = await rotate_secret(session, context.vault, webhook)
         _audit(session, caller, "webhook.secret_rotated", webhook)
@@ -316,10 +319,12 @@ def _dump_types(events: Sequence[str] | None, kind: str) -> str | None:
 
 def _check_signing_secret(secret: str | None, kind: str, *, required: bool = False) -> None:
     if kind != SLACK and secret is not None:
-        error = "is only for webhooks of kind 'slack'; the gateway creates the secret of this webhook"
+        error = (
+            "is only for webhooks of the type 'slack'; the gateway creates the signing secret of this webhook"
+        )
         raise FieldErrors({"signing_secret": [error]})
     if kind == SLACK and required and secret is None:
-        error = f"{REQUIRED}: copy it from 'Basic Information' of the Slack app"
+        error = f"{REQUIRED}: copy the signing secret from 'Basic Information' of the Slack app"
         raise FieldErrors({"signing_secret": [error]})
 
 

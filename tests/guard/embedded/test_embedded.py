@@ -84,11 +84,11 @@ def test_secret_that_opens_no_key_is_refused(open_guard: Open, tmp_path: Path) -
     (secret,) = (tmp_path / "home").rglob("secret")
     content = secret.read_bytes()
     secret.unlink()
-    with pytest.raises(ConfigurationError, match="is missing; restore that secret to"):
+    with pytest.raises(ConfigurationError, match="is missing; restore the former secret in"):
         open_guard(allow=["math.add"])
     assert not secret.exists()
     secret.write_bytes(b"a different secret in the same file")
-    with pytest.raises(ConfigurationError, match="is a different one; restore that secret to"):
+    with pytest.raises(ConfigurationError, match="contains a different secret; restore the former secret in"):
         open_guard(allow=["math.add"])
     secret.write_bytes(content)
     assert open_guard(allow=["math.add"]).check("math.add").allowed

@@ -45,7 +45,7 @@ def test_a_change_ends_every_token_but_answers_a_new_one(gateway: LiveGateway, n
 def test_a_wrong_current_password_changes_nothing(newcomer: Owner) -> None:
     """It is a 400 that names the field, not a 401: the token is good and stays so."""
     answer = change(newcomer.http, current_password="wrong horse battery")
-    assert complaints(answer) == {"current_password": ["is not your password"]}
+    assert complaints(answer) == {"current_password": ["is not your current password"]}
     assert newcomer.http.get("/auth/me").status_code == 200
     assert login(newcomer, PASSWORD).status_code == 200
 

@@ -53,4 +53,4 @@ def test_the_startup_summary_warns_only_where_strangers_can_register(tmp_path: P
     for mode, warns in (("open", True), ("invite", False), ("closed", False)):
         with Serving(home, "--host", "0.0.0.0", extra={"TOOLGATE_REGISTRATION": mode}) as gateway:
             gateway.listening()
-            assert ("anyone who reaches this address can register" in gateway.summary) is warns
+            assert ("anyone who can reach this address can register" in gateway.summary) is warns

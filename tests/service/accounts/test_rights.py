@@ -72,7 +72,7 @@ ROUTES = pytest.mark.parametrize(
 
 VIEWER = "Your role is 'viewer', which may only read; ask an admin"
 MEMBER = "Your role is 'member'; only an admin may do that"
-CLI = "This token's scope is 'cli', which may not do that; log in with scope 'full'"
+CLI = "The scope of this token is 'cli', which does not permit this operation; log in with the scope 'full'"
 
 
 class Callers(NamedTuple):

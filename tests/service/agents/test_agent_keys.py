@@ -154,7 +154,11 @@ def test_an_agent_has_at_most_a_hundred_keys(acme: Owner, bot: str) -> None:
     """The next one is 409 and tells the cure; deleting one makes room."""
     keys = [make(acme, bot) for _ in range(100)]
     path = f"/api/agents/{bot}/keys"
-    refused(acme.http.post(path), 409, "The agent has the maximum of 100 keys; delete one first")
+    refused(
+        acme.http.post(path),
+        409,
+        "The agent already has 100 API keys, which is the maximum; revoke one first",
+    )
     acme.http.delete(f"{path}/{keys[0]['id']}")
     make(acme, bot)
     assert len(acme.http.get(path).json()) == 100

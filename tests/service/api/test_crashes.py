@@ -13,5 +13,8 @@ def test_a_crash_names_the_request_and_nothing_else(gateway: LiveGateway, newcom
     assert answer.status_code == 500
     assert answer.headers["Content-Type"] == "application/json"
     assert answer.headers["X-API-Version"]
-    assert answer.json()["detail"] == "The gateway failed; the operator finds it under request id find-me"
+    assert (
+        answer.json()["detail"]
+        == "The gateway failed; the operator finds the error in the log under request id find-me"
+    )
     assert newcomer.http.get("/api/agents").status_code == 200

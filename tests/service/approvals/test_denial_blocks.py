@@ -35,7 +35,7 @@ def blocked(result: dict[str, Any]) -> bool:
         return False
     assert result["approval_id"] is None
     assert "is blocked until 20" in result["reason"]
-    assert "an admin may clear the block" in result["reason"]
+    assert "an admin can unblock it" in result["reason"]
     return True
 
 

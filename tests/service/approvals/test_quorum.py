@@ -79,7 +79,7 @@ def test_an_approver_who_lost_the_right_is_not_counted_at_the_end(
     set_role(gateway, two_of_three.people[1], "viewer")
     named = two_of_three.check(approval_id=approval)
     assert (named["allowed"], named["requires_approval"]) == (False, False)
-    assert "no longer counts" in named["reason"]
+    assert "is no longer valid" in named["reason"]
     assert two_of_three.ask() != approval
 
 

@@ -89,7 +89,7 @@ def test_it_is_looked_at_again_when_the_approval_is_used(two: Two) -> None:
     for dry_run in (True, False):
         named = two.first.check(two.agent, "db.drop", approval_id=approval, dry_run=dry_run).json()
         assert (named["allowed"], named["requires_approval"], named["approval_id"]) == (False, False, None)
-        assert "no longer counts" in named["reason"]
+        assert "is no longer valid" in named["reason"]
         assert "separation of duties" in named["reason"]
         assert two.first.user["id"] not in named["reason"]
     assert two.ask() != approval
@@ -115,7 +115,7 @@ def test_an_approver_who_lost_the_right_no_longer_counts(
         move_into(gateway, two.second, rival)
     named = two.first.check(two.agent, "db.drop", approval_id=approval).json()
     assert (named["allowed"], named["requires_approval"]) == (False, False)
-    assert "no longer counts" in named["reason"]
+    assert "is no longer valid" in named["reason"]
     assert two.second.email not in named["reason"]
     anew = two.ask()
     assert anew != approval

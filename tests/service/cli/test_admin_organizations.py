@@ -176,7 +176,7 @@ def test_linking_applies_what_came_before(tended: LiveGateway, tenant: Owner) ->
     assert tell(tended.url, "invoice.paid", invoice(customer, status="paid")) == "unlinked"
     assert organization(tenant)["plan"] == "free"
     lines = done(tended, "link-customer", tenant.email, customer)
-    assert any("3 events" in line and "business" in line for line in lines)
+    assert any("3 earlier events" in line and "business" in line for line in lines)
     assert organization(tenant)["plan"] == "business"
     assert len(tenant.http.get("/api/billing/invoices").json()) == 1
     [(facts,)] = set(

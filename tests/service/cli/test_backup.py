@@ -95,7 +95,9 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
         notes.write_text("mine")
         assert "--force" in operator.refused("backup", str(notes))
         assert notes.read_text() == "mine"
-        assert "the database itself" in operator.refused("backup", "--force", str(gateway.database))
+        assert "the database that would be copied" in operator.refused(
+            "backup", "--force", str(gateway.database)
+        )
         operator.done("backup", "--force", str(notes))
         assert "is a folder" in operator.refused("backup", "--force", str(tmp_path))
         assert "create it, or name another file" in operator.refused(
@@ -111,7 +113,9 @@ def test_a_backup_is_no_part_of_the_database(tmp_path: Path, name: str) -> None:
     url = f"sqlite:///{tmp_path}/gateway.db"
     upgrade(url)
     for force in (False, True):
-        with pytest.raises(StartError, match=r"is part of the database; name another file"):
+        with pytest.raises(
+            StartError, match=r"belongs to the database that would be copied; name another file"
+        ):
             backup(tmp_path / name, url, force=force)
     assert not (tmp_path / name).exists()
 

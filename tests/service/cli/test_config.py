@@ -70,7 +70,7 @@ def test_a_first_start_is_looked_at_and_nothing_is_made(home: Path) -> None:
     assert {name: finding["state"] for name, finding in findings.items()} == dict.fromkeys(
         ("settings", "secret", "database"), "ok"
     )
-    assert "the first start creates it" in findings["database"]["says"]
+    assert "the gateway creates it when it starts" in findings["database"]["says"]
     assert _everything(home) == {}
 
 
@@ -179,7 +179,7 @@ def test_a_misspelt_file_is_named_with_what_was_meant(home: Path, tmp_path: Path
     for name, meant in (("TOOLGATE_SECRT", "TOOLGATE_SECRET"), ("toolgate_smtp_url", "TOOLGATE_SMTP_URL")):
         (folder / name).write_text(HIDE)
         finding = _checked(home, 1, {"TOOLGATE_SECRETS_DIR": str(folder)})["variables"]
-        assert finding["says"] == f"the file {name!r} is not a setting"
+        assert finding["says"] == f"the file {name!r} is not a setting of the gateway"
         assert finding["cure"] == f"did you mean {meant!r}?"
         (folder / name).unlink()
 
@@ -237,7 +237,7 @@ def test_a_database_is_looked_at_without_a_trace(home: Path) -> None:
     assert "up to date" in findings["database"]["says"]
     assert _everything(home) == before
     other = extra | {"TOOLGATE_SECRET": "another secret, long enough"}
-    assert "sealed with another secret" in _checked(home, 1, other)["secret"]["says"]
+    assert "encrypted with another secret" in _checked(home, 1, other)["secret"]["says"]
     assert _everything(home) == before
 
 

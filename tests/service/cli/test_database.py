@@ -89,13 +89,16 @@ def test_nothing_becomes_a_schema(operator: Operator) -> None:
 @pytest.mark.parametrize(
     ("statement", "words"),
     [
-        ("DROP INDEX ix_approvals_decided", "the index approvals.ix_approvals_decided is missing"),
+        (
+            "DROP INDEX ix_approvals_decided",
+            "the index approvals.ix_approvals_decided is missing in the database",
+        ),
         pytest.param(
             "ALTER TABLE agents ADD COLUMN mine TEXT",
-            "mine does not exist in this version",
+            "mine exists in the database, but not in this version of Toolgate",
             marks=pytest.mark.slow,
         ),
-        pytest.param("DROP TABLE invoices", "invoices is missing", marks=pytest.mark.slow),
+        pytest.param("DROP TABLE invoices", "invoices is missing in the database", marks=pytest.mark.slow),
         ("CREATE TABLE of_somebody_else (a INTEGER)", None),
     ],
 )
@@ -154,7 +157,7 @@ def test_a_newer_schema_is_told(operator: Operator) -> None:
     operator.done("upgrade")
     say(operator, "UPDATE alembic_version SET version_num = '9999'")
     assert operator.told("current")["usable"] is True
-    assert "which this version can use" in operator.told("check", status=1)["problems"][0]
+    assert "and this version can use it" in operator.told("check", status=1)["problems"][0]
     say(operator, "UPDATE schema_floor SET revision = '9998'")
     assert operator.told("current")["usable"] is False
-    assert "upgrade this installation" in operator.refused("upgrade")
+    assert "upgrade Toolgate on this machine" in operator.refused("upgrade")

@@ -101,7 +101,7 @@ def test_a_card_shows_the_agents_reason_as_text(maya: Reader, acme: Owner, refun
         assert "<b>" not in card
         assert "Reason given by the agent (not verified) <b>The user</b> asked:" in text_of(card)
         assert "{{ 7*7 }}" in text_of(card)
-        assert "No call is waiting for this decision now. Last checked" in text_of(card)
+        assert "No call is waiting for this decision now. The agent last asked for it" in text_of(card)
 
 
 def test_an_agents_name_is_text(maya: Reader, acme: Owner) -> None:
@@ -237,9 +237,11 @@ def test_a_quorum_needs_every_vote(gateway: LiveGateway) -> None:
         with first, second:
             assert first.decide(approval, "approve").status_code == 303
             page = first.page(f"/console/approvals/{approval}")
-            assert "You approved it. Another approver must approve it too." in page
+            assert "You approved this request. Another approver must approve it too." in page
             assert "/approve" not in page
-            assert "2 people must approve it; 1 have approved so far." in second.page("/console/approvals")
+            assert "2 people must approve this request; 1 of them have approved so far." in second.page(
+                "/console/approvals"
+            )
             assert second.decide(approval, "approve").status_code == 303
         assert scene.shown(approval)["status"] == "approved"
 

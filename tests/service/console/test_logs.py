@@ -119,8 +119,8 @@ def test_a_time_range_has_both_ends(maya: Reader, acme: Owner, history: History)
         ("when=1h&from=2026-01-01", "'1h' cannot be combined with 'from' and 'to'"),
         ("q=x&to=2026-01-01", "a text search needs a time range"),
         (f"q={'x' * 201}", "has 201 characters; the maximum is 200"),
-        ("cursor=x", "does not belong to this list with these filters"),
-        ("cursor=%00%ff", "does not belong to this list with these filters"),
+        ("cursor=x", "is not a cursor of this list with these filters"),
+        ("cursor=%00%ff", "is not a cursor of this list with these filters"),
     ],
 )
 def test_invalid_filters_are_refused(maya: Reader, query: str, said: str) -> None:
@@ -287,7 +287,7 @@ def test_an_entry_shows_its_approval(maya: Reader, acme: Owner, refunder: str) -
         f"by {acme.email}",
         "<b>it</b>",
         digest,
-        "which this entry also contains",
+        "the same as in this entry",
     ):
         assert words in said, words
     assert "all arguments are identical" in said
@@ -305,7 +305,7 @@ def test_an_unknown_approval_is_not_shown(maya: Reader, acme: Owner, refunder: s
     """Ids of other organizations and invalid ids are not looked up."""
     entry = acme.log(refunder, "stripe.refund", approval_id=approval).json()["id"]
     page = maya.page(f"{LOGS}/{entry}")
-    assert "The approval of this entry does not exist, or not any more" in page
+    assert "This entry refers to an approval that does not exist or was deleted" in page
     assert "<script>" not in page
 
 

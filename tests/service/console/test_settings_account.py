@@ -41,7 +41,7 @@ def test_a_password_is_changed(acme: Owner, role: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"current": "not this one"}, "current_password: is not your password"),
+        ({"current": "not this one"}, "current_password: is not your current password"),
         ({"new": "short"}, "new_password: "),
         ({"repeated": "something else"}, "The two new passwords differ"),
     ],

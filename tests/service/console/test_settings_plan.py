@@ -43,7 +43,10 @@ def test_usage_is_shown_with_limits(newcomer: Owner) -> None:
         assert 'class="notice"' not in reader.page(PLAN)
         agents = [newcomer.agent() for _ in range(8)]
         page = reader.page(PLAN)
-        assert "limit of agents is near: 8/10 used. The limit comes with your organization" in text_of(page)
+        assert (
+            "limit of agents is near: 8/10 used. Your organization\u2019s plan sets this limit. For a higher"
+            in text_of(page)
+        )
         assert re.search(r'class="bar near"[^>]*aria-valuemax="10" aria-valuenow="8"', page)
         agents += [newcomer.agent() for _ in range(2)]
         assert 'class="bar full"' in reader.page(PLAN)
@@ -82,7 +85,7 @@ def test_a_reached_limit_is_shown_with_its_source(frugal: Owner, path: str) -> N
     [notice] = re.findall(r'<p class="problem" role="alert">.*?</p>', page, re.DOTALL)
     words = text_of(notice)
     assert words.startswith(
-        "The free plan's limit of agents is reached: 2/2 used. The limit comes with the plan"
+        "The free plan's limit of agents is reached: 2/2 used. Your organization\u2019s plan sets this limit. The operator"
     )
     assert "TOOLGATE_DEFAULT_PLAN" in words
     assert "toolgate admin set-plan" in words

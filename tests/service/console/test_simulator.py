@@ -65,16 +65,16 @@ def test_each_state_of_a_held_check_is_explained(gateway: LiveGateway, newcomer:
         assert answer.status_code == 200, answer.text
 
     with Reader.of(newcomer.url, newcomer.email) as reader:
-        asked = same("A new approval request would be created")
+        asked = same("A real check would create a new approval request")
         assert same("is already pending") == asked
         decide("approve")
-        assert same("this check would consume the approval")["allowed"]
-        asked = same("A new approval request would be created")
+        assert same("A real check would use this approval")["allowed"]
+        asked = same("A real check would create a new approval request")
         decide("approve", grant={"uses": 2, "seconds": 900})
-        same("this check would consume the approval")
-        same("this check would use one of its remaining calls")
-        same("this check would use one of its remaining calls")
-        asked = same("A new approval request would be created")
+        same("A real check would use this approval")
+        same("A real check would use one of its remaining calls")
+        same("A real check would use one of its remaining calls")
+        asked = same("A real check would create a new approval request")
         decide("deny", note="Not today")
         assert same("Denied by a person: Not today")["reason"] == "Denied by a person: Not today"
         newcomer.http.put(f"/api/agents/{agent}", json={"status": "inactive"})
@@ -86,7 +86,7 @@ def test_each_state_of_a_held_check_is_explained(gateway: LiveGateway, newcomer:
 def test_the_quorum_is_explained(maya: Reader, acme: Owner) -> None:
     agent = acme.agent()
     acme.permit(agent, "pay", requires_approval=True, required_approvals=2)
-    assert "A new approval request would be created; it requires 2 approvals." in text_of(
+    assert "A real check would create a new approval request, which requires 2 approvals." in text_of(
         tried(maya, agent, action="pay")
     )
 
@@ -96,7 +96,10 @@ def test_the_quorum_is_explained(maya: Reader, acme: Owner) -> None:
     [
         ({"action": "free"}, "has no maximum amount"),
         ({"action": "other"}, "Agent has no permission for action 'other'"),
-        ({"action": "pay", "amount": "9.5"}, "9.5 does not exceed the maximum amount of 10."),
+        (
+            {"action": "pay", "amount": "9.5"},
+            "The amount 9.5 does not exceed the permission's maximum of 10.",
+        ),
         ({"action": "pay", "amount": "10.000001"}, "Amount 10.000001 is above the maximum of 10"),
         ({"action": "pay", "arguments": '{"amount": "9"}'}, "must be a non-negative number, not '9'"),
         ({"action": "pay"}, "context.amount is required"),
@@ -166,7 +169,7 @@ def test_simulating_does_not_count_against_the_rate(free_gateway: LiveGateway, f
         assert left == 99
         # A minute may end between check and simulation, but not three times in a row.
         refused = any(
-            "Rejected with status 429" in text_of(tried(reader, agent, action="a"))
+            "The check fails with status 429" in text_of(tried(reader, agent, action="a"))
             for _ in range(3)
             if not all(frugal.check(agent, "a").status_code == 200 for _ in range(101))
         )

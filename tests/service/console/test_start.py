@@ -251,7 +251,7 @@ def test_a_member_does_not_see_the_key(newcomer: Owner, reader: Reader) -> None:
     reader.submit(START, token=reader.token(), name="bot", action="mail.send")
     with Colleague(newcomer) as colleague, Reader.of(newcomer.url, colleague.email) as member:
         page = member.page(START)
-        assert "Only admins are shown the API key" in page
+        assert "Only admins can display the API key" in page
         assert "Copy without the key" in page
         assert "data-reveal" not in page
         assert member.submit(f"{START}/key", token=member.token()).status_code == 403

@@ -58,12 +58,18 @@ def test_a_folder_that_is_not_there_ends_the_start(folder: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("folder", "cannot read '.*TOOLGATE_SECRET': Is a directory; write a file that the gateway can read"),
+        (
+            "folder",
+            "cannot read '.*TOOLGATE_SECRET': Is a directory; write a UTF-8 text file that the gateway is permitted to read",
+        ),
         (
             "bytes",
-            "cannot read '.*TOOLGATE_SECRET': its content is not UTF-8 text; write a file that the gateway can read",
+            "cannot read '.*TOOLGATE_SECRET': its content is not UTF-8 text; write a UTF-8 text file that the gateway is permitted to read",
         ),
-        ("empty", "'.*TOOLGATE_SECRET' is empty; write the value into it, or remove it"),
+        (
+            "empty",
+            "the file '.*TOOLGATE_SECRET' is empty; write the value of the setting into it, or remove the file",
+        ),
     ],
 )
 def test_a_file_that_says_nothing_ends_the_start(folder: Path, kind: str, said: str) -> None:
@@ -81,7 +87,9 @@ def test_a_file_that_says_nothing_ends_the_start(folder: Path, kind: str, said: 
 def test_a_wrong_value_of_a_file_is_named_as_its_setting(folder: Path) -> None:
     """The message names the setting, wherever its value came from, and never the value."""
     (folder / "TOOLGATE_SECRET").write_text("too short")
-    with pytest.raises(StartError, match=r"^TOOLGATE_SECRET: too short; use at least 16 random characters$"):
+    with pytest.raises(
+        StartError, match=r"^TOOLGATE_SECRET: is too short; use at least 16 random characters$"
+    ):
         load_settings({})
 
 
@@ -133,7 +141,9 @@ def test_a_present_name_wins(
     assert load_settings({}).maintenance_interval_seconds == 70
     with caplog.at_level(logging.WARNING, "toolgate.gateway"):
         log_renamed_settings(folder)
-    assert caplog.messages == [f"{names[0]} is deprecated and ignored, because {names[1]} is set; remove it"]
+    assert caplog.messages == [
+        f"{names[0]} is deprecated and ignored, because {names[1]} is set; remove {names[0]}"
+    ]
 
 
 @pytest.mark.parametrize("name", sorted(STRICT))

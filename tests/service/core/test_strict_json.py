@@ -71,9 +71,9 @@ def test_numbers_are_read_exactly(text: str, value: object) -> None:
         ("9" * 401, "more than 400 digits"),
         ("-" + "9" * 401, "more than 400 digits"),
         ("0." + "9" * 400, "more than 400 digits"),
-        ("1e401", "exponent beyond ±400"),
-        ("1e-401", "exponent beyond ±400"),
-        ("1e" + "9" * 5000, "exponent beyond ±400"),
+        ("1e401", "exponent of a number is not between -400 and 400"),
+        ("1e-401", "exponent of a number is not between -400 and 400"),
+        ("1e" + "9" * 5000, "exponent of a number is not between -400 and 400"),
         ("9" * 5000, "more than 400 digits"),
         ("NaN", "NaN is not a JSON number"),
         ("-Infinity", "-Infinity is not a JSON number"),
@@ -203,8 +203,8 @@ def test_values_are_counted_before_they_are_read(text: str, count: int) -> None:
 def test_numbers_grow_by_little() -> None:
     """A few hundred bytes may not become megabytes when they are written without exponents."""
     assert loads(b"[" + b",".join([b"1e400"] * 150) + b"]")
-    with pytest.raises(InvalidJson, match="grow by more than 65536 digits"):
+    with pytest.raises(InvalidJson, match="would be more than 65536 digits longer"):
         loads(b"[" + b",".join([b"1e400"] * 170) + b"]")
-    with pytest.raises(InvalidJson, match="grow by more than"):
+    with pytest.raises(InvalidJson, match="would be more than"):
         loads(b"[" + b",".join([b"1E-400"] * 170) + b"]")
     assert loads(b"[" + b",".join([b"1.5e0"] * 4000) + b"]")

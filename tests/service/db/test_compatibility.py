@@ -86,7 +86,7 @@ async def test_a_newer_schema_that_takes_nothing_away_is_used(
         caplog.clear()
         await database.start(migrate=migrating)
         assert (
-            f"schema to 9999; gateways that know 0013 can use it, and this one knows {newest()}"
+            f"schema to 9999; gateways that know schema 0013 can use it, and this gateway knows schema {newest()}"
             in caplog.text
         )
     async with database.opened() as connection:
@@ -100,7 +100,7 @@ async def test_a_newer_schema_that_takes_something_away_is_refused(
     """Where gateways must know what this one does not, it does not start, and says to upgrade."""
     newer(tmp_path / "newer", contracts="9999")
     await update(database, tmp_path / "newer")
-    with pytest.raises(StorageError, match=r"revision is '9999'.*upgrade this installation"):
+    with pytest.raises(StorageError, match=r"revision '9999'.*upgrade Toolgate on this machine"):
         await database.start(migrate=migrating)
 
 
@@ -119,7 +119,7 @@ async def test_a_newer_schema_without_a_word_is_refused(bare: AsyncEngine, tmp_p
     async with bare.begin() as connection:
         await connection.execute(text("CREATE TABLE alembic_version (version_num VARCHAR(32))"))
         await connection.execute(text("INSERT INTO alembic_version VALUES ('9999')"))
-        with pytest.raises(StorageError, match="upgrade this installation"):
+        with pytest.raises(StorageError, match="upgrade Toolgate on this machine"):
             await connection.run_sync(upgrade)
 
 

@@ -48,7 +48,7 @@ async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
         connection.execute("UPDATE schema_floor SET revision = '9998'")
     before = path.read_bytes()
-    with pytest.raises(StorageError, match=r"9999.*newer.*upgrade this installation"):
+    with pytest.raises(StorageError, match=r"9999.*newer.*upgrade Toolgate on this machine"):
         await start(path)
     assert path.read_bytes() == before
 

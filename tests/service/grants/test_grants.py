@@ -218,7 +218,7 @@ def test_with_a_quorum_all_of_them_give_it_on_the_same_terms(gateway: LiveGatewa
         assert not found.allowed(SEEN | {"order": "o-2"})
         other = found.approve(approval, 1, grant=terms | {"uses": 3})
         assert other.status_code == 409
-        assert "2 uses within 60 seconds" in other.json()["detail"]
+        assert "max_uses 2, duration_seconds 60" in other.json()["detail"]
         assert found.approved(approval, 1, grant=terms)["status"] == "approved"
         [shown] = found.grants()
         assert (shown["status"], len(shown["votes"])) == ("active", 2)
@@ -267,7 +267,7 @@ def test_a_revoked_proposal_is_not_proposed_again(gateway: LiveGateway) -> None:
             refused(
                 found.approve(approval, 1, grant=terms | {"uses": uses}),
                 409,
-                "The grant that was proposed for this request is revoked; approve without a grant",
+                "The temporary approval that was proposed for this request is revoked; approve the request without one",
             )
         assert found.shown(approval)["status"] == "pending"
         assert [found.approved(approval, by)["status"] for by in (1, 2)] == ["pending", "approved"]

@@ -130,7 +130,7 @@ def test_a_request_has_five_thousand_values(acme: Owner, bot: str) -> None:
     many = {"entries": [{**entry, "context": {"n": [1] * count}} for count in (4_994, 4_995, 10)]}
     results = send(acme, "/sdk/logs", json.dumps(many).encode()).json()["results"]
     assert [one["status"] for one in results] == [200, 400, 200]
-    assert results[1]["detail"] == {"entry": ["must not hold more than 5000 JSON values"]}
+    assert results[1]["detail"] == {"entry": ["must not contain more than 5000 JSON values"]}
 
 
 def test_a_batch_has_twenty_five_thousand_values(acme: Owner, bot: str) -> None:

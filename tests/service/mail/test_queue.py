@@ -154,7 +154,9 @@ async def test_a_mail_that_cannot_be_written_is_logged(caplog: pytest.LogCapture
     mails.make_and_send(nobody)
     mails.send(EMAIL)
     await all_gone(mails)
-    assert said(caplog, logging.ERROR) == ["could not create an e-mail"] * 2
+    assert (
+        said(caplog, logging.ERROR) == ["an e-mail is not sent, because its message could not be created"] * 2
+    )
     assert mailer.sent == []
     mails.send(EMAIL)
     await all_gone(mails)

@@ -84,7 +84,7 @@ def test_more_than_a_hundred_entries_are_refused() -> None:
     assert normalize_networks(many) == many
     assert normalize_networks(many[:50] * 2) == many[:50]
     for one_more in ("192.0.2.1", many[0]):
-        with pytest.raises(ValueError, match="are 101 networks; at most 100"):
+        with pytest.raises(ValueError, match="contains 101 networks, but at most 100"):
             normalize_networks([*many, one_more])
 
 

@@ -231,7 +231,7 @@ async def test_an_outage_is_logged_once_and_its_end_too(
     told = [record.getMessage() for record in caplog.records if record.levelno >= logging.INFO]
     where = f"127.0.0.1:{valkey.port}"
     assert told == [
-        f"Redis at {where} cannot be used: ConnectionError; requests are counted in the database until it can",
+        f"Redis at {where} cannot be used: ConnectionError; until it can be used again, the gateway counts requests in the database",
         f"Redis at {where} is available again: requests are counted there",
     ]
     assert "sesame" not in caplog.text
@@ -243,7 +243,7 @@ async def test_a_wrong_password_is_logged_without_it(
     async with counting_in_memory(valkey.url.replace("sesame", "barley")) as limiter:
         assert limiter.is_degraded
         assert not (await limiter.count("one", "production/actions", LIMIT)).exceeded
-    assert "it does not take the user and the password" in caplog.text
+    assert "it rejected the user or the password" in caplog.text
     assert "barley" not in caplog.text
 
 
@@ -273,7 +273,7 @@ async def test_a_server_that_refuses_to_count_is_not_used(
         await operator.execute_command(*cure.split())
         await until_recovered(limiter)
     refused, back = [record.getMessage() for record in caplog.records]
-    assert f"it refuses to count ({why});" in refused
+    assert f"it rejected the command that counts requests ({why});" in refused
     assert "is back" in back
 
 

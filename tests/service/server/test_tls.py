@@ -98,7 +98,7 @@ def test_a_renewed_certificate_is_taken_without_a_restart(
     certificate.replace(files[0])
     until(
         lambda: (
-            "the TLS certificate was not reloaded, the former one stays in use: TOOLGATE_TLS_KEY: "
+            "the TLS certificate could not be reloaded, the former one is still used: TOOLGATE_TLS_KEY: "
             in serving.complaint
         )
     )

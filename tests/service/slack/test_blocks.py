@@ -74,10 +74,10 @@ def test_a_request_reads_in_the_order_of_what_matters() -> None:
         run_id="run-1",
     )
     text = shown_in(made)
-    assert "*An agent asks for approval*" in text
-    assert "Waits until <!date^1795273445^" in text
+    assert "*An agent needs an approval*" in text
+    assert "Can be decided until <!date^1795273445^" in text
     assert "|2026-11-21 15:04 UTC>" in text
-    assert "1 of 2 approved" in text
+    assert "1 of 2 required approvals" in text
     assert [line.split()[1] for line in lines_of(made)] == [
         "agent", "action", "run", "amount", "fee_total", "to", "reason",
     ]  # fmt: skip
@@ -149,7 +149,7 @@ def test_what_does_not_fit_has_no_buttons_and_says_so(context: dict[str, Any]) -
     made = message(context=context)
     assert buttons_of(made) == {}
     text = shown_in(made)
-    assert "this is only a part of them" in text
+    assert "so this message shows only a part of them" in text
     assert f"`toolgate approvals show {ID}`" in text
     fits(made)
 

@@ -160,7 +160,7 @@ def test_what_is_no_longer_pending_is_told(channel: Channel, two: Board, teller:
     assert "it is expired" in channel.press(APPROVE, expired[APPROVE])
     forged = f"v1.{id_in(other)}.{'0' * 64}"
     assert "differs from the one in this message" in channel.press(APPROVE, forged)
-    assert "does not exist any more" in channel.press(APPROVE, f"v1.{NOBODY}.{'0' * 64}")
+    assert "no longer exists" in channel.press(APPROVE, f"v1.{NOBODY}.{'0' * 64}")
     assert two.shown(id_in(other))["status"] == "pending"
 
 
@@ -198,7 +198,7 @@ def test_another_organizations_and_environments_requests_are_not_there(
         assert elsewhere.link(stranger.http, user="U0") == LINKED
         assert elsewhere.send(channel.body(APPROVE, buttons[APPROVE])).status_code == 200
     channel._answers = 2
-    assert all("does not exist any more" in words for words in channel.told())
+    assert all("no longer exists" in words for words in channel.told())
     assert two.shown(id_in(buttons))["status"] == "pending"
 
 

@@ -182,7 +182,7 @@ def test_the_startup_summary_warns_of_open_registration(tmp_path: Path) -> None:
         assert rows["plan"].startswith("free")
         assert rows["console"].startswith("http://localhost:")
         assert httpx.get(rows["console"], timeout=30).status_code == 303
-        assert "anyone who reaches this address can register" in gateway.summary
+        assert "anyone who can reach this address can register" in gateway.summary
 
 
 def test_the_startup_summary_shows_no_secret(tmp_path: Path) -> None:

@@ -34,8 +34,11 @@ def _serve(gateway: LiveGateway, secret: str) -> subprocess.CompletedProcess[str
 
 def test_serve_refuses_secret_that_opens_no_key(registered: LiveGateway) -> None:
     line = _refused(_serve(registered, OTHER))
-    assert "were sealed with another secret: TOOLGATE_SECRET is a different one" in line
-    assert "set TOOLGATE_SECRET to that secret, or TOOLGATE_SECRET_PREVIOUS" in line
+    assert "were encrypted with another secret: TOOLGATE_SECRET contains a different secret" in line
+    assert (
+        "set TOOLGATE_SECRET to the former secret; if you changed the secret on purpose, set TOOLGATE_SECRET_PREVIOUS"
+        in line
+    )
     assert OTHER not in line
 
 
@@ -60,7 +63,7 @@ def test_lost_secret_is_given_up_by_command(registered: LiveGateway) -> None:
         "deleted 0 encrypted values"
     )
     assert done(registered, "rotate-secret", "--discard-unreadable", env=other)[0].startswith(
-        "deleted 2 encrypted values that no known secret can decrypt"
+        "deleted 2 encrypted values that none of the known secrets can decrypt"
     )
     assert done(registered, "rotate-secret", "--discard-unreadable", env=other)[0].startswith("deleted 0 ")
     with LiveGateway(registered.folder, env=other) as gateway, Owner(gateway.url) as owner:
@@ -71,7 +74,7 @@ def test_lost_secret_is_given_up_by_command(registered: LiveGateway) -> None:
 
 def test_admin_creates_no_organization_with_wrong_secret(registered: LiveGateway) -> None:
     words = ("create-organization", "New", "new@example.test")
-    assert "were sealed with another secret" in refusal(registered, *words, env={"TOOLGATE_SECRET": OTHER})
+    assert "were encrypted with another secret" in refusal(registered, *words, env={"TOOLGATE_SECRET": OTHER})
     assert done(registered, *words)[0].startswith("created 'New'")
 
 
@@ -88,14 +91,14 @@ def test_missing_secret_file_is_not_replaced(tmp_path: Path) -> None:
     secret.unlink()
     line = _refused(run_serve(home))
     assert f"the secret file '{secret}' is missing" in line
-    assert f"restore that secret to '{secret}'" in line
+    assert f"restore the former secret in '{secret}'" in line
     words = ("create-organization", "New", "new@example.test")
     assert "is missing" in _refused(FORK_SERVER.run("admin", *words, env=environment(home)))
     checked = FORK_SERVER.run("config", "check", env=environment(home))
     assert (checked.returncode, "is missing" in checked.stdout) == (1, True)
     assert list(secret.parent.iterdir()) == []
     secret.write_bytes(b"a different secret in the same file")
-    assert f"the secret in '{secret}' is a different one" in _refused(run_serve(home))
+    assert f"'{secret}' contains a different secret" in _refused(run_serve(home))
     secret.write_bytes(content)
     with Serving(home) as serving:
         serving.listening()

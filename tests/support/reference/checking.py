@@ -199,7 +199,7 @@ def _by_approved(
         if still_counts(world, approval):
             return _let_through(world, agent, question, approval, now)
         if named:
-            return Outcome("blocked", "no longer counts")
+            return Outcome("blocked", "is no longer valid")
     return None
 
 
