@@ -101,7 +101,9 @@ class GuardState:
                 "before the program ends, not in an atexit handler"
             )
         if self._closed:
-            raise ConfigurationError("this Guard is closed; make a new one, or close it after its last call")
+            raise ConfigurationError(
+                "this Guard is closed; create a new Guard, or close it only after the last call"
+            )
         return self
 
     def close(self) -> None:

@@ -117,7 +117,10 @@ def rotate(
 def delete(
     agent: AgentName,
     key: Annotated[
-        str, typer.Argument(metavar="KEY", help="The key's id, or an unambiguous beginning of it.")
+        str,
+        typer.Argument(
+            metavar="KEY", help="The key's id, or its first characters, if no other id begins with them."
+        ),
     ],
     environment: EnvironmentOption = Environment.PRODUCTION,
     yes: Yes = False,

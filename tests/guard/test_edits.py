@@ -382,5 +382,5 @@ async def test_objects_and_sets(twin: Callable[..., Any], gateway: Any) -> None:
     await run(guarded, *given)
     assert ran == [(given[0], {"b", "c"}), (Refund("ch_1", Decimal(25)), {"a", "c"})]
     gateway.edit(tags=["c", "b"])
-    with pytest.raises(ActionDenied, match="'tags' is a set, written in order"):
+    with pytest.raises(ActionDenied, match="'tags' is a set; write its members in sorted order"):
         await run(guarded, *given)

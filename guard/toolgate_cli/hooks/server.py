@@ -246,7 +246,7 @@ async def _serve(hook: Any, secret: str, listener: socket.socket) -> bool:
     # the server accepts requests, because handling a request could log the same call a second time.
     hook.asking.sweep()
     typer.echo(
-        f"toolgate: listening for hooks of Claude Code at {server_url(port)}; stop with Ctrl-C", err=True
+        f"toolgate: listening for Claude Code's hooks at {server_url(port)}; stop with Ctrl-C", err=True
     )
     try:
         await server.serve(sockets=[listener])
@@ -267,7 +267,10 @@ async def answer_hook(hook: Any, body: bytes) -> Reply:
     except TimeoutError:
         return Reply(HTTPStatus.GATEWAY_TIMEOUT)
     except Exception as error:  # noqa: BLE001 - an error must neither stop the server nor allow the tool
-        typer.echo(f"toolgate: the hook failed with {error_location(error)}", err=True)
+        typer.echo(
+            f"toolgate: a tool call was blocked, because the hook failed with an internal error: {error_location(error)}",
+            err=True,
+        )
         return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
     if answer.code and not answer.stdout:
         # The hook has denied the call, but `output` is an empty object, which would allow the tool.

@@ -85,7 +85,7 @@ UNSUPPORTED = {
     "queue": (collections.deque([1]), "is of type 'collections.deque'"),
     "mapping": (types.MappingProxyType({"a": 1}), "is of type 'builtins.mappingproxy'"),
     "key": ({(1, 2): 3}, "has a key of type 'builtins.tuple'"),
-    "keys written alike": ({1: "a", "1": "b"}, "has two keys that are written alike"),
+    "keys written alike": ({1: "a", "1": "b"}, "has two keys that are equal in JSON"),
     "two million values": ([0] * 2_000_000, "makes the call contain more than 1,000,000 values"),
 }
 

@@ -94,7 +94,7 @@ def test_key_of_another_certificate_is_an_error(pair: tuple[str, str], tmp_path:
     other = tmp_path / "other"
     other.mkdir()
     _, key = certificate_for("other.example", other)
-    assert "the key must be the certificate's" in refused(client_cert=(pair[0], key))
+    assert "the key must belong to the certificate" in refused(client_cert=(pair[0], key))
 
 
 @pytest.mark.parametrize("password", [(), ("wrong",)])

@@ -253,7 +253,7 @@ def test_rights_of_files_are_looked_at(home: Path, agent_id: str, monkeypatch: p
 
 def test_the_login_is_looked_at(shell: Shell, owner: Owner, agent_id: str) -> None:
     """One that works beside an agent's key is a warning; one that ended, or that others can read, is wrong."""
-    assert "an agent that runs here can use the login" in findings()["login"]["says"]
+    assert "an agent that runs as this user can use your login" in findings()["login"]["says"]
     content = login_path().read_text()
     login_path().write_text(content.replace('"token": "', '"token": "x'))
     assert "has ended" in findings()["login"]["says"]

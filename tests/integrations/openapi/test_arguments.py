@@ -158,7 +158,7 @@ def test_more_that_is_hidden(gateway: FakeGateway) -> None:
 @pytest.mark.parametrize(
     ("kind", "body", "said"),
     [
-        ("application/json", b'{"amount": 1, "amount": 1000}', "names a member twice"),
+        ("application/json", b'{"amount": 1, "amount": 1000}', "contains the same key twice"),
         ("application/json", b'{"amount": NaN}', "NaN is not a JSON number"),
         ("application/json", b"{", "Expecting"),
         ("application/json", b"\xff", "it is not UTF-8"),

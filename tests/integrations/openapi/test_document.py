@@ -106,7 +106,7 @@ def test_servers_of_the_nearest() -> None:
     [
         ({"swagger": "2.0", "paths": {}}, "convert Swagger 2.0"),
         ("{", "is not JSON"),
-        ('{"openapi": "3.1.0", "openapi": "3.1.0"}', "names a member twice"),
+        ('{"openapi": "3.1.0", "openapi": "3.1.0"}', "contains the same key twice"),
         ("openapi: 3.1.0\npaths: [", "neither JSON nor YAML"),
         ("- a\n- b\n", "openapi is None"),
         ("no-such-file.json", r"'no-such-file\.json' cannot be read: No such file"),

@@ -103,7 +103,7 @@ def test_a_lost_answer_is_no_refusal(gateway: PretendGateway, run: Any) -> None:
     gateway.answers["POST", APPROVE] = (503, {"detail": "The disk is full"})
     ended = approve(run)
     assert ended.exit_code == 1
-    assert "whether it was decided is unknown" in ended.stderr
+    assert "it is unknown whether the request was decided" in ended.stderr
     assert f"toolgate approvals show {ID}" in ended.stderr
 
 
@@ -131,7 +131,7 @@ def test_an_edit_sends_the_whole_context(gateway: PretendGateway, run: Any) -> N
         "context": {"rate": 0.5, "amount": 40.0, "order": "1003"}
     }
     assert "│ amount  40.00" in ended.stdout
-    assert f"edited: the new request is {OTHER}" in ended.stdout
+    assert f"your edit created a new request, which replaces this one: {OTHER}" in ended.stdout
     assert "approved: " in ended.stdout
 
 

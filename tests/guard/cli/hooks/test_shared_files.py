@@ -81,7 +81,7 @@ def test_a_command_that_is_not_on_path_is_told(
     assert "not on this PATH" not in install("--for", program)
     monkeypatch.setenv("PATH", os.defpath)
     if shutil.which("toolgate") is None:
-        assert "toolgate is not on this PATH: every tool is blocked" in install("--for", program)
+        assert "toolgate is not on your PATH, so every tool call is blocked" in install("--for", program)
     other = project / "bin" / "toolgate"
     other.parent.mkdir()
     other.write_text("#!/bin/sh\n")
