@@ -453,9 +453,7 @@ class _Routes:
 
     def __init__(self, actions: Actions, unguarded: Iterable[str]) -> None:
         if not isinstance(actions, Mapping) and not callable(actions):
-            raise ConfigurationError(
-                f"Invalid actions {actions!r}: expected a dict of patterns, or a function"
-            )
+            raise ConfigurationError(f"Invalid actions {actions!r}: expected a mapping or a function")
         if isinstance(unguarded, str) or not isinstance(unguarded, Iterable):
             raise ConfigurationError(f"Invalid unguarded {unguarded!r}: expected a list such as ['GET /']")
         self._function = None if isinstance(actions, Mapping) else actions

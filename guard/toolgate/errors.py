@@ -108,7 +108,7 @@ class ApprovalPending(_ApprovalError):
         reason: The gateway's explanation, if it sent one.
     """
 
-    _verb = "needs a person's approval"
+    _verb = "waits for a person's approval"
 
 
 class ApprovalExpired(_ApprovalError):

@@ -335,7 +335,7 @@ async def test_pending_call_ends_the_run(session: Session, scene: Scene) -> None
     assert error is not None
     asked = await scene.asked(1)
     texts = error_texts(error)
-    assert "needs a person's approval" in texts
+    assert "waits for a person's approval" in texts
     assert asked["eve"] in texts
     assert scene.ran == []
     assert scene.logged() == [("pay", "pending")]

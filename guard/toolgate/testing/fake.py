@@ -465,9 +465,7 @@ class FakeGateway(InProcessGateway, Records):
         if approval_id is None:
             pending = self.pending()
             if len(pending) != 1:
-                raise ConfigurationError(
-                    f"{len(pending)} approval requests are pending; pass the id of one of them"
-                )
+                raise ConfigurationError(f"{len(pending)} approval requests are pending; pass the id of one")
             approval_id = pending[0].approval_id
         if (approval := self._approvals.get(approval_id)) is None:
             raise ConfigurationError(f"Approval not found: {approval_id!r}")

@@ -246,7 +246,7 @@ async def _serve(hook: Any, secret: str, listener: socket.socket) -> bool:
     # the server accepts requests, because handling a request could log the same call a second time.
     hook.asking.sweep()
     typer.echo(
-        f"toolgate: listening for Claude Code's hooks at {server_url(port)}; stop with Ctrl-C", err=True
+        f"toolgate: listening for hooks of Claude Code at {server_url(port)}; stop with Ctrl-C", err=True
     )
     try:
         await server.serve(sockets=[listener])

@@ -147,8 +147,7 @@ def _unreadable(request: Any, why: str, what: str = "body") -> ConfigurationErro
 
 def _too_long(request: Any, longest: int) -> ConfigurationError:
     return ConfigurationError(
-        f"the body of {told(request)} is longer than {longest} bytes; it was not sent: send less, or give the "
-        "transport a larger max_body"
+        f"the body of {told(request)} is longer than {longest} bytes; it was not sent: send a shorter body, or set a larger max_body for the transport"
     )
 
 

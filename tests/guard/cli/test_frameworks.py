@@ -94,7 +94,7 @@ def test_json_has_all_that_is_known(installed: Any) -> None:
         "state": "too old",
         "guarded": False,
         "ignored": False,
-        "says": "2.0 is the oldest that can be guarded",
+        "says": "2.0 is the oldest supported version",
         "cure": "pip install 'toolgate[mcp]'",
     }
 

@@ -115,7 +115,7 @@ def test_a_conversation_that_is_not_gone_on_with(scene: Scene) -> None:
     ("decision", "why"),
     [
         (ToolExecutionDecision("pay", False), "is about 2 of the calls"),
-        (ToolExecutionDecision("pay", False, "call-other"), "'call-other', is about 0"),
+        (ToolExecutionDecision("pay", False, "call-other"), "'call-other'\\) matches 0 waiting calls"),
         (ToolExecutionDecision("look", False, "call-pay"), "is about 0"),
         (
             ToolExecutionDecision("pay", True, "call-pay", final_tool_params={"to": "eve", "amount": 1}),
@@ -134,7 +134,7 @@ def test_what_is_no_decision(scene: Scene, decision: Any, why: str) -> None:
 
 def test_what_cannot_be_resumed(scene: Scene) -> None:
     """Neither an agent that is not guarded nor a conversation in which nothing waits can be gone on with."""
-    with pytest.raises(ConfigurationError, match="no call of these messages waits"):
+    with pytest.raises(ConfigurationError, match="these messages contain no tool call that waits"):
         resume(agent(scene), GO)
     with pytest.raises(ConfigurationError, match="guard_hooks"):
         resume(agent(scene, hooks=None), GO)

@@ -189,7 +189,7 @@ def test_a_link_in_its_place(pins: Pins, path: Path, tmp_path: Path) -> None:
 def test_more_tools_than_can_be_kept(pins: Pins, path: Path) -> None:
     """A server cannot make the file one that can no longer be read."""
     pins.see([tool()])
-    with pytest.raises(ConfigurationError, match="more tools than can be kept"):
+    with pytest.raises(ConfigurationError, match="more tools than can be stored"):
         pins.see([tool("x" * 5_000_000)])
     assert list(pins.read()) == ["pay"]
 

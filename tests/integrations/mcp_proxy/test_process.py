@@ -41,8 +41,8 @@ async def test_a_server_that_dies(bank: Bank, era: str) -> None:
     ("command", "said"),
     [
         (["no-such-command"], "the server 'no-such-command' cannot be started: No such file or directory"),
-        ([sys.executable, "-c", "pass"], "did not begin as MCP servers do"),
-        ([sys.executable, "-c", "print('hello', flush=True)"], "did not begin as MCP servers do"),
+        ([sys.executable, "-c", "pass"], "did not complete the initialization"),
+        ([sys.executable, "-c", "print('hello', flush=True)"], "did not complete the initialization"),
     ],
 )
 async def test_a_server_that_cannot_be_had(bank: Bank, command: list[str], said: str) -> None:

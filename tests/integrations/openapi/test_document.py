@@ -111,7 +111,7 @@ def test_servers_of_the_nearest() -> None:
         ("- a\n- b\n", "openapi is None"),
         ("no-such-file.json", r"'no-such-file\.json' cannot be read: No such file"),
         (7, "is a 'int'"),
-        ({**DOCUMENT, "servers": []}, r"no servers; pass those you use, such as servers="),
+        ({**DOCUMENT, "servers": []}, r"no servers; pass the addresses that you use, such as servers="),
         ({**DOCUMENT, "servers": [{"url": "/v1"}]}, "'/v1' is not an address with a host"),
         ({**DOCUMENT, "servers": [{"url": "ftp://x.test"}]}, "is not an address"),
         ({**DOCUMENT, "servers": [{"url": "https://{a}.test"}]}, "no default for 'a'"),
@@ -123,7 +123,7 @@ def test_servers_of_the_nearest() -> None:
         ({**DOCUMENT, "paths": {"/a": {"$ref": "#/paths/~1a"}}}, "without circles"),
         (
             {**DOCUMENT, "paths": {"/a": {"get": {"operationId": "x"}, "put": {"operationId": "x"}}}},
-            "GET '/a' and PUT '/a' would both be the action 'pay.x'",
+            "GET '/a' and PUT '/a' would have the same action 'pay.x'",
         ),
     ],
 )
