@@ -146,7 +146,8 @@ class Action:
         """
         if self._guard_state is None or not self._began:
             raise ConfigurationError(
-                f"proof() needs the with block of action {self._options.action!r}; call it inside the block: with guard.action(…) as act, act.proof():"
+                f"proof() needs the with block of action {self._options.action!r}; call it inside the "
+                "block: with guard.action(…) as act, act.proof():"
             )
         explicit, default = self._options.agent_id, self._guard_state.settings.agent_id
         agent_id = identify(explicit, default).agent_id
@@ -214,11 +215,13 @@ class Action:
         ensure_not_finalizing()
         if runs_elsewhere and self._options.fail_open:
             raise ConfigurationError(
-                f"authorize() cannot be used for action {self._options.action!r} with fail_open=True; use fail_open=False"
+                f"authorize() cannot be used for action {self._options.action!r} with fail_open=True; use "
+                "fail_open=False"
             )
         if self._flow is not None:
             raise ConfigurationError(
-                f"this action(…) object of action {self._options.action!r} has already been used; call action(…) again for each with block"
+                f"this action(…) object of action {self._options.action!r} has already been used; call "
+                "action(…) again for each with block"
             )
         self._guard_state = state = self._find_state().ensure_open()
         self._at_begin = copy_context(self.context), copy_context(self._given)
@@ -310,7 +313,8 @@ def make_action(
 def _ensure_handed_over(effect: object) -> HandOver:
     if not isinstance(effect, HandOver):
         raise GatewayProtocolError(
-            f"internal error of Toolgate: the gateway did not authorize the call and no reason is known ({effect!r}); the tool did not run; report this as a bug"
+            "internal error of Toolgate: the gateway did not authorize the call and no reason is known "
+            f"({effect!r}); the tool did not run; report this as a bug"
         )
     return effect
 

@@ -225,7 +225,8 @@ def unknown_approval(approval_id: str, error: GatewayProtocolError, source: str)
     if error.status != HTTPStatus.NOT_FOUND:
         return None
     return ConfigurationError(
-        f"the gateway has no approval request {approval_id!r} that this API key may use; {source} the approval_id of an ApprovalPending error of this agent"
+        f"the gateway has no approval request {approval_id!r} that this API key may use; {source} the "
+        "approval_id of an ApprovalPending error of this agent"
     )
 
 
@@ -345,7 +346,8 @@ def _ensure_same_call(call: Call, approval: Approval) -> Flow:
     ):
         if theirs is not None and theirs != ours:
             raise ConfigurationError(
-                f"approval request {call.approval_id!r} belongs to the {name} {theirs!r}, not to {ours!r}; resume the tool call for which it was created"
+                f"approval request {call.approval_id!r} belongs to the {name} {theirs!r}, not to {ours!r}; "
+                "resume the tool call for which it was created"
             )
     if approval.context is None:
         return

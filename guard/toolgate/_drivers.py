@@ -273,7 +273,8 @@ def ensure_authorized(effect: object) -> None:
     """
     if not isinstance(effect, RunTool):
         raise GatewayProtocolError(
-            f"internal error of Toolgate: the gateway did not authorize the call and no reason is known ({effect!r}); the tool did not run; report this as a bug"
+            "internal error of Toolgate: the gateway did not authorize the call and no reason is known "
+            f"({effect!r}); the tool did not run; report this as a bug"
         )
 
 

@@ -103,7 +103,8 @@ def valid_action(action: object) -> str:
     """
     if not isinstance(action, str):
         raise ConfigurationError(
-            f"the action is {action!r} and not a name; write the action in parentheses: @guarded('service.operation')"
+            f"the action is {action!r} and not a name; write the action in parentheses: "
+            "@guarded('service.operation')"
         )
     if not 0 < len(action) <= _MAX_ACTION_LENGTH or not all("!" <= char <= "~" for char in action):
         raise ConfigurationError(
@@ -123,7 +124,8 @@ def exact_action(action: object) -> str:
     found = next((char for char in name if char in _WILDCARDS), None)
     if found is not None:
         raise ConfigurationError(
-            f"action {name[:40]!r} contains the wildcard {found!r}, but permissions match actions exactly; create one permission for each action"
+            f"action {name[:40]!r} contains the wildcard {found!r}, but permissions match actions exactly; "
+            "create one permission for each action"
         )
     return name
 
@@ -180,7 +182,8 @@ def _valid_hold_timeout(seconds: object, on_hold: OnHold) -> float | None:
         )
     if isinstance(on_hold, str) and on_hold != "wait":
         raise ConfigurationError(
-            f"hold_timeout is {seconds!r}, but it has an effect only with on_hold='wait'; add on_hold='wait' or remove hold_timeout"
+            f"hold_timeout is {seconds!r}, but it has an effect only with on_hold='wait'; add "
+            "on_hold='wait' or remove hold_timeout"
         )
     return float(seconds)
 

@@ -187,7 +187,8 @@ def ensure_not_finalizing(
     """
     if is_finalizing():
         raise unavailable(
-            "the call cannot be checked, because the Python interpreter is shutting down; make the call before the program ends: not in __del__, but for example in an atexit handler"
+            "the call cannot be checked, because the Python interpreter is shutting down; make the call "
+            "before the program ends: not in __del__, but for example in an atexit handler"
         )
 
 

@@ -361,7 +361,8 @@ def _state_folder() -> Path:
         home = Path.home()
     except RuntimeError:
         raise ConfigurationError(
-            "the outbox needs a folder, and this user has no home folder; set TOOLGATE_OUTBOX to the path of a folder"
+            "the outbox needs a folder, and this user has no home folder; set TOOLGATE_OUTBOX to the path "
+            "of a folder"
         ) from None
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")

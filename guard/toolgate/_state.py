@@ -97,7 +97,8 @@ class GuardState:
         """
         if self._closed_at_exit:
             raise ConfigurationError(
-                "the embedded gateway has closed because the interpreter is shutting down; make the last guarded call "
+                "the embedded gateway has closed because the Python interpreter is shutting down; make the last "
+                "guarded call "
                 "before the program ends, not in an atexit handler"
             )
         if self._closed:

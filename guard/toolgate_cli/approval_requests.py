@@ -150,12 +150,14 @@ def find_approval(client: GatewayClient, prefix: str, environment: str) -> Appro
     found = [approval for approval, _ in recent if approval.id.startswith(wanted)]
     if not found:
         fail(
-            f"none of the newest {_MAX_SEARCHED:,} approval requests in the {environment} environment has an id that begins with {prefix!r}; see: toolgate approvals list --status all"
+            f"none of the newest {_MAX_SEARCHED:,} approval requests in the {environment} environment has "
+            f"an id that begins with {prefix!r}; see: toolgate approvals list --status all"
         )
     if len(found) > 1:
         ids = ", ".join(sanitize(approval.id) for approval in found[:_MAX_LISTED])
         fail(
-            f"{prefix!r} matches {len(found):,} requests: {ids}; write more characters of the id, so that only one request matches"
+            f"{prefix!r} matches {len(found):,} requests: {ids}; write more characters of the id, so that "
+            "only one request matches"
         )
     return found[0]
 

@@ -116,7 +116,8 @@ def approve(
         list[str] | None,
         typer.Option(
             metavar="NAME=JSON",
-            help="Change a field of the request and approve it with the new value: NAME=JSON, such as amount=40; repeatable.",
+            help="Change a field of the request and approve it with the new value: NAME=JSON, such as "
+            "amount=40; repeatable.",
         ),
     ] = None,
     duration: Annotated[
@@ -208,7 +209,8 @@ def _check_unchanged(client: GatewayClient, decision: _Decision) -> None:
         shown.agent_id,
     ):
         fail(
-            "nothing was decided: the request has changed since it was shown; run the command again to see the change"
+            "nothing was decided: the request has changed since it was shown; run the command again to see "
+            "the change"
         )
 
 
@@ -219,7 +221,8 @@ def _send(client: GatewayClient, decision: _Decision) -> Approval:
     except GatewayError as error:
         if error.status is None or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             fail(
-                f"it is unknown whether the request was decided: {error}; check with: toolgate approvals show {decision.shown.id}"
+                f"it is unknown whether the request was decided: {error}; check with: toolgate approvals "
+                f"show {decision.shown.id}"
             )
         fail(f"nothing was decided: {error.detail or error}")
 

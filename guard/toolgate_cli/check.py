@@ -36,14 +36,16 @@ def check(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="An argument of the call: NAME=VALUE, such as amount=40. A VALUE that is not valid JSON is sent as a string. Repeatable.",
+            help="An argument of the call: NAME=VALUE, such as amount=40. A VALUE that is not valid JSON "
+            "is sent as a string. Repeatable.",
         ),
     ] = None,
     context_json: Annotated[
         str | None,
         typer.Option(
             metavar="JSON",
-            help="All arguments of the call as one JSON object, such as '{\"amount\": 40}'; - reads it from standard input.",
+            help="All arguments of the call as one JSON object, such as '{\"amount\": 40}'; - reads it "
+            "from standard input.",
         ),
     ] = None,
     url: GatewayUrl = None,
@@ -66,7 +68,8 @@ def check(
         fail(f"{error}{hint}")
     if settings.agent_id is None:
         fail(
-            "no agent is given; set the environment variable TOOLGATE_AGENT_ID or add --agent ID; ids are shown by: toolgate agents list"
+            "no agent is given; set the environment variable TOOLGATE_AGENT_ID or add --agent ID; ids are "
+            "shown by: toolgate agents list"
         )
     if values is not None:
         body["context"] = values
@@ -140,7 +143,8 @@ def _validate(content: Any, url: str) -> dict[str, Any]:
         )
     if content["allowed"] and (content["requires_approval"] or content.get("reason") is not None):
         raise GatewayError(
-            f"the response of {url!r} is inconsistent: it allows the call, but also contains a condition or a reason; check that this is a Toolgate gateway"
+            f"the response of {url!r} is inconsistent: it allows the call, but also contains a condition or "
+            "a reason; check that this is a Toolgate gateway"
         )
     return content
 

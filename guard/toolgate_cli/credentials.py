@@ -178,7 +178,8 @@ def login(
     email: Annotated[
         str | None,
         typer.Option(
-            help="The e-mail address of your account. Default: the one of your last login at this gateway; otherwise the command asks for it."
+            help="The e-mail address of your account. Default: the one of your last login at this gateway; "
+            "otherwise the command asks for it."
         ),
     ] = None,
     password_stdin: PasswordStdin = False,
@@ -231,7 +232,8 @@ def logout(
             # An invalid or expired token does not have to be revoked at the gateway, so only the file is removed.
             if not error.is_unauthorized:
                 fail(
-                    f"{error}; you are still logged in; to delete only the login on this machine, add --here-only (its token stays valid at the gateway)"
+                    f"{error}; you are still logged in; to delete only the login on this machine, add "
+                    "--here-only (its token stays valid at the gateway)"
                 )
     try:
         remove_private(login_path())

@@ -35,7 +35,8 @@ _SOCKET_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 #: code of the state "listening" in the files of `_SOCKET_TABLES`
 _LISTENING: Final = "0A"
 _SEPARATION_CURE: Final = (
-    "run the gateway as another user or on another machine; until then an attacker who controls an agent can read the "
+    "run the gateway as another user or on another machine; until then an attacker who controls an agent "
+    "can read the "
     "gateway's secret and its database"
 )
 

@@ -201,7 +201,8 @@ Database = Annotated[
     typer.Option(
         "--database-url",
         metavar="URL",
-        help="The database's URL. If it contains a password, set the environment variable TOOLGATE_DATABASE_URL instead: other users of this machine can see options.",
+        help="The database's URL. If it contains a password, set the environment variable "
+        "TOOLGATE_DATABASE_URL instead: other users of this machine can see options.",
     ),
 ]
 
@@ -226,7 +227,8 @@ def upgrade(
         bool,
         typer.Option(
             "--sql",
-            help="Print the SQL of these migrations. They are executed to obtain it, which takes locks, and then rolled back.",
+            help="Print the SQL of these migrations. They are executed to obtain it, which takes locks, "
+            "and then rolled back.",
         ),
     ] = False,
     as_json: AsJson = False,
@@ -256,7 +258,8 @@ def copy(
             "--to",
             metavar="URL",
             envvar="TOOLGATE_COPY_TO",
-            help="The URL of an empty PostgreSQL database, postgresql://…. If it contains a password, set the environment variable TOOLGATE_COPY_TO instead of this option.",
+            help="The URL of an empty PostgreSQL database, postgresql://…. If it contains a password, set "
+            "the environment variable TOOLGATE_COPY_TO instead of this option.",
         ),
     ],
     database: Database = None,
@@ -399,7 +402,8 @@ def rotate_secret(
         bool,
         typer.Option(
             "--discard-unreadable",
-            help="If the former secret is lost: delete the stored keys and webhook secrets that were encrypted with it.",
+            help="If the former secret is lost: delete the stored keys and webhook secrets that were "
+            "encrypted with it.",
         ),
     ] = False,
 ) -> None:

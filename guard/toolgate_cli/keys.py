@@ -31,7 +31,8 @@ _COLUMNS: Final = (Column("id", no_wrap=True), Column("key", no_wrap=True), Colu
 keys = typer.Typer(
     name="keys",
     cls=RenamingGroup,
-    help="The organization's API keys, one for each environment, and keys that act only as one agent. Commands that "
+    help="The organization's API keys, one for each environment, and keys that act only as one agent. "
+    "Commands that "
     "show or change a key ask for your password, and print only the key on standard output.",
     no_args_is_help=True,
 )

@@ -48,7 +48,8 @@ def mcp_proxy(
     name: Annotated[
         str,
         typer.Option(
-            help="A name for the MCP server. Actions begin with it (the tool pay has the action NAME.pay), and the tools' descriptions are stored under it."
+            help="A name for the MCP server. Actions begin with it (the tool pay has the action NAME.pay), "
+            "and the tools' descriptions are stored under it."
         ),
     ],
     command: Annotated[
@@ -76,20 +77,24 @@ def mcp_proxy(
         list[str] | None,
         typer.Option(
             metavar="HEADER=VARIABLE",
-            help="Send a header to the server at --url, with the value of an environment variable: HEADER=VARIABLE, such as Authorization=MCP_TOKEN; repeatable.",
+            help="Send a header to the server at --url, with the value of an environment variable: "
+            "HEADER=VARIABLE, such as Authorization=MCP_TOKEN; repeatable.",
         ),
     ] = None,
     tool_action: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TOOL=ACTION",
-            help="Use this action for a tool instead of its default action: TOOL=ACTION, such as pay=stripe.refund; repeatable.",
+            help="Use this action for a tool instead of its default action: TOOL=ACTION, such as "
+            "pay=stripe.refund; repeatable.",
         ),
     ] = None,
     on_hold: Annotated[
         OnHold,
         typer.Option(
-            help="What happens with a call that needs approval: the proxy asks the user to get a decision (pause), waits for the decision, fails the request (raise), or notifies the model that the call is pending."
+            help="What happens with a call that needs approval: the proxy asks the user to get a decision "
+            "(pause), waits for the decision, fails the request (raise), or notifies the model that the "
+            "call is pending."
         ),
     ] = OnHold.PAUSE,
     hold_timeout: Annotated[
@@ -127,7 +132,8 @@ def mcp_proxy(
         settings = load_settings(agent_id=agent)
         if settings.agent_id is None:
             fail(
-                "no agent is given; set the environment variable TOOLGATE_AGENT_ID or add --agent ID; ids are shown by: toolgate agents list"
+                "no agent is given; set the environment variable TOOLGATE_AGENT_ID or add --agent ID; ids "
+                "are shown by: toolgate agents list"
             )
         _check_settings(settings)
         error = serve(
@@ -164,12 +170,14 @@ def _connect(command: list[str], url: str | None, pass_env: list[str], header_en
     if url is None:
         if header_env:
             fail(
-                "--header-env works only with --url; to pass a variable to a server that is started by a command, use --pass-env"
+                "--header-env works only with --url; to pass a variable to a server that is started by a "
+                "command, use --pass-env"
             )
         return load_plugin("mcp_command", "mcp")(command, {each: _variable(each) for each in pass_env})
     if pass_env:
         fail(
-            "--pass-env works only with a server that is started by a command; to send a header to a server at --url, use --header-env"
+            "--pass-env works only with a server that is started by a command; to send a header to a "
+            "server at --url, use --header-env"
         )
     headers = _parse_pairs("--header-env", "HEADER=VARIABLE", header_env)
     return load_plugin("mcp_address", "mcp")(
@@ -245,7 +253,8 @@ def trust(
         shown = pins.read()
         if not shown:
             fail(
-                f"no tool descriptions of a server {name!r} are stored; check the name: it is the one given to toolgate mcp-proxy --name"
+                f"no tool descriptions of a server {name!r} are stored; check the name: it is the one given "
+                "to toolgate mcp-proxy --name"
             )
         for tool in tools or ():
             if tool not in shown:
@@ -253,7 +262,8 @@ def trust(
         changed = sorted(tool for tool, pin in shown.items() if pin.changed and (not tools or tool in tools))
         if not changed:
             typer.echo(
-                f"nothing changed: {len(shown)} tools of {sanitize(name)} have the descriptions that you already trust"
+                f"nothing changed: {len(shown)} tools of {sanitize(name)} have the descriptions that you "
+                "already trust"
             )
             return
         for tool in changed:

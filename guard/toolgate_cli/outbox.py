@@ -180,7 +180,8 @@ def _find_folder() -> tuple[Place, Path]:
         fail(str(error))
     if place.path is None:
         fail(
-            "TOOLGATE_OUTBOX is 'memory': unsent entries exist only in the memory of the agents' processes, so this command cannot read them"
+            "TOOLGATE_OUTBOX is 'memory': unsent entries exist only in the memory of the agents' "
+            "processes, so this command cannot read them"
         )
     if not has_outbox(place):
         fail(f"there is no outbox at {str(place.path)!r}; no agent of this user has logged a call there")

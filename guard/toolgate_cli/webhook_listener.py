@@ -55,7 +55,8 @@ def listen(
     secret: Annotated[
         str | None,
         typer.Option(
-            help=f"The webhook's secret, whsec_…. Better set the environment variable {SECRET_VARIABLE}: other users of this machine can see options.",
+            help=f"The webhook's secret, whsec_…. Better set the environment variable {SECRET_VARIABLE}: "
+            "other users of this machine can see options.",
         ),
     ] = None,
     full: Full = False,

@@ -128,7 +128,8 @@ def update(
     url: Annotated[str | None, typer.Option(help="The new address.", show_default=False)] = None,
     event: Event = None,
     all_events: Annotated[
-        bool, typer.Option("--all-events", help="Receive all events except log.created.")
+        bool,
+        typer.Option("--all-events", help="Let the webhook receive all types of events except log.created."),
     ] = False,
     description: Description = None,
     no_description: Annotated[bool, typer.Option("--no-description", help="Remove the description.")] = False,
@@ -141,7 +142,12 @@ def update(
         ),
     ] = None,
     enable: Annotated[
-        bool | None, typer.Option("--enable/--disable", help="Deliver events.", show_default=False)
+        bool | None,
+        typer.Option(
+            "--enable/--disable",
+            help="Deliver events to the webhook, or stop delivering them.",
+            show_default=False,
+        ),
     ] = None,
     environment: EnvironmentOption = Environment.PRODUCTION,
     as_json: AsJson = False,

@@ -93,7 +93,8 @@ class Received:
         if not _is_received_as(self._schema, sent, approved):
             what = "the approver's edit" if edited else "the arguments"
             raise ConfigurationError(
-                f"{what} cannot be passed to the tool, because its own validation changes their values; the tool did not run"
+                f"{what} cannot be passed to the tool, because its own validation changes their values; the "
+                "tool did not run"
             )
         return json_copy(sent)
 
@@ -118,13 +119,15 @@ def receive(sent: Mapping[str, Any], schema: ArgumentSchema) -> Received:
     named: object = values
     if not isinstance(named, dict) or any(type(name) is not str for name in named):
         raise ConfigurationError(
-            f"the tool's schema {schema!r} must return a dictionary of arguments by name, but it returned something else"
+            f"the tool's schema {schema!r} must return a dictionary of arguments by name, but it returned "
+            "something else"
         )
     for candidate in _candidates(raw, values, schema):
         if _is_received_as(schema, candidate, values):
             return Received(values, candidate, schema)
     raise ConfigurationError(
-        "the tool's arguments get different values each time they are validated, so a decision cannot apply to them; use validators and default factories that always return the same value"
+        "the tool's arguments get different values each time they are validated, so a decision cannot "
+        "apply to them; use validators and default factories that always return the same value"
     )
 
 

@@ -211,17 +211,20 @@ class _Filler:
         for each in self._applying(schema, default, path, level):
             if "type" in each and not _is_of(each["type"], default, path):
                 raise SchemaDefaultError(
-                    f"the default of {path!r} in the input schema is {_short(default)}, which does not have its type {each['type']!r}"
+                    f"the default of {path!r} in the input schema is {_short(default)}, which does not have "
+                    f"its type {each['type']!r}"
                 )
             if isinstance(each.get("enum"), list) and not any(_equal(default, one) for one in each["enum"]):
                 raise SchemaDefaultError(
-                    f"the default of {path!r} in the input schema is {_short(default)}, which is not one of the values in its 'enum'"
+                    f"the default of {path!r} in the input schema is {_short(default)}, which is not one of "
+                    "the values in its 'enum'"
                 )
         for key in ("anyOf", "oneOf"):
             choices = _list(schema, key, path) if isinstance(schema, dict) else []
             if choices and not any(self._allows(each, default, path, level + 1) for each in choices):
                 raise SchemaDefaultError(
-                    f"the default of {path!r} in the input schema is {_short(default)}, which is not valid for any schema in its {key!r}"
+                    f"the default of {path!r} in the input schema is {_short(default)}, which is not valid "
+                    f"for any schema in its {key!r}"
                 )
 
     def _applying(self, schema: object, value: Any, path: str, level: int) -> Iterator[Mapping[str, Any]]:

@@ -100,12 +100,14 @@ class ToolNames:
             if meant is not None:
                 listed = ", ".join(map(repr, known[:_LISTED])) + (", …" if len(known) > _LISTED else "")
                 raise ConfigurationError(
-                    f"tool_actions contains the tool {key!r}, which does not exist; did you mean {meant!r}? The tools are {listed}"
+                    f"tool_actions contains the tool {key!r}, which does not exist; did you mean {meant!r}? "
+                    f"The tools are {listed}"
                 )
             if is_complete:
                 self._warn(
                     key,
-                    f"tool_actions contains the tool {key!r}, which this agent does not have; correct or remove the name",
+                    f"tool_actions contains the tool {key!r}, which this agent does not have; correct or "
+                    "remove the name",
                 )
 
     def action_of(self, call: ToolCall) -> str:
@@ -122,7 +124,9 @@ class ToolNames:
             # The check would contain the wrapper's arguments. It would send values that `@guarded` is configured to
             # hide, and lack values that `@guarded` computes from the arguments, so the call is refused.
             raise ConfigurationError(
-                f"the tool {call.name!r} wraps a guarded function with options for its arguments, which would not apply to the wrapper's arguments; decorate the wrapper with @guarded, or pass the guarded function itself as the tool"
+                f"the tool {call.name!r} wraps a guarded function with options for its arguments, which "
+                "would not apply to the wrapper's arguments; decorate the wrapper with @guarded, or pass "
+                "the guarded function itself as the tool"
             )
         return guarded_action(call.function) or self._named(call.name) or self._default(call)
 
@@ -135,7 +139,8 @@ class ToolNames:
         if found is None and (key := _closest(name, self._keys())) is not None:
             self._warn(
                 key,
-                f"tool_actions contains the tool {key!r}, but the called tool is {name!r}; correct the name in tool_actions",
+                f"tool_actions contains the tool {key!r}, but the called tool is {name!r}; correct the name "
+                "in tool_actions",
             )
         return found
 
@@ -161,7 +166,8 @@ class ToolNames:
         first = self._first(action, tool, dotted=dotted)
         if first != tool:
             raise ConfigurationError(
-                f"the tools {first[1]!r} and {tool[1]!r} would have the same action {action!r}; set a different action for one of them in tool_actions"
+                f"the tools {first[1]!r} and {tool[1]!r} would have the same action {action!r}; set a "
+                "different action for one of them in tool_actions"
             )
         return action
 
@@ -216,11 +222,13 @@ def _plain(name: str) -> str:
 def _server(call: ToolCall) -> str:
     if not call.server:
         raise ConfigurationError(
-            f"the server of the tool {call.name!r} has no name, which its action needs; give the server a name, or set the tool's action in tool_actions"
+            f"the server of the tool {call.name!r} has no name, which its action needs; give the server a "
+            "name, or set the tool's action in tool_actions"
         )
     if call.server == "tools":
         raise ConfigurationError(
-            "a server cannot have the name 'tools', which Toolgate reserves; configure the server under another name"
+            "a server cannot have the name 'tools', which Toolgate reserves; configure the server under "
+            "another name"
         )
     return _visible(call.server)
 

@@ -189,7 +189,8 @@ def require(identifier: str) -> None:
         raise MissingFrameworkError(f"{wanted.distribution!r} is not installed; {wanted.cure}") from None
     if order(found) < order(wanted.minimum):
         raise MissingFrameworkError(
-            f"{wanted.distribution!r} is {found}, but the oldest supported version is {wanted.minimum}; {wanted.cure}"
+            f"{wanted.distribution!r} is {found}, but the oldest supported version is {wanted.minimum}; "
+            f"{wanted.cure}"
         )
 
 

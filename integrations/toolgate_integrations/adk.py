@@ -268,7 +268,8 @@ class GuardPlugin(BasePlugin):
         try:
             if isinstance(tool, AgentTool) and not getattr(tool, "include_plugins", True):
                 raise ConfigurationError(
-                    f"the calls of the agent {tool.name!r}, which is used as a tool, would not be checked; create its AgentTool with include_plugins=True"
+                    f"the calls of the agent {tool.name!r}, which is used as a tool, would not be checked; "
+                    "create its AgentTool with include_plugins=True"
                 )
             if not is_guarded(call.function):
                 begun = await self._bridge.abegin(call, PAUSES)
@@ -367,7 +368,8 @@ class GuardPlugin(BasePlugin):
             if opened.context.invocation_id == invocation_context.invocation_id:
                 self._closed(opened.context)
                 logger.warning(
-                    "the result of a call to the tool %r was not logged, because another plugin replaced it; put the guard first in plugins=[…]",
+                    "the result of a call to the tool %r was not logged, because another plugin replaced "
+                    "it; put the guard first in plugins=[…]",
                     opened.call.name,
                 )
 

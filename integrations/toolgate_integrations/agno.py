@@ -240,7 +240,8 @@ def _guarded(function: Function, bridge: AgnoBridge, original: object) -> Functi
     if bridge.on_hold == "pause" and not (asks or is_guarded(original)):
         if function.requires_confirmation:
             raise ConfigurationError(
-                f"the tool {function.name!r} has requires_confirmation, which cannot be combined with on_hold='pause'; remove it, or use guard_agent(…, on_hold='wait') or 'notify_model'"
+                f"the tool {function.name!r} has requires_confirmation, which cannot be combined with "
+                "on_hold='pause'; remove it, or use guard_agent(…, on_hold='wait') or 'notify_model'"
             )
         function.requires_confirmation = True
     return function

@@ -354,7 +354,8 @@ class GuardedWorkbench(Workbench):
 
     def _to_config(self) -> NoReturn:
         raise ConfigurationError(
-            "a guarded workbench cannot be saved as configuration, because an agent loaded from it would be unguarded; create the agent in code"
+            "a guarded workbench cannot be saved as configuration, because an agent loaded from it would "
+            "be unguarded; create the agent in code"
         )
 
     @classmethod

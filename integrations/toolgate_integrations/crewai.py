@@ -232,7 +232,8 @@ class Passing:
     def _look(self) -> None:
         if self.arguments != self._approved:
             raise _ChangedError(
-                "another hook changed the arguments after the gateway had checked the call; register that hook before the guard"
+                "another hook changed the arguments after the gateway had checked the call; register that "
+                "hook before the guard"
             )
 
 
@@ -327,7 +328,8 @@ class GuardHooks:
             before, after = map(get_global_hook_list, _POINTS)
             if any(isinstance(getattr(one, "__self__", None), GuardHooks) for one in before):
                 raise ConfigurationError(
-                    "guard hooks are already registered in this process; unregister them first, or use one guard for all agents and set their ids with agents= or acting_as(…)"
+                    "guard hooks are already registered in this process; unregister them first, or use one "
+                    "guard for all agents and set their ids with agents= or acting_as(…)"
                 )
             # `_first` runs before all other hooks and copies the context. The copy contains the tool and the
             # arguments that the framework will use, even if a later hook replaces these attributes of the context.
@@ -452,7 +454,8 @@ def _named(context: ToolCallHookContext) -> ToolCall:
     tools = getattr(context.task, "tools", None) or getattr(context.agent, "tools", None) or ()
     if len({id(one) for one in tools if sanitize_tool_name(one.name) == context.tool_name}) > 1:
         raise ConfigurationError(
-            f"two tools have the name {context.tool_name!r}, so CrewAI could run a different tool than the one that was checked; rename one of them"
+            f"two tools have the name {context.tool_name!r}, so CrewAI could run a different tool than the "
+            "one that was checked; rename one of them"
         )
     role = getattr(context.agent, "_original_role", None) or getattr(context.agent, "role", None)
     # Without an outer flow, the current flow is the agent's own loop. Its id is not used as the run id, because each

@@ -83,7 +83,8 @@ class GuardedFunction:
         names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         if len(args) > len(names) or not kwargs.keys().isdisjoint(names[: len(args)]):
             raise TypeError(
-                f"the tool {self._name!r} was called with too many positional arguments, or with one argument twice; pass arguments by name"
+                f"the tool {self._name!r} was called with too many positional arguments, or with one "
+                "argument twice; pass arguments by name"
             )
         return dict(zip(names, args, strict=False))
 
@@ -109,7 +110,8 @@ class GuardedFunction:
 
     def __reduce__(self) -> NoReturn:
         raise ConfigurationError(
-            f"the tool {self._name!r} is guarded and cannot be saved with the program; save only the state (save_program=False), and guard the tools again after loading it"
+            f"the tool {self._name!r} is guarded and cannot be saved with the program; save only the state "
+            "(save_program=False), and guard the tools again after loading it"
         )
 
 
@@ -204,11 +206,13 @@ def _look_at(tool: Tool) -> None:
         )
     if type(tool) is not Tool:
         raise ConfigurationError(
-            f"tool {tool.name!r} is of {type(tool)!r}, whose own code for calls would be skipped; pass a dspy.Tool, or a function that calls this tool"
+            f"tool {tool.name!r} is of {type(tool)!r}, whose own code for calls would be skipped; pass a "
+            "dspy.Tool, or a function that calls this tool"
         )
     if any(_is(kind, tool.func) for kind in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)):
         raise ConfigurationError(
-            f"tool {tool.name!r} is a generator function, which would run only after its result is logged; return a list instead"
+            f"tool {tool.name!r} is a generator function, which would run only after its result is logged; "
+            "return a list instead"
         )
 
 

@@ -303,7 +303,8 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         super().__init__()
         if agents is not None and not is_at_least("langchain", _MIN_AGENT_NAMES):
             raise ConfigurationError(
-                f"agents= needs langchain {_MIN_AGENT_NAMES} or later, which passes the agent's name with a call; pip install 'langchain>={_MIN_AGENT_NAMES}', or give each agent its own guard"
+                f"agents= needs langchain {_MIN_AGENT_NAMES} or later, which passes the agent's name with a "
+                f"call; pip install 'langchain>={_MIN_AGENT_NAMES}', or give each agent its own guard"
             )
         self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
         self._has_verified = False
@@ -386,7 +387,8 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         if not turn.is_resumable and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "the call of %r needs approval and pauses the run, but the run has no checkpointer and cannot be resumed; pass checkpointer=… to create_agent or compile, or use on_hold='wait'",
+                "the call of %r needs approval and pauses the run, but the run has no checkpointer and "
+                "cannot be resumed; pass checkpointer=… to create_agent or compile, or use on_hold='wait'",
                 shown["name"],
             )
         turn.pause(shown)
@@ -458,7 +460,8 @@ def _refusing(request: ToolCallRequest) -> ToolCallRequest:
 
     def refuse(*_args: Any, **_arguments: Any) -> Any:
         raise ConfigurationError(
-            f"the tool {tool.name!r} rejected its arguments in the first validation and accepted them in the second; it did not run"
+            f"the tool {tool.name!r} rejected its arguments in the first validation and accepted them in "
+            "the second; it did not run"
         )
 
     async def arefuse(*_args: Any, **_arguments: Any) -> Any:

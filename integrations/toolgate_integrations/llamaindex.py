@@ -255,7 +255,8 @@ class GuardedTool(AsyncBaseTool):
         unnamed = [name for name in known if name not in given][: len(args)]
         if len(unnamed) < len(args):
             raise ConfigurationError(
-                f"the tool {self._name!r} was called with {len(args)} positional arguments, but accepts only {len(unnamed)}; pass arguments by name"
+                f"the tool {self._name!r} was called with {len(args)} positional arguments, but accepts "
+                f"only {len(unnamed)}; pass arguments by name"
             )
         return unnamed, {**dict(zip(unnamed, args, strict=True)), **given}
 

@@ -398,7 +398,8 @@ class GuardCapability(AbstractCapability[Any]):
                 except GuardError as failure:
                     logger.warning("the approval request %s could not be cancelled: %s", approval_id, failure)
             raise ConfigurationError(
-                "a call needs approval, but this run cannot pause; add DeferredToolRequests to the agent's output_type, or use GuardCapability(on_hold='wait') or 'notify_model'"
+                "a call needs approval, but this run cannot pause; add DeferredToolRequests to the agent's "
+                "output_type, or use GuardCapability(on_hold='wait') or 'notify_model'"
             ) from error
         raise error
 
@@ -448,7 +449,8 @@ class GuardToolset(WrapperToolset[Any]):
             raise ConfigurationError("the guarded toolset is incomplete; create it with GuardToolset(…)")
         if is_already_allowed(ctx):
             raise ConfigurationError(
-                f"the tool {name!r} is guarded twice, so its calls would be checked twice; use either GuardCapability or one GuardToolset, not both"
+                f"the tool {name!r} is guarded twice, so its calls would be checked twice; use either "
+                "GuardCapability or one GuardToolset, not both"
             )
         below = super().call_tool
 

@@ -220,7 +220,8 @@ class Filters:
             if getattr(call_next, "__self__", None) is not context.function:
                 move_innermost(context.kernel, self.around_function)
                 raise ConfigurationError(
-                    f"a filter that was added after the guard would run between the guard and {call.name!r}; call guard_kernel(…) after adding all filters"
+                    "a filter that was added after the guard would run between the guard and "
+                    f"{call.name!r}; call guard_kernel(…) after adding all filters"
                 )
             if called is not None and (no := REJECTING.get()) is not None:
                 _tell(context, await self._bridge.areject(call, no.why, no.approval_id))

@@ -119,7 +119,8 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework leaves it withou
             ConfigurationError: Always.
         """
         raise ConfigurationError(
-            f"the tool {self.name!r} is guarded, but would be saved without the guard; save the agent before calling guard_agent(…)"
+            f"the tool {self.name!r} is guarded, but would be saved without the guard; save the agent "
+            "before calling guard_agent(…)"
         )
 
     def __copy__(self) -> GuardedTool:
@@ -180,7 +181,8 @@ def carry_context(executor: LocalPythonExecutor) -> LocalPythonExecutor:
     if not isinstance(executor, _Carrying):
         if executor.static_tools is not None:
             raise ConfigurationError(
-                "the agent has already run code, which may have defined functions that call tools without the guard; guard the agent before its first run"
+                "the agent has already run code, which may have defined functions that call tools without "
+                "the guard; guard the agent before its first run"
             )
         executor.__class__ = type(type(executor).__name__, (_Carrying, type(executor)), {})
     return executor
@@ -291,7 +293,8 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
     def python_executor(self, executor: Any) -> None:
         if not isinstance(executor, LocalPythonExecutor):
             raise ConfigurationError(
-                f"the executor {type(executor).__name__!r} runs code outside this process, where the tools are not guarded; use executor_type='local'"
+                f"the executor {type(executor).__name__!r} runs code outside this process, where the tools "
+                "are not guarded; use executor_type='local'"
             )
         members = self.__dict__.get("managed_agents", {}).values()
         guarded = [each for each in members if isinstance(each, GuardedAgent)]
@@ -336,7 +339,8 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework leave
         tool = tool_behind(tool)
         if not isinstance(tool, Tool):
             raise ConfigurationError(
-                f"tool {getattr(tool, 'name', tool)!r} is a {type(tool).__name__}, which cannot be guarded; convert it to a smolagents.Tool"
+                f"tool {getattr(tool, 'name', tool)!r} is a {type(tool).__name__}, which cannot be guarded; "
+                "convert it to a smolagents.Tool"
             )
         name = getattr(self, "name", None)
         return GuardedTool(

@@ -74,7 +74,8 @@ class Rules:
         for option in ("exclude", "redact", "ignore"):
             for name in sorted(self.visible & getattr(self, option)):
                 raise ConfigurationError(
-                    f"{option} contains {name!r}, the amount that is compared with max_amount; remove it from {option}"
+                    f"{option} contains {name!r}, the amount that is compared with max_amount; remove it "
+                    f"from {option}"
                 )
         for name in sorted((self.include or frozenset()) & (self.exclude | self.ignore)):
             raise ConfigurationError(
@@ -149,11 +150,13 @@ class Rules:
         """
         if self.reserved is not None and AMOUNT in arguments:
             raise ConfigurationError(
-                f"the context already contains {AMOUNT!r}; remove {AMOUNT!r} from the context, or remove the option amount="
+                f"the context already contains {AMOUNT!r}; remove {AMOUNT!r} from the context, or remove "
+                "the option amount="
             )
         if self.amount is not None and self.amount not in arguments:
             raise ConfigurationError(
-                f"the option amount is {self.amount!r}, but the context contains no value with this name; add it to the context"
+                f"the option amount is {self.amount!r}, but the context contains no value with this name; "
+                "add it to the context"
             )
         derived: dict[str, Any] = {}
         if self.context is not None or self._computed_context is not None:
@@ -161,7 +164,8 @@ class Rules:
         for name in sorted(derived):
             if name in arguments or name == self.reserved:
                 raise ConfigurationError(
-                    f"the context= function returned {name!r}, but the call already has an argument with this name; rename it in the function"
+                    f"the context= function returned {name!r}, but the call already has an argument with "
+                    "this name; rename it in the function"
                 )
         if self._computed_amount is not None:
             derived[AMOUNT] = self._computed_amount.amount_of(arguments)
@@ -238,7 +242,8 @@ class _Computed:
         for each in parameters:
             if each.kind is Parameter.VAR_POSITIONAL or each.kind is Parameter.POSITIONAL_ONLY:
                 raise ConfigurationError(
-                    f"{self._label} has the positional-only or variadic parameter {each.name!r}, but Toolgate passes arguments by name; use ordinary parameters"
+                    f"{self._label} has the positional-only or variadic parameter {each.name!r}, but "
+                    "Toolgate passes arguments by name; use ordinary parameters"
                 )
         self._takes_all = any(each.kind is Parameter.VAR_KEYWORD for each in parameters)
         named = [each for each in parameters if each.kind is not Parameter.VAR_KEYWORD]
@@ -272,7 +277,8 @@ class _Computed:
         """
         if missing := self._needs - set(arguments):
             raise ConfigurationError(
-                f"{self._label} needs the argument {min(missing)!r}, which this call does not have; give the parameter a default"
+                f"{self._label} needs the argument {min(missing)!r}, which this call does not have; give "
+                "the parameter a default"
             )
         given = {
             name: value

@@ -168,7 +168,8 @@ class Exchange:
             # A server that requires a client certificate sends a TLS alert. The alert may be lost when the server
             # closes the connection, so the closed connection is treated like a response.
             return TransportError(
-                "the server closed the connection right after the TLS handshake; it may require a client certificate"
+                "the server closed the connection right after the TLS handshake; it may require a client "
+                "certificate"
             )
         if isinstance(error, httpx.ProxyError):
             answered = rejected or str(error)[:3] not in {str(status) for status in _NONE_BEHIND}

@@ -128,7 +128,8 @@ def _client_cert(given: object) -> tuple[str, str, str] | None:
     if not isinstance(given, tuple) or len(given) not in _PARTS:
         # The message does not contain the value, which may contain a password.
         raise ConfigurationError(
-            "client_cert must be a tuple; pass (certificate file, key file) or (certificate file, key file, password)"
+            "client_cert must be a tuple; pass (certificate file, key file) or (certificate file, key "
+            "file, password)"
         )
     password = given[2] if len(given) == max(_PARTS) else ""
     if not isinstance(password, str):
@@ -191,7 +192,8 @@ def _load_client_cert(context: ssl.SSLContext, certificate: str, key: str, passw
         context.load_cert_chain(certificate, key, password)
     except OSError as error:
         raise ConfigurationError(
-            f"client certificate {certificate!r} and key {key!r} cannot be used ({_reason(error)}); both must be PEM "
+            f"client certificate {certificate!r} and key {key!r} cannot be used ({_reason(error)}); both "
+            "must be PEM "
             "files, the key must belong to the certificate, and if the key is encrypted, its password must be set"
         ) from None
 
@@ -202,7 +204,8 @@ def _readable(path: str, what: str, variable: str) -> None:
             return
     except OSError as error:
         raise ConfigurationError(
-            f"{what} file {path!r} cannot be read: {error.strerror}; check the path and its permissions, or {variable}"
+            f"{what} file {path!r} cannot be read: {error.strerror}; check the path and its permissions, or "
+            f"{variable}"
         ) from None
 
 

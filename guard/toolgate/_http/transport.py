@@ -94,7 +94,8 @@ class _Library:
             if not isinstance(self._transport, getattr(self.httpx, kind)):
                 calls = "synchronous" if kind == "BaseTransport" else "asynchronous"
                 raise ConfigurationError(
-                    f"transport is a {type(self._transport).__name__!r} and not a {self.httpx.__name__}.{kind}, which "
+                    f"transport is a {type(self._transport).__name__!r} and not a "
+                    f"{self.httpx.__name__}.{kind}, which "
                     f"{calls} calls need; use a class that is both"
                 )
             return self._transport
@@ -472,7 +473,8 @@ async def _close_with_loop(transport: Any) -> AsyncGenerator[None, None]:
 
 def _no_slot(seconds: float) -> TransportError:
     return TransportError(
-        f"the request was not sent within {seconds:.1f} s, because this process has too many other requests to the gateway in progress; make fewer calls at the same time",
+        f"the request was not sent within {seconds:.1f} s, because this process has too many other requests "
+        "to the gateway in progress; make fewer calls at the same time",
         unsent=True,
     )
 

@@ -385,7 +385,8 @@ class Outbox:
             return
         self._warned_at = reached
         logger.warning(
-            "the outbox %r is %d %% full: %d log entries wait for the gateway; when it is full, guarded tools do not run; check why the gateway does not accept them",
+            "the outbox %r is %d %% full: %d log entries wait for the gateway; when it is full, guarded "
+            "tools do not run; check why the gateway does not accept them",
             str(self.place.path or "memory"),
             round(reached * 100),
             rows,

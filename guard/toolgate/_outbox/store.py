@@ -296,7 +296,8 @@ def open_file(file: Path, *, version: int = _VERSION) -> Iterator[sqlite3.Connec
             (actual,) = connection.execute("PRAGMA user_version").fetchone()
             if actual not in {0, version}:
                 raise OutboxFault(
-                    f"the outbox file {str(file)!r} was written by another version of toolgate (file format {actual})",
+                    f"the outbox file {str(file)!r} was written by another version of toolgate (file format "
+                    f"{actual})",
                     "use the other version of toolgate, or set TOOLGATE_OUTBOX to another folder",
                 )
             yield connection if actual else None
@@ -383,7 +384,8 @@ def explain(error: sqlite3.Error, path: object) -> Exception:
             # The file is not moved away automatically, because it may contain entries that were never sent.
             return OutboxFault(
                 f"the outbox {name} is damaged, or is not an outbox file ({error})",
-                "move it to another folder together with the files ending in -wal and -shm; keep them, because they may contain unsent log entries",
+                "move it to another folder together with the files ending in -wal and -shm; keep them, "
+                "because they may contain unsent log entries",
             )
     return OutboxFault(
         f"the outbox {name} cannot be used ({error})",

@@ -93,20 +93,23 @@ Subagent: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=AGENT",
-        help="Use another agent for one kind of subagent: KIND=AGENT, with the agent's id or name, such as Explore=reader-bot; repeatable.",
+        help="Use another agent for one kind of subagent: NAME=AGENT, with the agent's id or name, such as "
+        "Explore=reader-bot; repeatable.",
     ),
 ]
 ToolAction: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TOOL=ACTION",
-        help="Use this action for a tool instead of its default action: TOOL=ACTION, such as Bash=shell.run; repeatable.",
+        help="Use this action for a tool instead of its default action: TOOL=ACTION, such as "
+        "Bash=shell.run; repeatable.",
     ),
 ]
 OnHold: TypeAlias = Annotated[
     str,
     typer.Option(
-        help="What happens with a call that needs approval: the hook waits for the decision, or notifies the model that the call is pending."
+        help="What happens with a call that needs approval: the hook waits for the decision, or notifies "
+        "the model that the call is pending."
     ),
 ]
 HoldTimeout: TypeAlias = Annotated[
@@ -116,7 +119,8 @@ AllowReading: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--allow-reading",
-        help=f"Use one action, {READING_ACTION}, for all tools that only read files, and create the agent's permission for it. Asks for your password.",
+        help=f"Use one action, {READING_ACTION}, for all tools that only read files, and create the agent's "
+        "permission for it. Asks for your password.",
     ),
 ]
 
@@ -237,7 +241,8 @@ def install(
     _print_next_steps(program, path, text, http=http)
     if not http and not allow_reading:
         typer.echo(
-            "every tool needs a permission, also tools that only read files; to permit these with one permission, add --allow-reading"
+            "every tool needs a permission, also tools that only read files; to permit these with one "
+            "permission, add --allow-reading"
         )
     if not http and shared:
         _print_shared_notes()
@@ -306,7 +311,9 @@ def serve(
         serve_hooks(parsed, secret, port)
     except OSError as error:
         fail(
-            f"cannot listen on 127.0.0.1, port {port}: {error.strerror}; choose another --port, here and for toolgate hook install --http, because another program on this port could answer in place of this server"
+            f"cannot listen on 127.0.0.1, port {port}: {error.strerror}; choose another --port, here and "
+            "for toolgate hook install --http, because another program on this port could answer in place "
+            "of this server"
         )
 
 
@@ -342,7 +349,8 @@ def _check_http_options(program: str, *, http: bool, port: int | None, has_hook_
         fail("--http works only with Claude Code; remove it")
     if http and has_hook_options:
         fail(
-            "with --http, pass the options for the gateway, agents, actions and --allow-reading to toolgate hook serve instead"
+            "with --http, pass the options for the gateway, agents, actions and --allow-reading to "
+            "toolgate hook serve instead"
         )
     if port is not None and not http:
         fail("--port works only together with --http; add --http or remove --port")
@@ -397,19 +405,22 @@ def _print_next_steps(program: str, path: Path, text: str, *, http: bool) -> Non
     if program == OPENCODE:
         typer.echo(f"installed in {str(path)!r}; tested with OpenCode {OPENCODE_TESTED}")
         typer.echo(
-            "set the environment variable TOOLGATE_API_KEY in the shell that starts opencode, and restart open sessions"
+            "set the environment variable TOOLGATE_API_KEY in the shell that starts opencode, and restart "
+            "open sessions"
         )
         return
     typer.echo(f"installed in {str(path)!r}; requires Claude Code {OLDEST} or later")
     if http:
         typer.echo(
-            "keep toolgate hook serve running, with the environment variable TOOLGATE_API_KEY set; while it does not run, every tool call is blocked"
+            "keep toolgate hook serve running, with the environment variable TOOLGATE_API_KEY set; while "
+            "it does not run, every tool call is blocked"
         )
         typer.echo(f"before you start claude, run: {secret_export()}")
         typer.echo("restart open sessions")
     else:
         typer.echo(
-            "set the environment variable TOOLGATE_API_KEY in the shell that starts claude, and restart open sessions"
+            "set the environment variable TOOLGATE_API_KEY in the shell that starts claude, and restart "
+            "open sessions"
         )
     if not json.loads(text).get("disableSkillShellExecution"):
         typer.echo(
@@ -424,7 +435,8 @@ def _print_shared_notes() -> None:
     found = shutil.which(_COMMAND)
     if found is None:
         typer.echo(
-            "toolgate is not on your PATH, so every tool call is blocked; add it to the PATH, or install with --local, which writes the full path of this installation",
+            "toolgate is not on your PATH, so every tool call is blocked; add it to the PATH, or install "
+            "with --local, which writes the full path of this installation",
             err=True,
         )
     elif Path(found).resolve() != Path(installed_command()).resolve():

@@ -380,7 +380,8 @@ class Resumption:
         self._tools = {each.name: each for each in tools}
         if missing := [each.name for each in paused.held if each.name not in self._tools]:
             raise ConfigurationError(
-                f"a call to the tool {missing[0]!r} waits for approval, but no guarded tool with this name was passed; pass the guarded tools of the paused run"
+                f"a call to the tool {missing[0]!r} waits for approval, but no guarded tool with this name "
+                "was passed; pass the guarded tools of the paused run"
             )
         # The input objects are copied because each of them identifies one call, and the same state may be resumed
         # twice at the same time.

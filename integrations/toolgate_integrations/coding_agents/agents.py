@@ -224,7 +224,8 @@ def remote_tool(name: str, server: str | None) -> tuple[str, str] | None:
     first, _, own = rest.partition("__")
     if not first or not own or "__" in own:
         raise ConfigurationError(
-            f"the server of the tool {name!r} is not clear from its name; set its action with --tool-action TOOL=ACTION"
+            f"the server of the tool {name!r} is not clear from its name; set its action with --tool-action "
+            "TOOL=ACTION"
         )
     return first, own
 
@@ -282,7 +283,8 @@ class OpenCode:
             case "after":
                 return After(call, beside, error=own_text(told, "error"), duration_ms=duration_of(told))
         raise ConfigurationError(
-            f"the plugin sent the unknown event {kind!r}; install the plugin again with: toolgate hook install --for opencode"
+            f"the plugin sent the unknown event {kind!r}; install the plugin again with: toolgate hook "
+            "install --for opencode"
         )
 
     def allowed(self, changed: Mapping[str, Any] | None) -> Answer:
@@ -319,7 +321,8 @@ def _opencode_remote(name: str, servers: object) -> tuple[str, str] | None:
     ]
     if len(found) > 1:
         raise ConfigurationError(
-            f"the server of the tool {name!r} is not clear from its name; set its action with --tool-action TOOL=ACTION"
+            f"the server of the tool {name!r} is not clear from its name; set its action with --tool-action "
+            "TOOL=ACTION"
         )
     return found[0] if found else None
 

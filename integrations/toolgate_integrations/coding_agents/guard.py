@@ -226,7 +226,8 @@ class HookAsking:
         for name, value in event.beside.items():
             if arguments.pop(name, None) != value:
                 raise ConfigurationError(
-                    f"the approver changed {name!r}, which is not an argument of {call.name!r}; the call cannot run with this change"
+                    f"the approver changed {name!r}, which is not an argument of {call.name!r}; the call "
+                    "cannot run with this change"
                 )
         if call.call_id is not None:
             running = Running(

@@ -441,7 +441,8 @@ def _noes(held: Sequence[HeldCall], decisions: Decisions) -> dict[str, str]:
         about = [one for one in named if not each.tool_call_id or each.tool_call_id == one.tool_call.id]
         if len(about) != 1:
             raise ConfigurationError(
-                f"the decision for {name!r} (tool_call_id {each.tool_call_id!r}) matches {len(about)} waiting calls; set the tool_call_id of exactly one"
+                f"the decision for {name!r} (tool_call_id {each.tool_call_id!r}) matches {len(about)} "
+                "waiting calls; set the tool_call_id of exactly one"
             )
         if not each.execute:
             noes[about[0].approval_id] = each.feedback or f"Not done: the call of {name!r} was rejected."

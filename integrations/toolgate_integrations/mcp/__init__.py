@@ -158,7 +158,8 @@ def _schema(server: object, name: str) -> ArgumentSchema:
     """
     if not isinstance(server, MCPServer):
         raise ConfigurationError(
-            f"the guard cannot find the server of the tool {name!r}; pass the GuardExtension to MCPServer(extensions=[…])"
+            f"the guard cannot find the server of the tool {name!r}; pass the GuardExtension to "
+            "MCPServer(extensions=[…])"
         )
     tool = server._tool_manager.get_tool(name)  # noqa: SLF001 - the public list of tools has no validation
     if tool is None:

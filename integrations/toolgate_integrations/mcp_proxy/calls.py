@@ -206,7 +206,8 @@ class ToolCalls:
         if not same:
             # A default is missing only if the approver's edit removed it. The server could then apply another value.
             raise _RefusedError(
-                "The approved arguments do not contain a value for which the tool has a default. Call the tool again."
+                "The approved arguments do not contain a value for which the tool has a default. Call the "
+                "tool again."
             )
         seen = turn.restored(params, arguments)
         state = self._once(turn, seen.request_state)

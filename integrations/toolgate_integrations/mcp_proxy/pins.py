@@ -173,7 +173,8 @@ class Pins:
             return _PINS.validate_json(content, strict=True)["tools"]
         except (ValidationError, KeyError) as error:
             raise ConfigurationError(
-                f"{self._unknown}: {str(self._path)!r} contains no valid descriptions; remove it to trust the server again"
+                f"{self._unknown}: {str(self._path)!r} contains no valid descriptions; remove it to trust "
+                "the server again"
             ) from error
 
     def _known(self, names: Collection[str], pins: Mapping[str, Pin]) -> None:
@@ -185,7 +186,8 @@ class Pins:
         for name, pin in pins.items():
             if name not in shown or shown[name].seen != pin.seen:
                 raise ConfigurationError(
-                    f"the tool {name!r} of the server {self._server!r} changed again in the meantime; run the command again"
+                    f"the tool {name!r} of the server {self._server!r} changed again in the meantime; run "
+                    "the command again"
                 )
 
     @contextmanager

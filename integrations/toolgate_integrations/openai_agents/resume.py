@@ -247,7 +247,8 @@ class _Item:
                 action=bridge.action_of(self.call),
                 agent_id=approval.agent_id or "",
                 approval_id=approval.approval_id,
-                reason=f"call {self.call_id!r} was approved in the run's state, but only the gateway can approve it; decide the request at the gateway",
+                reason=f"call {self.call_id!r} was approved in the run's state, but only the gateway can "
+                "approve it; decide the request at the gateway",
             )
         return _Verdict(waits_for=approval.approval_id)
 
@@ -282,7 +283,8 @@ async def _tool(item: ToolApprovalItem, context: RunContextWrapper[Any]) -> Guar
     agent: object = item.agent
     if not isinstance(agent, Agent) or getattr(agent, "guarding", None) is None:
         raise ConfigurationError(
-            f"the state is of agent {getattr(agent, 'name', None)!r}, which is not guarded; load the state with the agent that guard_agent returned"
+            f"the state is of agent {getattr(agent, 'name', None)!r}, which is not guarded; load the state "
+            "with the agent that guard_agent returned"
         )
     for tool in await agent.get_all_tools(context):
         if isinstance(tool, FunctionTool) and tool.name == item.tool_name:

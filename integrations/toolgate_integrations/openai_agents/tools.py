@@ -189,7 +189,8 @@ class GuardedTool:
     def _refusal(self, error: GuardError) -> str:
         if isinstance(error, ApprovalPending) and self.pauses:
             return (
-                f"Not done: {error.action!r} is not approved (approval {error.approval_id}): only a decision at the gateway "
+                f"Not done: {error.action!r} is not approved (approval {error.approval_id}): only a "
+                "decision at the gateway "
                 "counts, and there is none yet. Calling the tool again creates a new request."
             )
         return self._bridge.refusal(error)

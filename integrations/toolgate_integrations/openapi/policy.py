@@ -65,7 +65,8 @@ def edited(
         # The exception is dropped because its message may contain the values of the arguments.
         pass
     raise ConfigurationError(
-        f"{told(request)} was approved with a changed {changed[0]!r}, but the new value cannot be written into the request; it was not sent"
+        f"{told(request)} was approved with a changed {changed[0]!r}, but the new value cannot be written "
+        "into the request; it was not sent"
     ) from None
 
 
@@ -204,7 +205,8 @@ class TransportBase:
     ) -> None:
         if not callable(getattr(transport, self._sends, None)):
             raise ConfigurationError(
-                f"transport is {transport!r}, which has no {self._sends}; pass the transport that sends the requests, such as "
+                f"transport is {transport!r}, which has no {self._sends}; pass the transport that sends the "
+                "requests, such as "
                 f"{self._example}"
             )
         if guard is not None and not isinstance(guard, Guard):
@@ -267,7 +269,8 @@ class TransportBase:
             return Asked(request, action, arguments, found, self._amounts.get(action))
         if self._unknown is None:
             raise ConfigurationError(
-                f"{told(request)} is not an operation of the OpenAPI document: {found}; it was not sent. Add the operation to the document, or set an action for unknown requests with unknown="
+                f"{told(request)} is not an operation of the OpenAPI document: {found}; it was not sent. "
+                "Add the operation to the document, or set an action for unknown requests with unknown="
             )
         arguments = self._arguments(request, body, None, self._unknown)
         _refuse_renamed(request, arguments)
@@ -317,7 +320,8 @@ class TransportBase:
             return found.operation.defaults.fill(arguments, self._header_names, amounts | {"amount"})
         except SeveralPlacesError as error:
             raise ConfigurationError(
-                f"{told(request)} has {error.name!r}, which has a default in another part of the request, so the value is ambiguous; it was not sent: send the value in that part"
+                f"{told(request)} has {error.name!r}, which has a default in another part of the request, "
+                "so the value is ambiguous; it was not sent: send the value in that part"
             ) from None
 
 
@@ -332,7 +336,9 @@ def _actions(found: Iterable[Operation], prefix: object, actions: ToolActions | 
         other = owners.setdefault(action, operation)
         if other is not operation:
             raise ConfigurationError(
-                f"{other.method} {other.path!r} and {operation.method} {operation.path!r} would have the same action {action!r}; change the operationId of one of them, or set its action in actions="
+                f"{other.method} {other.path!r} and {operation.method} {operation.path!r} would have the "
+                f"same action {action!r}; change the operationId of one of them, or set its action in "
+                "actions="
             )
         given[operation.name] = action
     return given
@@ -361,12 +367,14 @@ def _refuse_disguised(request: Any) -> None:
     for name in _DISGUISES:
         if name in request.headers:
             raise ConfigurationError(
-                f"{told(request)} has the header {name!r}, which can make an API treat it as a different request; it was not sent: remove the header"
+                f"{told(request)} has the header {name!r}, which can make an API treat it as a different "
+                "request; it was not sent: remove the header"
             )
     host = request.headers.get("host", "").encode("utf-8", "replace").lower()
     if host != request.url.netloc.lower() or _ELSEWHERE & request.extensions.keys():
         raise ConfigurationError(
-            f"{told(request)} would go to another host or path than the one in its address; it was not sent: do not set the header 'Host' or the extensions 'target' and 'sni_hostname'"
+            f"{told(request)} would go to another host or path than the one in its address; it was not "
+            "sent: do not set the header 'Host' or the extensions 'target' and 'sni_hostname'"
         )
 
 
@@ -380,5 +388,6 @@ def _refuse_renamed(request: Any, arguments: Arguments) -> None:
         named += body.value if body.kind == "members" else [name for name, _ in body.value]
     if _RENAMES in named or (body.kind == "bytes" and _RENAMES_PART.search(body.value)):
         raise ConfigurationError(
-            f"{told(request)} has the argument {_RENAMES!r}, which can make an API treat it as a different request; it was not sent: remove the argument"
+            f"{told(request)} has the argument {_RENAMES!r}, which can make an API treat it as a different "
+            "request; it was not sent: remove the argument"
         )
