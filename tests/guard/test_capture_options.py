@@ -73,7 +73,7 @@ async def test_a_block_has_them_too(guard: Guard, gateway: Any) -> None:
     assert all(gateway.context[name]["$digest"] for name in ("price", "note", "x"))
     assert gateway.logs[-1]["context"]["rows"]["$digest"]
     block = guard.action("a.b", {"n": 1}, amount="cents")
-    with pytest.raises(ConfigurationError, match="amount names 'cents'"), block:
+    with pytest.raises(ConfigurationError, match="the option amount is 'cents'"), block:
         never()
 
 

@@ -319,8 +319,8 @@ def wrapped_again(*args: Any, **kwargs: Any) -> Any: ...
 @pytest.mark.parametrize(
     ("thing", "message"),
     [
-        (Tools, "guard the method"),
-        (functools.partial(Tools, 1), "guard the method"),
+        (Tools, "guard one of its methods"),
+        (functools.partial(Tools, 1), "guard one of its methods"),
         (property(lambda self: 1), "guard the function below @property"),
         (functools.cached_property(lambda self: 1), "guard the function below @cached_property"),
         (5, "cannot be called"),

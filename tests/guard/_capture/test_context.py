@@ -379,10 +379,10 @@ def plain(a: int, amount: int = 0, cents: int = 0) -> None: ...
     [
         (plain, {"exclude": {"b"}}, "exclude names 'b'"),
         (plain, {"ignore": ["b"]}, "ignore names 'b'"),
-        (plain, {"amount": "price"}, "amount names 'price'"),
+        (plain, {"amount": "price"}, "the option amount is 'price'"),
         (plain, {"amount": "cents"}, "also has an argument 'amount'"),
-        (tool, {"amount": "rest"}, "amount names 'rest'"),
-        (tool, {"amount": "unknown"}, "amount names 'unknown'"),
+        (tool, {"amount": "rest"}, "the option amount is 'rest'"),
+        (tool, {"amount": "unknown"}, "the option amount is 'unknown'"),
         (tool, {"exclude": {"amount"}}, "exclude names 'amount'"),
         (tool, {"amount": "cents", "exclude": {"cents"}}, "exclude names 'cents'"),
         (tool, {"amount": "cents", "ignore": {"cents"}}, "ignore names 'cents'"),

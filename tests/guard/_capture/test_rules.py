@@ -174,10 +174,10 @@ def by_position(quantity: int, /) -> int:
 @pytest.mark.parametrize(
     ("function", "options", "message"),
     [
-        (plain, {"include": {"c"}}, "include names 'c'"),
+        (plain, {"include": {"c"}}, "'c' is in include"),
         (plain, {"include": "a"}, "collection of names"),
-        (plain, {"include": {"a"}, "exclude": {"a"}}, "include names 'a'"),
-        (plain, {"include": {"a"}, "ignore": {"a"}}, "include names 'a'"),
+        (plain, {"include": {"a"}, "exclude": {"a"}}, "'a' is in include"),
+        (plain, {"include": {"a"}, "ignore": {"a"}}, "'a' is in include"),
         (plain, {"redact": [re.compile(b"x")]}, "patterns of text"),
         (plain, {"redact": re.compile("x")}, "collection of names"),
         (plain, {"amount": 5}, "a function"),

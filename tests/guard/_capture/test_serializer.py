@@ -96,7 +96,7 @@ def test_unsupported_argument_is_refused_with_its_name_type_and_cure(name: str) 
     with pytest.raises(ConfigurationError) as refused:
         freeze_call({"order": value}, Rules())
     assert f"argument 'order' {problem}" in str(refused.value).replace(f"{__name__}.", "test_serializer.")
-    assert "name the argument in ignore=" in str(refused.value)
+    assert "add the argument's name to ignore=" in str(refused.value)
     assert "a context= function" in str(refused.value)
 
 

@@ -188,7 +188,7 @@ def test_settings_are_read_from_the_environment(
 @pytest.mark.parametrize("name", ["ca", "client_cert", "proxy"])
 def test_network_settings_beside_a_transport_are_an_error(name: str) -> None:
     transport = httpx.MockTransport(lambda _: httpx.Response(500))
-    assert "beside transport" in refused(transport=transport, **{name: "x"})
+    assert "together with transport" in refused(transport=transport, **{name: "x"})
 
 
 async def test_transport_of_the_other_kind_is_an_error() -> None:

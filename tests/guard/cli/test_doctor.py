@@ -55,7 +55,7 @@ def test_a_sound_machine_is_told_so(owner: Owner, agent_id: str) -> None:
         **dict.fromkeys(("login", "files", "installation"), "ok"),
         "users": "warning",
     }
-    assert "no security boundary" in found["users"]["says"]
+    assert "not a security boundary" in found["users"]["says"]
     assert owner.entries() == []
     shown = Shell().done("doctor")
     assert owner.key not in shown
@@ -285,7 +285,7 @@ def test_another_project_called_toolgate_is_found(
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toolgate\nVersion: 9.0\n")
     monkeypatch.syspath_prepend(str(info.parent))
-    assert "another project's" in next(local.find_foreign_imports()).says
+    assert "belongs to another project" in next(local.find_foreign_imports()).says
 
 
 @pytest.mark.parametrize(

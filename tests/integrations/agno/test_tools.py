@@ -320,5 +320,5 @@ def test_misuse(scene: Scene) -> None:
     with pytest.raises(ConfigurationError, match="not guarded yet"):
         guard_agent(agent(scene), scene.guard)
     paused = agent(scene, [PAY]).run("go")
-    with pytest.raises(ConfigurationError, match="pass what guard_agent"):
+    with pytest.raises(ConfigurationError, match="pass the agent that guard_agent"):
         resume(Agent(), paused)

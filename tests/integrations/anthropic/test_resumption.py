@@ -338,5 +338,5 @@ def test_arguments_of_a_gate_that_are_wrong(guard: Guard) -> None:
         ConfigurationError, match="on_hold is 'later'; use 'pause', 'wait', 'raise' or 'notify_model'"
     ):
         Bridge(guard, on_hold="later", can_pause=True)
-    with pytest.raises(ConfigurationError, match="agent is 7; pass text"):
+    with pytest.raises(ConfigurationError, match="agent is 7; pass a string"):
         Bridge(guard, on_hold="wait", agent=7)  # type: ignore[arg-type]  # what is refused

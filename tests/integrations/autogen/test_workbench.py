@@ -302,7 +302,7 @@ def test_what_cannot_be_guarded_is_said(scene: Scene) -> None:
         GuardedWorkbench([scene.look, FunctionTool(scene.look, description="Look.")], scene.guard)
     with pytest.raises(ConfigurationError, match="on_hold is 'pause'; use 'wait', 'raise' or 'notify_model'"):
         GuardedWorkbench([], scene.guard, on_hold="pause")  # type: ignore[arg-type]  # likewise
-    with pytest.raises(ConfigurationError, match="guarded already"):
+    with pytest.raises(ConfigurationError, match="already guarded"):
         GuardedWorkbench(GuardedWorkbench([], scene.guard), scene.guard)
 
 

@@ -123,7 +123,7 @@ def test_a_result_from_the_cache_is_asked_about_and_not_called_a_success(
         for each in scene.owner.entries()
         if each["action"] == "tools.look" and each["status"] == "failed"
     ]
-    assert "not seen to run" in str(note)
+    assert "the tool did not run" in str(note)
 
 
 def test_what_is_forbidden_since_is_not_answered_from_the_cache(scene: Scene) -> None:

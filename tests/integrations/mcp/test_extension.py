@@ -310,7 +310,7 @@ async def test_dotted_names(scene: Scene, owner: Owner) -> None:
         ({"name": "bank", "functions": ["pay"]}, "functions is \\['pay'\\]"),
         (
             {"name": "bank", "functions": {"bank.pay": print, "pay": print}},
-            "'bank.pay' and 'pay' would both be",
+            "'bank.pay' and 'pay' would have the same action",
         ),
     ],
 )

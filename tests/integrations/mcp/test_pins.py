@@ -106,7 +106,7 @@ def test_only_what_was_shown_is_trusted(pins: Pins) -> None:
     pins.see([tool(description="b"), tool("look", description="b")])
     shown = pins.read()
     pins.see([tool(description="c"), tool("look", description="b")])
-    with pytest.raises(ConfigurationError, match="'pay' of the server 'bank' changed again meanwhile"):
+    with pytest.raises(ConfigurationError, match="'pay' of the server 'bank' changed again in the meantime"):
         pins.trust(shown=shown)
     assert all(pin.changed for pin in pins.read().values())
     assert pins.trust(["look"], shown=shown) == ["look"]

@@ -99,7 +99,7 @@ async def test_it_ends_when_told_to(bank: Bank, how: signal.Signals, status: int
     ("arguments", "said"),
     [
         ((), "give exactly one MCP server: either --url ADDRESS, or its command after --"),
-        (("--url", "http://127.0.0.1:1/mcp", "--", "cat"), "name one server"),
+        (("--url", "http://127.0.0.1:1/mcp", "--", "cat"), "give exactly one MCP server"),
         (("--url", "ftp://x"), "the server's address is 'ftp://x'; use one such as"),
         (("--url", "http://ada:secret@x/mcp"), "without a user or a password in it"),
         (("--pass-env", "ABSENT", "--", "cat"), "the variable 'ABSENT' is not set"),

@@ -104,7 +104,7 @@ def test_servers_of_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ({"swagger": "2.0", "paths": {}}, "convert Swagger 2.0"),
+        ({"swagger": "2.0", "paths": {}}, "convert a Swagger 2.0"),
         ("{", "is not JSON"),
         ('{"openapi": "3.1.0", "openapi": "3.1.0"}', "contains the same key twice"),
         ("openapi: 3.1.0\npaths: [", "neither JSON nor YAML"),
@@ -120,7 +120,7 @@ def test_servers_of_the_nearest() -> None:
         ({**DOCUMENT, "paths": {"/a": []}}, r"paths\['/a'\] is a 'list'"),
         ({**DOCUMENT, "paths": {"/a": {"get": {"operationId": 7}}}}, "operationId is 7"),
         ({**DOCUMENT, "paths": {"/a": {"$ref": "other.json#/a"}}}, "into one file"),
-        ({**DOCUMENT, "paths": {"/a": {"$ref": "#/paths/~1a"}}}, "without circles"),
+        ({**DOCUMENT, "paths": {"/a": {"$ref": "#/paths/~1a"}}}, "without circular references"),
         (
             {**DOCUMENT, "paths": {"/a": {"get": {"operationId": "x"}, "put": {"operationId": "x"}}}},
             "GET '/a' and PUT '/a' would have the same action 'pay.x'",

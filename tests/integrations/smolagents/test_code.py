@@ -140,24 +140,24 @@ def test_code_that_would_be_stopped_while_it_waits(scene: Scene) -> None:
     with pytest.raises(ConfigurationError, match="may run for only 30 seconds, but a call can wait longer"):
         agent(scene, END, on_hold="wait")
     made = agent(scene, END, on_hold="wait", executor_kwargs={"timeout_seconds": None})
-    with pytest.raises(ConfigurationError, match="the code is given 5 seconds"):
+    with pytest.raises(ConfigurationError, match="may run for only 5 seconds"):
         made.python_executor = LocalPythonExecutor([], timeout_seconds=5)
     waiting = agent(scene, kind=ToolCallingAgent, on_hold="wait", name="member", description="waits")
-    with pytest.raises(ConfigurationError, match="the code is given 30 seconds"):
+    with pytest.raises(ConfigurationError, match="may run for only 30 seconds"):
         agent(scene, END, managed_agents=[waiting])
     made = agent(scene, END, managed_agents=[waiting], executor_kwargs={"timeout_seconds": None})
-    with pytest.raises(ConfigurationError, match="the code is given 5 seconds"):
+    with pytest.raises(ConfigurationError, match="may run for only 5 seconds"):
         made.python_executor = LocalPythonExecutor([], timeout_seconds=5)
 
 
 def test_code_that_runs_elsewhere(scene: Scene) -> None:
     """Other executors are sent the tools' source: nobody would be asked about their calls."""
     plain = CodeAgent(tools=tools(scene), model=Scripted(END), executor=Elsewhere())
-    with pytest.raises(ConfigurationError, match="the executor 'Elsewhere' runs code elsewhere"):
+    with pytest.raises(ConfigurationError, match="the executor 'Elsewhere' runs code outside this process"):
         guard_agent(plain, scene.guard)
     assert type(plain) is CodeAgent
     made = agent(scene, END)
-    with pytest.raises(ConfigurationError, match="the executor 'Elsewhere' runs code elsewhere"):
+    with pytest.raises(ConfigurationError, match="the executor 'Elsewhere' runs code outside this process"):
         made.python_executor = Elsewhere()
 
 

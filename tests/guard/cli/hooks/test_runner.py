@@ -87,7 +87,7 @@ def test_wrong_options_are_named(scene: Scene, words: tuple[str, ...], typed: An
         ({**CALL, "tool_input": "ls"}, "tool_input"),
         ({**CALL, "tool_use_id": ""}, "tool_use_id"),
         ({**CALL, "session_id": 7}, "session_id"),
-        ({**CALL, "tool_name": "mcp__a__b__c"}, "which server"),
+        ({**CALL, "tool_name": "mcp__a__b__c"}, "the server of the tool"),
         ({**CALL, "hook_event_name": "PostToolUse", "tool_use_id": None}, "tool_use_id"),
     ],
 )

@@ -38,7 +38,7 @@ def test_what_is_signed_with_the_secret_is_right(verifier: Verifier) -> None:
         ({"webhook-timestamp": "soon"}, BODY, "not a number"),
         ({"webhook-signature": "v1"}, BODY, "form"),
         ({"webhook-signature": "v1,A"}, BODY, "form"),
-        ({"webhook-signature": "v2,AAAA"}, BODY, "no signature fits"),
+        ({"webhook-signature": "v2,AAAA"}, BODY, "no signature matches"),
         ({}, b"\xff", "UTF-8"),
         ({"webhook-signature": ""}, BODY, "webhook-signature is missing"),
     ],
