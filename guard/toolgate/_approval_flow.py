@@ -370,7 +370,7 @@ def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
     # From here on, log entries and errors contain the id of the last request in the chain of edits.
     call.approval_id = approval_id
     if approval.status == "consumed" and call.resumes is not None:
-        raise (yield from deny(call, "the approval has already been used for another call"))
+        raise (yield from deny(call, "the approval has already been used"))
     if approval.status in {"approved", "consumed"}:
         if edited:
             yield from _apply_edit(call, approval.approved_context)

@@ -167,7 +167,7 @@ def _describe(error: GatewayError, settings: Settings) -> str:
     if error.is_unauthorized:
         return (
             f"the gateway at {settings.url!r} refuses the API key {masked(settings.api_key)!r}: {error.detail}; "
-            "set TOOLGATE_API_KEY to a valid one, see: toolgate keys show"
+            "set TOOLGATE_API_KEY to a valid key, which this command shows: toolgate keys show"
         )
     return str(error).replace(settings.api_key, masked(settings.api_key))
 

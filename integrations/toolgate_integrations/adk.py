@@ -368,8 +368,8 @@ class GuardPlugin(BasePlugin):
             if opened.context.invocation_id == invocation_context.invocation_id:
                 self._closed(opened.context)
                 logger.warning(
-                    "the result of a call to the tool %r was not logged, because another plugin replaced "
-                    "it; put the guard first in plugins=[…]",
+                    "the result of a call to the tool %r was not logged, because another plugin handled "
+                    "it first; put the guard first in plugins=[…]",
                     opened.call.name,
                 )
 

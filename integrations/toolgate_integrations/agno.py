@@ -209,7 +209,7 @@ def guarded_tool(given: Any, bridge: AgnoBridge) -> Any:
             made = tool(given) if marked else Function.from_callable(given)
         except Exception as error:
             raise ConfigurationError(
-                f"Agno cannot use the tool {given!r} ({type(error).__name__}); pass a function with type hints"
+                f"Agno cannot use the tool {given!r} ({type(error).__name__}); pass a function"
             ) from error
         return _guarded(made, bridge, given)
     return given

@@ -88,7 +88,7 @@ async def test_entered_once(block: Any) -> None:
     entered = block("db.drop")
     async with entered:
         pass
-    with pytest.raises(ConfigurationError, match="entered"):
+    with pytest.raises(ConfigurationError, match="already been used"):
         await entered.__aenter__()
 
 

@@ -44,7 +44,7 @@ Frozen: TypeAlias = "bool | int | float | Decimal | str | bytes | list[Frozen] |
 
 # Option that omits an argument from the check; error messages recommend it for an argument that is not JSON.
 _LEAVE_OUT: Final = "ignore="
-_CURE: Final = f"pass plain data, or name the argument in {_LEAVE_OUT} and add the important values with a context= function"
+_CURE: Final = f"pass plain data, or add the argument's name to {_LEAVE_OUT} and add the important values with a context= function"
 
 _MAX_VALUES: Final = 1_000_000
 _MAX_CHARACTERS: Final = 100_000_000

@@ -36,7 +36,7 @@ def asked(scene: Scene, *words: str, **more: Any) -> subprocess.CompletedProcess
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"event": "PreToolUse"}, "'PreToolUse' is not known"),
+        ({"event": "PreToolUse"}, "unknown event 'PreToolUse'"),
         ({"event": None}, "event"),
         ({"tool": ""}, "tool"),
         ({"arguments": None}, "arguments"),

@@ -82,7 +82,7 @@ def test_wrong_options_are_named(scene: Scene, words: tuple[str, ...], typed: An
         ('{"hook_event_name": "PreToolUse"', "is not JSON"),
         ("[]", "not a JSON object"),
         ({}, "hook_event_name"),
-        ({**CALL, "hook_event_name": "PreToolUSE"}, "'PreToolUSE' is not known"),
+        ({**CALL, "hook_event_name": "PreToolUSE"}, "unknown event 'PreToolUSE'"),
         ({**CALL, "tool_name": None}, "tool_name"),
         ({**CALL, "tool_input": "ls"}, "tool_input"),
         ({**CALL, "tool_use_id": ""}, "tool_use_id"),
