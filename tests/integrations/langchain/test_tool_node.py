@@ -227,7 +227,7 @@ async def test_held_run_without_checkpointer_warns_once(
             await graph.ainvoke({"messages": []})
     assert scene.ran == []
     (warning,) = [record for record in caplog.records if "checkpointer" in record.getMessage()]
-    assert "the call of 'pay' is held" in warning.getMessage()
+    assert "the call of 'pay' needs approval" in warning.getMessage()
 
 
 @MODES

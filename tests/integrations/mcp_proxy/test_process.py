@@ -102,7 +102,7 @@ async def test_it_ends_when_told_to(bank: Bank, how: signal.Signals, status: int
         (("--url", "http://127.0.0.1:1/mcp", "--", "cat"), "give exactly one MCP server"),
         (("--url", "ftp://x"), "the server's address is 'ftp://x'; use one such as"),
         (("--url", "http://ada:secret@x/mcp"), "without a user or a password in it"),
-        (("--pass-env", "ABSENT", "--", "cat"), "the variable 'ABSENT' is not set"),
+        (("--pass-env", "ABSENT", "--", "cat"), "the environment variable 'ABSENT' is not set"),
         (("--header-env", "A=B", "--", "cat"), "--header-env works only with --url"),
         (("--tool-action", "pay", "--", "cat"), "invalid --tool-action 'pay': write TOOL=ACTION"),
         (("--hold-timeout", "-1", "--", "cat"), "hold_timeout is -1.0"),

@@ -90,7 +90,7 @@ def test_the_same_name_in_several_places(gateway: FakeGateway) -> None:
         asked(gateway, "POST", "/refunds?amount=1", json={"amount": 1000})
     for unread in ({"files": {"amount": (None, "1000")}}, {"content": b'{"amount": 1000}'}):
         with pytest.raises(
-            ConfigurationError, match="'amount' in several places, or beside a body that cannot"
+            ConfigurationError, match="'amount' in several places, or together with a body that cannot"
         ):
             asked(gateway, "POST", "/refunds?amount=1", **unread)
     with pytest.raises(ConfigurationError, match=r"'query\.id' in several places"):

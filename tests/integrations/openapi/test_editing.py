@@ -124,7 +124,7 @@ async def test_what_is_not_in_the_document_goes_where_it_was_asked_for(gateway: 
     gateway.require_approval("pay.unknown")
     options = {"unknown": "pay.unknown", "on_hold": Editor(gateway, url="https://evil.test/")}
     client = Client("httpx", "sync", gateway, **options)
-    with pytest.raises(ConfigurationError, match="another 'url'"):
+    with pytest.raises(ConfigurationError, match="changed 'url'"):
         await client.send("POST", "https://other.test/x", json={"a": 1})
     assert client.sent == []
     client = Client("httpx", "sync", gateway, unknown="pay.unknown", on_hold=Editor(gateway, a=2))
