@@ -145,7 +145,10 @@ class Action:
             ConfigurationError: The block has not been entered.
         """
         if self._guard_state is None or not self._began:
-            raise ConfigurationError(f"the block of action {self._options.action!r} has not been entered")
+            raise ConfigurationError(
+                f"proof() needs the with block of action {self._options.action!r}; call it inside the "
+                "block: with guard.action(…) as act, act.proof():"
+            )
         explicit, default = self._options.agent_id, self._guard_state.settings.agent_id
         agent_id = identify(explicit, default).agent_id
         return authorize(self._guard_state, self._options.action, agent_id, self._checked)
@@ -186,7 +189,7 @@ class Action:
         if edits and not self._accepts_edits:
             # An edit is applied only to `act.context`. Without edits=True, the block may read its values from other
             # variables and run with unedited values, which were not approved. The edit is therefore refused.
-            return f"{min(edits)!r} was changed, and the block was not made with edits=True"
+            return f"the approver changed {min(edits)!r}, but action(…) was called without edits=True"
         self._edits = edits
         try:
             self.capture()
@@ -212,11 +215,13 @@ class Action:
         ensure_not_finalizing()
         if runs_elsewhere and self._options.fail_open:
             raise ConfigurationError(
-                f"action {self._options.action!r} fails open; what runs elsewhere cannot be recorded as such"
+                f"authorize() cannot be used for action {self._options.action!r} with fail_open=True; use "
+                "fail_open=False"
             )
         if self._flow is not None:
             raise ConfigurationError(
-                f"this block of action {self._options.action!r} has been entered; call action(…) for each block"
+                f"this action(…) object of action {self._options.action!r} has already been used; call "
+                "action(…) again for each with block"
             )
         self._guard_state = state = self._find_state().ensure_open()
         self._at_begin = copy_context(self.context), copy_context(self._given)
@@ -307,7 +312,10 @@ def make_action(
 
 def _ensure_handed_over(effect: object) -> HandOver:
     if not isinstance(effect, HandOver):
-        raise GatewayProtocolError(f"the call was not authorized: its flow ended with {effect!r}")
+        raise GatewayProtocolError(
+            "internal error of Toolgate: the gateway did not authorize the call and no reason is known "
+            f"({effect!r}); the tool did not run; report this as a bug"
+        )
     return effect
 
 

@@ -225,8 +225,8 @@ def unknown_approval(approval_id: str, error: GatewayProtocolError, source: str)
     if error.status != HTTPStatus.NOT_FOUND:
         return None
     return ConfigurationError(
-        f"approval {approval_id!r} is not known to the gateway, or not this key's; "
-        f"{source} the approval_id of an ApprovalPending of this agent"
+        f"the gateway has no approval request {approval_id!r} that this API key may use; {source} the "
+        "approval_id of an ApprovalPending error of this agent"
     )
 
 
@@ -252,7 +252,11 @@ def _latest(
             return approval_id, approval
         seen.add(approval_id)
         if approval.replaced_by in seen or len(seen) >= MAX_EDITS:
-            raise (yield from deny(call, "the approval request was replaced by another without end"))
+            raise (
+                yield from deny(
+                    call, "the gateway reports an endless chain of approval requests that replace each other"
+                )
+            )
         approval_id, approval = approval.replaced_by, None
 
 
@@ -342,14 +346,18 @@ def _ensure_same_call(call: Call, approval: Approval) -> Flow:
     ):
         if theirs is not None and theirs != ours:
             raise ConfigurationError(
-                f"approval {call.approval_id!r} is of {name} {theirs!r} and not of {ours!r}; "
-                "resume the call it was asked for"
+                f"approval request {call.approval_id!r} belongs to the {name} {theirs!r}, not to {ours!r}; "
+                "resume the tool call for which it was created"
             )
     if approval.context is None:
         return
     field = first_difference(call.captured.context, approval.context)
     if field is not None:
-        raise (yield from deny(call, clip(f"the approval was asked for with another {field!r}")))
+        raise (
+            yield from deny(
+                call, clip(f"the approval was requested for a call with a different value of {field!r}")
+            )
+        )
 
 
 def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
@@ -362,7 +370,7 @@ def _apply(call: Call, approval_id: str, approval: Approval) -> _Approved:
     # From here on, log entries and errors contain the id of the last request in the chain of edits.
     call.approval_id = approval_id
     if approval.status == "consumed" and call.resumes is not None:
-        raise (yield from deny(call, "the approval has been used already"))
+        raise (yield from deny(call, "the approval has already been used"))
     if approval.status in {"approved", "consumed"}:
         if edited:
             yield from _apply_edit(call, approval.approved_context)
@@ -394,26 +402,35 @@ def _recapture(call: Call, approval_id: str) -> _Approved:
     same = dumps(call.captured.context, canonical=True) == dumps(before.context, canonical=True)
     if not same and call.resumes is not None:
         call.captured = before
-        raise (yield from deny(call, "the arguments changed while the approval was waited for"))
+        raise (yield from deny(call, "the arguments changed while the call waited for approval"))
     return approval_id if same else None
 
 
 def _apply_edit(call: Call, approved: dict[str, Json] | None) -> Flow:
     """Apply the approver's edit to the arguments; deny the call unless the result is exactly what was approved."""
     if approved is None:
-        raise (yield from deny(call, "the approval was edited, and the gateway does not say how"))
+        raise (
+            yield from deny(
+                call,
+                "the approver edited the arguments, but the gateway's response does not contain the new values",
+            )
+        )
     if call.arguments is None:
-        raise (yield from deny(call, "the approver's edit cannot be applied: the tool has begun"))
+        raise (
+            yield from deny(
+                call, "the approver's edit cannot be applied, because the tool has already begun to run"
+            )
+        )
     try:
         problem = call.arguments.edit(call.captured.context, approved)
     except Exception as error:  # noqa: BLE001 - the application's classes convert the values, and may raise anything
-        problem = f"{type(error).__name__} while converting"
+        problem = f"the new value cannot be converted ({type(error).__name__})"
     if problem is not None:
         raise (yield from deny(call, clip(f"the approver's edit cannot be applied: {problem}")))
     captured = call.arguments.capture()
     field = first_difference(captured.context, approved)
     if field is not None:
-        problem = f"{field!r} would not be what was approved"
+        problem = f"{field!r} would have a different value than the approved one"
         raise (yield from deny(call, clip(f"the approver's edit cannot be applied: {problem}")))
     call.captured = captured
     call.edited = True

@@ -91,7 +91,7 @@ def refuse_unguardable(function: Any) -> None:
     inner = inner_function(function)
     if isinstance(inner, type):
         raise ConfigurationError(
-            f"class {inner.__qualname__!r} cannot be guarded; guard the method that acts"
+            f"class {inner.__qualname__!r} cannot be guarded; guard one of its methods instead"
         )
     if isinstance(inner, (property, functools.cached_property)):
         raise ConfigurationError(
@@ -162,7 +162,8 @@ def _guard_inside(function: Any, guard: Callable[[Any], Any]) -> Any:
         return manager
     if _manager(getattr(type(function), "__call__", None)):  # noqa: B004 - the method itself is needed
         raise ConfigurationError(
-            f"{function!r} gives a context manager when called; guard the __call__ of its class"
+            f"{function!r} returns a context manager and cannot be guarded; decorate the __call__ method of "
+            "its class with @guarded instead"
         )
     return None
 
@@ -177,7 +178,8 @@ def _refuse_placeholder(partial: functools.partial[Any]) -> None:
     placeholder = getattr(functools, "Placeholder", _ABSENT)
     if any(each is placeholder for each in partial.args):
         raise ConfigurationError(
-            f"{partial!r} has a placeholder; guard {partial.func!r} and make the partial of that"
+            f"{partial!r} has a placeholder and cannot be guarded; guard {partial.func!r} and create the "
+            "partial from the guarded function"
         )
 
 
@@ -250,8 +252,9 @@ class GuardedFunction(_Wrapper):
         name = getattr(self, "__qualname__", None)
         if name is None or _find(getattr(self, "__module__", None), name) is not self:
             raise PicklingError(
-                f"cannot pickle the guarded function {name or self.__wrapped__!r}: it is not found by its module and "
-                "name; decorate a function at the top level of a module"
+                f"cannot pickle the guarded function {name or self.__wrapped__!r}: pickle does not find it "
+                "by its module and name; define the function at the top level of a module and use it as a "
+                "decorator there"
             )
         return str(name)
 

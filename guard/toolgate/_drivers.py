@@ -272,7 +272,10 @@ def ensure_authorized(effect: object) -> None:
         GatewayProtocolError: The flow of the call ended without allowing the tool to run.
     """
     if not isinstance(effect, RunTool):
-        raise GatewayProtocolError(f"the call was not authorized: its flow ended with {effect!r}")
+        raise GatewayProtocolError(
+            "internal error of Toolgate: the gateway did not authorize the call and no reason is known "
+            f"({effect!r}); the tool did not run; report this as a bug"
+        )
 
 
 def elapsed_ms(began: float) -> float:

@@ -96,7 +96,7 @@ def read_private(path: Path, *, max_bytes: int = _MAX_PRIVATE_BYTES, hint: Hint 
         os.close(descriptor)
     if len(content) > max_bytes:
         raise PrivateFileError(
-            f"{str(path)!r} was not written by Toolgate: it is longer than {max_bytes} bytes; remove it"
+            f"{str(path)!r} is not a file of Toolgate, because it is longer than {max_bytes} bytes; remove it"
         )
     return content
 
@@ -137,7 +137,7 @@ def _prepare_folder(folder: Path, hint: Hint) -> None:
 def _refuse_link(path: Path, hint: Hint) -> None:
     if path.is_symlink():
         raise PrivateFileError(
-            f"{str(path)!r} is a symbolic link, which may lead anywhere; remove it and {hint.recreate}"
+            f"{str(path)!r} is a symbolic link, which Toolgate does not follow; remove it and {hint.recreate}"
         )
 
 

@@ -148,7 +148,7 @@ def guarded_call(call: Call) -> Flow:
     if not isinstance(outcome, Raised):
         yield call.entry("success", facts, intent)
     elif isinstance(outcome.error, call.pauses):
-        yield call.entry("pending", {"reason": "the tool paused and is to be called again", **facts}, intent)
+        yield call.entry("pending", {"reason": "the tool paused and will be called again", **facts}, intent)
     else:
         error = describe_error(outcome.error, call.captured.hidden, call.captured.patterns)
         yield call.entry("failed", {"error": error, **facts}, intent)
@@ -168,7 +168,7 @@ def authorized_call(arguments: Arguments | None) -> Flow:
     """
     problem = None if arguments is None else _changed(arguments)
     if problem is not None:
-        raise ConfigurationError(f"{problem}: nothing ran")
+        raise ConfigurationError(f"{problem}; the tool did not run")
     del arguments
     yield RunTool()
 
@@ -231,7 +231,7 @@ def _fails_open(call: Call, error: GatewayUnavailable) -> bool:
     if error.answered or error.reached or denied is None or denied.contains(call.who.agent_id, call.action):
         return False
     text = str(error)[:_MAX_NO_ANSWER]
-    reason = f"call {denied.count_unchecked()} of this process that runs without a decision: {text}"
+    reason = f"the tool runs without a decision, because the gateway is unavailable and fail_open is set (call {denied.count_unchecked()} of this process that does so): {text}"
     call.log("fail_open", "unasked", reason=reason, level=logging.WARNING)
     call.no_answer = clip(text)
     return True
@@ -241,7 +241,7 @@ def _ensure_unchanged(call: Call, intent: Intent | None) -> Flow:
     """Deny the call if its arguments have changed since they were copied for the check."""
     problem = _changed(call.arguments) if call.arguments is not None else None
     if problem is not None:
-        fix = "nothing ran; pass a copy that no other code changes, or name the argument in ignore="
+        fix = "the tool did not run; pass a copy that no other code changes, or add the argument's name to ignore="
         raise (yield from deny(call, f"{problem}: {fix}", intent=intent))
 
 
@@ -249,5 +249,5 @@ def _changed(arguments: Arguments) -> str | None:
     try:
         name = arguments.difference()
     except Exception as error:  # noqa: BLE001 - arguments that cannot be compared count as changed
-        return f"the arguments cannot be read again: {type(error).__name__}"
-    return None if name is None else f"{name!r} changed while the gateway was asked"
+        return f"reading the arguments a second time failed with {type(error).__name__}"
+    return None if name is None else f"the argument {name!r} changed while the gateway checked the call"

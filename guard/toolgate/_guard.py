@@ -138,8 +138,8 @@ class Guard(GatewayRequests):
 
         if not isinstance(self._guard_state.transport, EmbeddedGateway):
             raise ConfigurationError(
-                "this guard's gateway is not in this process; decide with `toolgate approvals`, or make the guard "
-                "with Guard.embedded(…)"
+                "approving and rejecting in code works only with an embedded gateway; decide with "
+                "`toolgate approvals`, or create the guard with Guard.embedded(…)"
             )
         return self._guard_state.transport
 
@@ -347,8 +347,8 @@ class Guard(GatewayRequests):
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise PicklingError(
-            "a Guard cannot be pickled; make one with the same settings in the other process, and guard functions at the "
-            "top level of a module, which are pickled by name"
+            "a Guard cannot be pickled; create one with the same settings in the other process, and guard "
+            "functions at the top level of a module, because pickle stores only their names"
         )
 
     def __copy__(self) -> Self:

@@ -80,7 +80,7 @@ def valid_id(value: object, name: str) -> str:
         raise ConfigurationError(f"{name} is {value!r}; pass a non-empty string")
     if len(value) > _MAX_ID_LENGTH or not value.isprintable():
         raise ConfigurationError(
-            f"{name} {value[:40]!r} has {len(value)} characters; use at most {_MAX_ID_LENGTH} printable ones"
+            f"Invalid {name} {value[:40]!r}: use at most {_MAX_ID_LENGTH} printable characters"
         )
     return value
 
@@ -207,7 +207,7 @@ def identify(explicit: str | None, *fallbacks: str | None) -> Identity:
         if agent_id is not None:
             return Identity(agent_id, run_id)
     error = ConfigurationError(
-        "no agent is named; set TOOLGATE_AGENT_ID, pass agent_id=… or wrap the call in acting_as(…)"
+        "no agent id is set; set the environment variable TOOLGATE_AGENT_ID, pass agent_id=… or wrap the call in acting_as(…)"
     )
     report_setup_error(error)
     raise error
@@ -302,7 +302,7 @@ def is_allowed_in_text(char: str) -> bool:
 def _valid_reason(text: object) -> str:
     if not isinstance(text, str):
         raise ConfigurationError(
-            f"reason is of type {type(text).__name__}; use a text, such as the user's request"
+            f"reason is of type {type(text).__name__}; pass a string, such as the user's request"
         )
     return text
 
@@ -317,7 +317,7 @@ class _ActingAs(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         if self._token is not None:
-            raise ConfigurationError("an acting_as(…) object is entered once; call acting_as(…) again")
+            raise ConfigurationError("acting_as(…) was already entered; call it again for each with")
         outer = _acting.get()
         run_id = self._run_id if self._run_id is not None or outer is None else outer.run_id
         self._token = _acting.set(Identity(self._agent_id, run_id))
@@ -350,7 +350,7 @@ class _ToolCall(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         if self._token is not None:
-            raise ConfigurationError("a tool_call(…) object is entered once; call tool_call(…) again")
+            raise ConfigurationError("tool_call(…) was already entered; call it again for each with")
         self._token = _tool_call.set(self)
 
     def __exit__(
@@ -395,7 +395,7 @@ class Resume:
     def __enter__(self) -> None:
         with self._lock:
             if self._token is not None:
-                raise ConfigurationError("a resume(…) object is entered once; call resume(…) again")
+                raise ConfigurationError("resume(…) was already entered; call it again for each with")
             self._token = _resumes.set((self, *_resumes.get()))
             self._is_free = True
 

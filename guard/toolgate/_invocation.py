@@ -336,7 +336,9 @@ class _Finalizer:
             return
         if self._is_last:
             self._record.finish(
-                None if self._record.may_be_dropped else GeneratorExit("dropped before its end")
+                None
+                if self._record.may_be_dropped
+                else GeneratorExit("the iterator or coroutine was discarded before it ended")
             )
         else:
             self._next = _Finalizer(self._record, is_last=True)

@@ -103,7 +103,8 @@ def valid_action(action: object) -> str:
     """
     if not isinstance(action, str):
         raise ConfigurationError(
-            f"the action is {action!r} and not a name; write the action in parentheses: @guarded('service.operation')"
+            f"the action is {action!r} and not a name; write the action in parentheses: "
+            "@guarded('service.operation')"
         )
     if not 0 < len(action) <= _MAX_ACTION_LENGTH or not all("!" <= char <= "~" for char in action):
         raise ConfigurationError(
@@ -123,7 +124,7 @@ def exact_action(action: object) -> str:
     found = next((char for char in name if char in _WILDCARDS), None)
     if found is not None:
         raise ConfigurationError(
-            f"action {name[:40]!r} contains the wildcard {found!r}, and permissions match actions exactly; "
+            f"action {name[:40]!r} contains the wildcard {found!r}, but permissions match actions exactly; "
             "create one permission for each action"
         )
     return name
@@ -168,7 +169,7 @@ def _valid_on_hold(on_hold: object) -> OnHold:
     if callable(on_hold) and not isinstance(on_hold, type):
         return cast("OnHold", on_hold)
     raise ConfigurationError(
-        f"on_hold is {on_hold!r}; use 'pause', 'wait', 'raise' or a function of the ApprovalPending"
+        f"on_hold is {on_hold!r}; use 'pause', 'wait', 'raise' or a function that accepts the ApprovalPending error"
     )
 
 
@@ -180,7 +181,10 @@ def _valid_hold_timeout(seconds: object, on_hold: OnHold) -> float | None:
             f"hold_timeout is {seconds!r}; use seconds above 0, or None to wait without limit"
         )
     if isinstance(on_hold, str) and on_hold != "wait":
-        raise ConfigurationError(f"hold_timeout is {seconds!r} but nothing waits; add on_hold='wait'")
+        raise ConfigurationError(
+            f"hold_timeout is {seconds!r}, but it has an effect only with on_hold='wait'; add "
+            "on_hold='wait' or remove hold_timeout"
+        )
     return float(seconds)
 
 

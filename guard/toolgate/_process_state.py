@@ -187,8 +187,8 @@ def ensure_not_finalizing(
     """
     if is_finalizing():
         raise unavailable(
-            "the interpreter is shutting down, so that the gateway cannot be asked; make the call before the "
-            "program ends, for example in an atexit handler and not in __del__"
+            "the call cannot be checked, because the Python interpreter is shutting down; make the call "
+            "before the program ends: not in __del__, but for example in an atexit handler"
         )
 
 

@@ -168,17 +168,17 @@ def _api_key(key: object) -> str:
 
 def _url(url: object, *, allow_insecure: bool) -> str:
     if not isinstance(url, str) or not all("!" <= char <= "~" and char != "\\" for char in url):
-        raise ConfigurationError("url contains white space or invalid characters; set TOOLGATE_URL again")
+        raise ConfigurationError("url contains white space or invalid characters; correct TOOLGATE_URL")
     if len(url) > _LONGEST_URL:
         raise ConfigurationError(
-            f"url has {len(url):,} characters, more than {_LONGEST_URL:,}; set TOOLGATE_URL again"
+            f"url has {len(url):,} characters, more than {_LONGEST_URL:,}; correct TOOLGATE_URL"
         )
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
     except ValueError:
         raise ConfigurationError(
-            "url cannot be read; use a form like 'https://gateway.example.com'"
+            "url is not a valid URL; use a form like 'https://gateway.example.com'"
         ) from None
     if "@" in parts.netloc:
         # The message does not contain the url, because the text before the @ usually contains a password.
@@ -189,7 +189,7 @@ def _url(url: object, *, allow_insecure: bool) -> str:
         )
     if "?" in url or "#" in url:
         raise ConfigurationError(
-            f"url of {host!r} has a query or fragment; leave off everything from '?' or '#'"
+            f"url of {host!r} has a query or fragment; remove the part that begins with '?' or '#'"
         )
     if not _is_host(host):
         raise ConfigurationError(
@@ -307,7 +307,7 @@ def load_place(outbox: str | os.PathLike[str] | None = None) -> Place:
     given = outbox if outbox is not None else os.environ.get("TOOLGATE_OUTBOX")
     if given is not None and not isinstance(given, (str, os.PathLike)):
         raise ConfigurationError(
-            f"outbox is {given!r}; pass the path of a folder, or {MEMORY!r} to keep entries in memory alone"
+            f"outbox is {given!r}; pass the path of a folder, or {MEMORY!r} to keep log entries only in memory"
         )
     own_folder = not given
     path = (
@@ -361,7 +361,8 @@ def _state_folder() -> Path:
         home = Path.home()
     except RuntimeError:
         raise ConfigurationError(
-            "there is no home folder to keep the outbox in; set TOOLGATE_OUTBOX to the path of a folder"
+            "the outbox needs a folder, and this user has no home folder; set TOOLGATE_OUTBOX to the path "
+            "of a folder"
         ) from None
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")

@@ -97,11 +97,14 @@ class GuardState:
         """
         if self._closed_at_exit:
             raise ConfigurationError(
-                "the embedded gateway has closed because the interpreter is shutting down; make the last guarded call "
+                "the embedded gateway has closed because the Python interpreter is shutting down; make the last "
+                "guarded call "
                 "before the program ends, not in an atexit handler"
             )
         if self._closed:
-            raise ConfigurationError("this Guard is closed; make a new one, or close it after its last call")
+            raise ConfigurationError(
+                "this Guard is closed; create a new Guard, or close it only after the last call"
+            )
         return self
 
     def close(self) -> None:

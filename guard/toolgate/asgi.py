@@ -131,9 +131,9 @@ class GuardMiddleware:
             raise ConfigurationError(f"Invalid guard {guard!r}: expected a toolgate.Guard or None")
         is_header = isinstance(agent, str) and agent.isascii() and agent.strip() == agent != ""
         if not (agent is None or callable(agent) or is_header):
-            raise ConfigurationError(f"Invalid agent {agent!r}: expected a header or a function of the scope")
+            raise ConfigurationError(f"Invalid agent {agent!r}: expected the name of a header, or a function")
         if type(max_body) is not int or max_body < 0:
-            raise ConfigurationError(f"Invalid max_body {max_body!r}: expected a number of bytes")
+            raise ConfigurationError(f"Invalid max_body {max_body!r}: expected a positive number of bytes")
         self._app = app
         self._routes = _Routes(actions, unguarded)
         self._guard = guard
@@ -236,7 +236,7 @@ class GuardMiddleware:
         agent_id = await found if inspect.isawaitable(found) else found
         if agent_id is None:
             # The guard's agent id is not used instead, because that agent may have more permissions than the client.
-            raise _Refused(403, "the request does not name an agent", "unnamed")
+            raise _Refused(403, "the request does not contain an agent id", "unnamed")
         return _checked_id(agent_id, "the agent's id")
 
 
@@ -325,7 +325,7 @@ class _Request:
         self._query, self._body = query, _body_arguments(scope, body)
         if duplicates := self._body.keys() & {*path, *({"query"} if parameters is None else parameters)}:
             # Of two values, the approval would cover only one, and the application might use the other.
-            raise _Refused(400, f"the body contains {min(duplicates)!r}, an argument of the path or query")
+            raise _Refused(400, f"the body repeats {min(duplicates)!r}, an argument of the path or query")
         fixed = {name: _PathArgument(value) for name, value in path.items()}
         self.arguments: dict[str, Any] = {**fixed, **query, **self._body}
 
@@ -385,7 +385,7 @@ def _header(scope: Scope, name: str) -> str | None:
     wanted = name.lower().encode("latin-1")
     found = [value.decode("latin-1").strip() for each, value in scope["headers"] if each.lower() == wanted]
     if len(found) > 1:
-        raise _Refused(400, f"the request has several headers {name}")
+        raise _Refused(400, f"the request has more than one header {name}; send only one")
     return found[0] if found else None
 
 
@@ -411,13 +411,13 @@ def _body_arguments(scope: Scope, content: bytes) -> dict[str, Any]:
     encoding = (_header(scope, "content-encoding") or "identity").lower()
     # Only JSON is accepted. The application might parse other formats differently, and run an unapproved call.
     if not (kind == "application/json" or kind.endswith("+json")) or encoding != "identity":
-        raise _Refused(415, "the body of a guarded request must be application/json without encoding")
+        raise _Refused(415, "the body of a guarded request must be uncompressed application/json")
     try:
         found: Any = loads(content.decode(), exactly=True)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise _Refused(400, "the body of a guarded request must be one unambiguous JSON object")
+        raise _Refused(400, "the body of a guarded request must be one JSON object without duplicate keys")
     return found
 
 
@@ -435,7 +435,7 @@ class _Pattern:
         self.query = frozenset(query)
         names = [name for name, _ in _PLACEHOLDER.findall(parts["path"])] + query
         if len(set(names)) != len(names):
-            raise ConfigurationError(f"Duplicate argument in request pattern {text!r}: rename one")
+            raise ConfigurationError(f"Duplicate argument in request pattern {text!r}: rename one of them")
         # The backslashes before the braces were added by `re.escape`.
         regex = re.sub(r"\\{(\w+):path\\}", r"(?P<\1>(?s:.*))", re.escape(parts["path"]))
         self._regex = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", regex))
@@ -455,7 +455,7 @@ class _Routes:
         if not isinstance(actions, Mapping) and not callable(actions):
             raise ConfigurationError(f"Invalid actions {actions!r}: expected a mapping or a function")
         if isinstance(unguarded, str) or not isinstance(unguarded, Iterable):
-            raise ConfigurationError(f"Invalid unguarded {unguarded!r}: expected a list of patterns")
+            raise ConfigurationError(f"Invalid unguarded {unguarded!r}: expected a list such as ['GET /']")
         self._function = None if isinstance(actions, Mapping) else actions
         self.guarded = [
             (_Pattern(text, is_guarded=True), _endpoint(action))
@@ -497,4 +497,4 @@ def _endpoint(action: object) -> Endpoint:
         return action
     if isinstance(action, str):
         return Endpoint(action)
-    raise ConfigurationError(f"Invalid action {action!r}: expected its name or an Endpoint")
+    raise ConfigurationError(f"Invalid action {action!r}: expected a str like 'crm.read' or Endpoint")

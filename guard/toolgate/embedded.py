@@ -187,7 +187,9 @@ class EmbeddedGateway(InProcessGateway):
                 "Guard.embedded in the child, or start it with multiprocessing's 'spawn'"
             )
         if self._closed:
-            raise ConfigurationError("the embedded gateway is closed; make a new Guard.embedded")
+            raise ConfigurationError(
+                "the embedded gateway is closed; create a new one with Guard.embedded(…)"
+            )
 
 
 def embedded_guard(

@@ -39,7 +39,10 @@ agents = typer.Typer(
 
 AgentName = Annotated[
     str,
-    typer.Argument(metavar="AGENT", help="The agent's name, its id, or an unambiguous beginning of the id."),
+    typer.Argument(
+        metavar="AGENT",
+        help="The agent's name, its id, or the first characters of its id, if no other id begins with them.",
+    ),
 ]
 Description = Annotated[str | None, typer.Option(help="What the agent does.", show_default=False)]
 
@@ -142,12 +145,12 @@ def update(
 ) -> None:
     """Change an agent's name or description."""
     if description is not None and no_description:
-        fail("write either --description or --no-description")
+        fail("--description and --no-description exclude each other; use only one of them")
     body: dict[str, Any] = {} if name is None else {"name": name}
     if description is not None or no_description:
         body["description"] = description
     if not body:
-        fail("there is nothing to change; write --name, --description or --no-description")
+        fail("no change is given; add --name, --description or --no-description")
     _update(agent, environment, body, "updated", as_json=as_json)
 
 

@@ -49,7 +49,10 @@ _MILLISECOND_LENGTH: Final = 13
 _ID_PREFIX: Final = re.compile(r"[0-9a-f-]{4,36}")
 
 ApprovalId = Annotated[
-    str, typer.Argument(metavar="ID", help="The request's id, or an unambiguous beginning of it.")
+    str,
+    typer.Argument(
+        metavar="ID", help="The request's id, or its first characters, if no other id begins with them."
+    ),
 ]
 
 
@@ -147,12 +150,15 @@ def find_approval(client: GatewayClient, prefix: str, environment: str) -> Appro
     found = [approval for approval, _ in recent if approval.id.startswith(wanted)]
     if not found:
         fail(
-            f"no id of the newest {_MAX_SEARCHED:,} requests in the {environment} environment begins with {prefix!r}; "
-            "see: toolgate approvals list --status all"
+            f"none of the newest {_MAX_SEARCHED:,} approval requests in the {environment} environment has "
+            f"an id that begins with {prefix!r}; see: toolgate approvals list --status all"
         )
     if len(found) > 1:
         ids = ", ".join(sanitize(approval.id) for approval in found[:_MAX_LISTED])
-        fail(f"{prefix!r} matches {len(found):,} requests: {ids}; write more of the id")
+        fail(
+            f"{prefix!r} matches {len(found):,} requests: {ids}; write more characters of the id, so that "
+            "only one request matches"
+        )
     return found[0]
 
 
@@ -279,11 +285,15 @@ class Status(StrEnum):
 
 
 def list_(
-    status: Annotated[Status, typer.Option(help="Filter by status.")] = Status.PENDING,
-    agent: Annotated[str | None, typer.Option(help="Filter by agent: its name or id.")] = None,
-    action: Annotated[str | None, typer.Option(help="Filter by action.")] = None,
+    status: Annotated[Status, typer.Option(help="Show only requests with this status.")] = Status.PENDING,
+    agent: Annotated[
+        str | None, typer.Option(help="Show only requests of this agent: its name or id.")
+    ] = None,
+    action: Annotated[
+        str | None, typer.Option(help="Show only requests for this action, such as stripe.refund.")
+    ] = None,
     environment: EnvironmentOption = Environment.PRODUCTION,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of requests.")] = 100,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of requests to show.")] = 100,
     as_json: AsJson = False,
 ) -> None:
     """List approval requests, newest first; by default those that need a decision."""
@@ -305,7 +315,7 @@ def list_(
         return
     _print_table([approval for approval, _ in found[:limit]], has_status=status is not Status.PENDING)
     if len(found) > limit:
-        typer.echo(f"there are more; write a --limit above {limit:,}")
+        typer.echo(f"there are more requests; to show them, use a --limit above {limit:,}")
 
 
 def show(

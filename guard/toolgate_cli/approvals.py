@@ -49,7 +49,10 @@ _MAX_SECONDS = 2_592_000
 
 Note = Annotated[
     str | None,
-    typer.Option(help="Reason; stored with the decision, and sent to the agent.", show_default=False),
+    typer.Option(
+        help="The reason for your decision; it is stored with the decision and sent to the agent.",
+        show_default=False,
+    ),
 ]
 
 
@@ -111,22 +114,31 @@ def approve(
     note: Note = None,
     edit: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=JSON", help="Approve with another value of this field; repeatable."),
+        typer.Option(
+            metavar="NAME=JSON",
+            help="Change a field of the request and approve it with the new value: NAME=JSON, such as "
+            "amount=40; repeatable.",
+        ),
     ] = None,
     duration: Annotated[
         str | None,
         typer.Option(
-            "--for", metavar="DURATION", help="Approve further calls like this one for 30m, 1h or 2d."
+            "--for",
+            metavar="DURATION",
+            help="Also approve later calls like this one, for a duration such as 30m, 1h or 2d; requires --uses.",
         ),
     ] = None,
-    uses: Annotated[int | None, typer.Option(help="Maximum number of calls with --for.")] = None,
+    uses: Annotated[
+        int | None,
+        typer.Option(help="With --for: the maximum number of calls that are approved, from 1 to 1,000."),
+    ] = None,
     ignore_field: Annotated[
         list[str] | None,
         typer.Option(
             "--ignore-field",
             "--any",
             metavar="NAME",
-            help="With --for, allow any value of this field; repeatable.",
+            help="With --for: later calls may have any value of the field with this name; repeatable.",
         ),
     ] = None,
     environment: EnvironmentOption = Environment.PRODUCTION,
@@ -139,7 +151,7 @@ def approve(
     """
     shown = _show_pending(approval_id, environment, full=full)
     if edit and (duration or uses or ignore_field):
-        fail("write either --edit, or --for with --uses, not both")
+        fail("--edit cannot be combined with --for and --uses; remove one or the other")
     terms = _parse_edits(edit or (), shown) or _parse_grant(duration, uses, ignore_field or (), shown)
     if terms is not None:
         for line in terms.lines(Layout(terminal_width(), full=True)):
@@ -196,7 +208,10 @@ def _check_unchanged(client: GatewayClient, decision: _Decision) -> None:
         shown.action,
         shown.agent_id,
     ):
-        fail("nothing was decided: the request has changed since it was shown; look at it again")
+        fail(
+            "nothing was decided: the request has changed since it was shown; run the command again to see "
+            "the change"
+        )
 
 
 def _send(client: GatewayClient, decision: _Decision) -> Approval:
@@ -206,7 +221,8 @@ def _send(client: GatewayClient, decision: _Decision) -> Approval:
     except GatewayError as error:
         if error.status is None or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
             fail(
-                f"whether it was decided is unknown: {error}; check with: toolgate approvals show {decision.shown.id}"
+                f"it is unknown whether the request was decided: {error}; check with: toolgate approvals "
+                f"show {decision.shown.id}"
             )
         fail(f"nothing was decided: {error.detail or error}")
 
@@ -220,7 +236,7 @@ def _outcome_lines(answer: Approval, decision: _Decision, client: GatewayClient)
         yield "denied" + (f"; {sanitize(answer.agent_name)} receives your note" if answer.note else "")
         return
     if answer.replaced_by:
-        yield f"edited: the new request is {sanitize(answer.replaced_by)}"
+        yield f"your edit created a new request, which replaces this one: {sanitize(answer.replaced_by)}"
         try:
             answer = parse_approval(fetch_approval(client, answer.replaced_by, decision.environment))
         except GatewayError as error:
@@ -267,11 +283,11 @@ def _parse_edits(edits: Sequence[str], approval: Approval) -> _Edit | None:
         if not equals:
             fail(f"invalid --edit {edit!r}: write NAME=JSON, for example --edit amount=40")
         if name in changes:
-            fail(f"{name!r} is edited twice")
+            fail(f"--edit changes the field {name!r} twice; give each field once")
         if name not in context:
             fail(f"the request has no field {name!r}; it has {_field_names(context)}")
         if list(find_hidden(context[name])):
-            fail(f"{name!r} is redacted, wholly or in part, and cannot be edited")
+            fail(f"the field {name!r} is redacted, at least in part, so it cannot be edited")
         try:
             changes[name] = loads(text, exactly=True)
         except (ValueError, RecursionError):
@@ -281,7 +297,9 @@ def _parse_edits(edits: Sequence[str], approval: Approval) -> _Edit | None:
             )
     edited = {**context, **changes}
     if _is_equal(edited, context):
-        fail("the edits change nothing; without --edit the request is approved as it is")
+        fail(
+            "the values in --edit equal those of the request; to approve the request unchanged, remove --edit"
+        )
     return _Edit(edited, changes)
 
 
@@ -295,7 +313,7 @@ def _parse_grant(
     """
     if duration is None and uses is None:
         if ignored_fields:
-            fail("--ignore-field needs --for and --uses")
+            fail("--ignore-field works only together with --for and --uses; add both")
         return None
     if duration is None or uses is None:
         fail("a temporary approval needs both --for and --uses, for example --for 1h --uses 10")
@@ -304,9 +322,9 @@ def _parse_grant(
     except ValueError as error:
         fail(f"--for: {error}")
     if not _MIN_SECONDS <= seconds <= _MAX_SECONDS:
-        fail("--for must be from 1 minute to 30 days")
+        fail(f"invalid --for {duration!r}: use a duration from 1m to 30d")
     if not 1 <= uses <= _MAX_USES:
-        fail("--uses must be from 1 to 1,000")
+        fail(f"invalid --uses {uses}: use a number from 1 to 1,000")
     for name in ignored_fields:
         if name not in approval.context:
             fail(
@@ -357,7 +375,7 @@ class Grant(BaseModel):
 @grants.command("list")
 def list_grants(
     everything: Annotated[
-        bool, typer.Option("--all", help="Include those that are no longer active.")
+        bool, typer.Option("--all", help="Also show temporary approvals that are no longer active.")
     ] = False,
     environment: EnvironmentOption = Environment.PRODUCTION,
     as_json: AsJson = False,

@@ -36,12 +36,17 @@ def check(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE",
-            help="A field of the context: JSON such as 40 or true, else a text; repeatable.",
+            help="An argument of the call: NAME=VALUE, such as amount=40. A VALUE that is not valid JSON "
+            "is sent as a string. Repeatable.",
         ),
     ] = None,
     context_json: Annotated[
         str | None,
-        typer.Option(metavar="JSON", help="The context as a JSON object; - reads standard input."),
+        typer.Option(
+            metavar="JSON",
+            help="All arguments of the call as one JSON object, such as '{\"amount\": 40}'; - reads it "
+            "from standard input.",
+        ),
     ] = None,
     url: GatewayUrl = None,
     as_json: AsJson = False,
@@ -62,7 +67,10 @@ def check(
         hint = " (a key is shown by: toolgate keys show)" if "TOOLGATE_API_KEY" in str(error) else ""
         fail(f"{error}{hint}")
     if settings.agent_id is None:
-        fail("no agent is given; set TOOLGATE_AGENT_ID or write --agent ID, see: toolgate agents list")
+        fail(
+            "no agent is given; set the environment variable TOOLGATE_AGENT_ID or add --agent ID; ids are "
+            "shown by: toolgate agents list"
+        )
     if values is not None:
         body["context"] = values
     try:
@@ -89,7 +97,7 @@ def parse_context(fields: Sequence[str], as_json: str | None) -> dict[str, Any] 
     for field in fields:
         name, value = parse_field(field)
         if name in context:
-            fail(f"the context contains {name!r} twice")
+            fail(f"the argument {name!r} is given twice; give each name once")
         context[name] = value
     return context
 
@@ -121,7 +129,7 @@ def _parse_object(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         fail(f"--context-json is not valid JSON: {error}")
     if not isinstance(value, dict):
-        fail("--context-json is not an object; write one, such as '{\"amount\": 40}'")
+        fail("--context-json is not a JSON object; write, for example, '{\"amount\": 40}'")
     return value
 
 
@@ -135,7 +143,8 @@ def _validate(content: Any, url: str) -> dict[str, Any]:
         )
     if content["allowed"] and (content["requires_approval"] or content.get("reason") is not None):
         raise GatewayError(
-            f"the response of {url!r} contradicts itself: allowed, but with a condition or a reason"
+            f"the response of {url!r} is inconsistent: it allows the call, but also contains a condition or "
+            "a reason; check that this is a Toolgate gateway"
         )
     return content
 
@@ -158,7 +167,7 @@ def _describe(error: GatewayError, settings: Settings) -> str:
     if error.is_unauthorized:
         return (
             f"the gateway at {settings.url!r} refuses the API key {masked(settings.api_key)!r}: {error.detail}; "
-            "set TOOLGATE_API_KEY to a valid one, see: toolgate keys show"
+            "set TOOLGATE_API_KEY to a valid key, which this command shows: toolgate keys show"
         )
     return str(error).replace(settings.api_key, masked(settings.api_key))
 

@@ -377,7 +377,7 @@ def pick_one(
         fail(missing)
     if len(found) > 1:
         ids = ", ".join(resource.id for resource, _ in found[:_MAX_LISTED])
-        fail(f"{wanted!r} matches {len(found):,} {plural}: {ids}; write the id")
+        fail(f"{wanted!r} matches {len(found):,} {plural}: {ids}; use the complete id of one of them")
     return found[0]
 
 

@@ -58,7 +58,9 @@ class StoredLogin:
         except (ValueError, TypeError, KeyError, RecursionError):
             url = email = token = None
         if not (isinstance(url, str) and isinstance(email, str) and _is_token(token)):
-            raise PrivateFileError(f"{str(path)!r} is not a valid login; log in again, which replaces it")
+            raise PrivateFileError(
+                f"{str(path)!r} does not contain a valid login; log in again to replace it: toolgate login"
+            )
         return cls(url, email, token)
 
     @classmethod
@@ -141,13 +143,13 @@ def password_session(
             try:
                 _revoke(client)
             except GatewayError as error:
-                print_note(f"the login of this command could not be ended: {error}")
+                print_note(f"the login that was created for this command could not be revoked: {error}")
 
 
 def describe_error(error: GatewayError) -> str:
     """Return the message that a command prints for a failed request."""
     if error.is_outcome_unknown:
-        return f"whether it was done is unknown: {error}; check before you try again"
+        return f"it is unknown whether the gateway made the change: {error}; check before you try again"
     return "your login has ended; run: toolgate login" if error.is_unauthorized else str(error)
 
 
@@ -175,7 +177,10 @@ def login(
     ] = None,
     email: Annotated[
         str | None,
-        typer.Option(help="Your e-mail. Default: that of your last login there; else you are asked."),
+        typer.Option(
+            help="The e-mail address of your account. Default: the one of your last login at this gateway; "
+            "otherwise the command asks for it."
+        ),
     ] = None,
     password_stdin: PasswordStdin = False,
 ) -> None:
@@ -210,7 +215,11 @@ def login(
 
 def logout(
     here_only: Annotated[
-        bool, typer.Option("--here-only", help="Only remove the file; the token stays valid.")
+        bool,
+        typer.Option(
+            "--here-only",
+            help="Only delete the login from this machine; its token stays valid at the gateway.",
+        ),
     ] = False,
 ) -> None:
     """End the login at the gateway and remove it from this machine."""
@@ -223,7 +232,8 @@ def logout(
             # An invalid or expired token does not have to be revoked at the gateway, so only the file is removed.
             if not error.is_unauthorized:
                 fail(
-                    f"{error}; you are still logged in (--here-only removes the file, but the token stays valid)"
+                    f"{error}; you are still logged in; to delete only the login on this machine, add "
+                    "--here-only (its token stays valid at the gateway)"
                 )
     try:
         remove_private(login_path())
@@ -256,7 +266,9 @@ def _check_address(url: str) -> str:
 
 def _ask_email(address: str) -> str:
     if not sys.stdin.isatty():
-        fail("no e-mail is given, and there is no terminal to ask on; use --email")
+        fail(
+            "no e-mail address is given, and without a terminal the command cannot ask for it; add --email ADDRESS"
+        )
     try:
         answer: str = typer.prompt(f"E-mail of your account at {address}")
     except typer.Abort:
@@ -283,14 +295,16 @@ slack = typer.Typer(name="slack", no_args_is_help=True)
 # Without a callback, Typer would replace a group that contains one command by that command.
 @slack.callback()
 def _slack() -> None:
-    """Link your Slack account, to decide approval requests there."""
+    """Link your Slack account to your Toolgate account, so that you can decide approval requests in Slack."""
 
 
 @slack.command()
 def link(
     webhook: Annotated[
         str | None,
-        typer.Option(help="Id of a webhook of the Slack app. Required if several apps are connected."),
+        typer.Option(
+            help="The id of the webhook of the Slack app to use; required only if several Slack apps are connected."
+        ),
     ] = None,
     password_stdin: PasswordStdin = False,
 ) -> None:

@@ -103,7 +103,7 @@ def _create_folder(keep: Path | None, stack: ExitStack) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if any(folder.iterdir()):
-            fail(f"the folder {str(folder)!r} is not empty; name a new one with --keep")
+            fail(f"the folder {str(folder)!r} is not empty; choose a new folder with --keep")
     except OSError as error:
-        fail(f"cannot use the folder {str(folder)!r}: {error.strerror}; name another with --keep")
+        fail(f"cannot use the folder {str(folder)!r}: {error.strerror}; choose another folder with --keep")
     return folder

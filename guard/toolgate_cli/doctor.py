@@ -48,7 +48,7 @@ _TRANSPORT_ERRORS: Final = (
     ("mismatch", "its certificate is for another name", "set TOOLGATE_URL to a name in the certificate", "tls"),
     ("not valid for", "its certificate is for another name", "set TOOLGATE_URL to a name in the certificate", "tls"),
     ("certificate_verify_failed", "its certificate is not signed by a trusted authority",
-     "set SSL_CERT_FILE to the certificate of its authority", "tls"),
+     "set SSL_CERT_FILE to a file with the certificate of the authority that signed it", "tls"),
     ("wrong_version", "it does not use TLS", "set TOOLGATE_URL to its https port, or to http:// on this machine", "tls"),
     ("record layer", "it does not use TLS", "set TOOLGATE_URL to its https port, or to http:// on this machine", "tls"),
     ("ssl", "no TLS connection can be established", "check the gateway's certificate and SSL_CERT_FILE", "tls"),
@@ -63,7 +63,7 @@ _TRANSPORT_ERRORS: Final = (
 def check_gateway(settings: LocalSettings) -> Iterator[Finding]:
     """Check that a Toolgate gateway responds at the configured address; the API key is not sent."""
     if settings.url is None:
-        yield Finding("gateway", "unknown", "not checked: there is no address")
+        yield Finding("gateway", "unknown", "not checked: no valid gateway address is set")
         return
     try:
         network = load_network(settings.url)
@@ -120,7 +120,12 @@ def check_key(settings: LocalSettings) -> Iterator[Finding]:
             f"the key's organization has no agent {settings.agent_id!r} in {environment}, or the key belongs to "
             "another agent"
         )
-        yield Finding("agent works", "wrong", says, "set TOOLGATE_AGENT_ID to an id of: toolgate agents list")
+        yield Finding(
+            "agent works",
+            "wrong",
+            says,
+            "set TOOLGATE_AGENT_ID to an id that this command shows: toolgate agents list",
+        )
     elif not permissions:
         cure = "see: toolgate agents show AGENT, and toolgate permissions create AGENT ACTION"
         yield Finding("agent works", "warning", "the agent has no permissions, or is disabled", cure)
@@ -131,7 +136,9 @@ def check_key(settings: LocalSettings) -> Iterator[Finding]:
 def check_login(settings: LocalSettings) -> Iterator[Finding]:
     """Check that the gateway accepts the stored login."""
     if settings.login_error is not None:
-        yield Finding("login", "wrong", settings.login_error, "run: toolgate login, which replaces it")
+        yield Finding(
+            "login", "wrong", settings.login_error, "log in again to replace the stored login: toolgate login"
+        )
         return
     if settings.login is None:
         yield Finding("login", "ok", "no user is logged in; agents do not need a login")
@@ -148,8 +155,10 @@ def check_login(settings: LocalSettings) -> Iterator[Finding]:
         return
     yield Finding("login", "ok", label)
     if settings.api_key is not None:
-        says = "an API key is set for a user who is logged in: an agent that runs here can use the login"
-        yield Finding("login", "warning", says, "run agents as another user, or run: toolgate logout")
+        says = "an API key is set and you are logged in: an agent that runs as this user can use your login"
+        yield Finding(
+            "login", "warning", says, "run agents as another operating-system user, or run: toolgate logout"
+        )
 
 
 def _explain_transport_error(message: str) -> Finding:
@@ -201,7 +210,7 @@ def _check_clock(date: str | None, began: datetime, ended: datetime) -> Finding:
 
 def _explain_key_error(error: GatewayError, key: str) -> Finding:
     if error.is_unauthorized:
-        cure = "set TOOLGATE_API_KEY to a valid one of an active organization; see: toolgate keys show"
+        cure = "set TOOLGATE_API_KEY to a valid key of an active organization; see: toolgate keys show"
         return Finding("key works", "wrong", f"the gateway refuses the key {key}: {error.detail}", cure)
     if error.unavailable:
         return Finding("key works", "unknown", "not checked: the gateway does not answer")

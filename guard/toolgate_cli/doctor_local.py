@@ -35,7 +35,8 @@ _SOCKET_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 #: code of the state "listening" in the files of `_SOCKET_TABLES`
 _LISTENING: Final = "0A"
 _SEPARATION_CURE: Final = (
-    "run the gateway as another user or on another machine; until then an attacker who controls an agent can read the "
+    "run the gateway as another user or on another machine; until then an attacker who controls an agent "
+    "can read the "
     "gateway's secret and its database"
 )
 
@@ -167,22 +168,24 @@ def _check_key(key: str | None, *, is_logged_in: bool) -> Finding:
     if not key:
         cure = "set TOOLGATE_API_KEY; a key is shown by: toolgate keys show"
         state: State = "warning" if is_logged_in else "wrong"
-        return Finding("key", state, "no API key is set, which agents need", cure)
+        return Finding("key", state, "no API key is set; agents need one", cure)
     try:
         load_settings(_ANY_URL, key, _ANY_ID, 1)
     except ConfigurationError as error:
         if "TOOLGATE_HTTP" not in str(error):
             return finding_from_error("key", error)
     if masked(key) == "…":
-        cure = "copy TOOLGATE_API_KEY again; a key begins with ak_ or test_"
+        cure = "copy the key into TOOLGATE_API_KEY again; a key begins with ak_ or test_"
         return Finding("key", "warning", "the API key has an unknown form", cure)
     return Finding("key", "ok", masked(key))
 
 
 def _check_agent(agent_id: str | None) -> Finding:
     if not agent_id:
-        cure = "set TOOLGATE_AGENT_ID, unless the code names its agents; see: toolgate agents list"
-        return Finding("agent", "warning", "no agent is set", cure)
+        cure = (
+            "set TOOLGATE_AGENT_ID, unless your code passes the agent ids itself; see: toolgate agents list"
+        )
+        return Finding("agent", "warning", "no agent id is set", cure)
     try:
         return Finding("agent", "ok", valid_id(agent_id, "TOOLGATE_AGENT_ID"))
     except ConfigurationError as error:
@@ -241,7 +244,10 @@ def _check_folder(folder: Path) -> Iterator[Finding]:
         for path in sorted(folder.iterdir()):
             if path.is_symlink():
                 yield Finding(
-                    "files", "wrong", f"{str(path)!r} is a symbolic link", "replace it by the file itself"
+                    "files",
+                    "wrong",
+                    f"{str(path)!r} is a symbolic link",
+                    "replace the link with the file itself",
                 )
             elif path.is_file():
                 yield from _check_mode(path, "file", "600")
@@ -273,7 +279,7 @@ def find_foreign_owners() -> Iterator[Finding]:
     owners = packages_distributions()
     for name in PACKAGES:
         for other in sorted({owner for owner in owners.get(name, ()) if owner.lower() != "toolgate"}):
-            says = f"the distribution {other!r} contains the package {name!r} too: either may be imported"
+            says = f"the installed distribution {other!r} also contains the package {name!r}; Python may import the wrong one"
             yield Finding(
                 "installation", "wrong", says, f"pip uninstall {other}, then install toolgate again"
             )
@@ -290,14 +296,19 @@ def find_foreign_imports() -> Iterator[Finding]:
         return
     commands = [entry.value for entry in ours.entry_points if entry.group == "console_scripts"]
     if _COMMAND not in commands:
-        says = "the installed distribution 'toolgate' is another project's"
+        says = "the installed distribution 'toolgate' belongs to another project"
         yield Finding("installation", "wrong", says, "pip uninstall toolgate, then install this one")
         return
     for name in PACKAGES:
         expected, found = _installed_path(ours, name), _imported_path(name)
         if expected is not None and found != expected:
             says = f"{name!r} is imported from {str(found)!r} and not from {str(expected)!r}"
-            yield Finding("installation", "wrong", says, "rename or remove what comes first on sys.path")
+            yield Finding(
+                "installation",
+                "wrong",
+                says,
+                "rename or remove the file or folder that Python finds first on sys.path",
+            )
 
 
 def _installed_path(ours: Distribution, name: str) -> Path | None:
@@ -333,7 +344,7 @@ def check_users(settings: LocalSettings) -> Iterator[Finding]:
             "which user runs the gateway is unknown: no process of this machine listens there",
         )
     elif os.geteuid() in {0, *listeners}:
-        says = "gateway and agent run as the same operating-system user: a guardrail, no security boundary"
+        says = "the gateway and the agent run as the same operating-system user, so the agent can bypass the gateway: it is a guardrail, not a security boundary"
         yield Finding("users", "warning", says, _SEPARATION_CURE)
     else:
         yield Finding("users", "ok", "the gateway runs as another operating-system user")

@@ -27,7 +27,10 @@ _CODING_AGENTS: Final = {
 def frameworks(
     ignore: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A framework that runs no tools here; repeatable."),
+        typer.Option(
+            metavar="NAME",
+            help="A framework to ignore because it runs no tools here, such as crewai; repeatable.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the frameworks as JSON, in ASCII.")] = False,
 ) -> None:
@@ -96,7 +99,7 @@ def _summarize(found: list[Any], unguarded: list[Any]) -> str:
     if not found:
         return "no known agent framework is installed here"
     if unguarded:
-        return f"{len(unguarded)} of {len(found)} would run tools unguarded"
+        return f"{len(unguarded)} of {len(found)} agent frameworks would run tools unguarded"
     guarded = sum(one.guarded for one in found)
     ignored = f", {len(found) - guarded} ignored" if guarded < len(found) else ""
     by = "a plugin or by hooks" if any(one.framework in _CODING_AGENTS for one in found) else "a plugin"

@@ -37,11 +37,17 @@ class Freeze(Resource):
 
 
 def freeze(
-    reason: Annotated[str, typer.Option(help="Why; agents receive it with each denial.", show_default=False)],
+    reason: Annotated[
+        str,
+        typer.Option(
+            help="The reason for the freeze; agents receive it with each denied call.", show_default=False
+        ),
+    ],
     agent: Annotated[
         str | None,
         typer.Option(
-            help="Deny only this agent's calls: its name, id or beginning of the id.", show_default=False
+            help="Deny only the calls of this agent: its name, its id or the first characters of its id.",
+            show_default=False,
         ),
     ] = None,
     action: Annotated[
@@ -71,7 +77,9 @@ def freeze(
 
 
 def freezes(
-    lifted: Annotated[bool, typer.Option("--lifted", help="List the freezes that were lifted.")] = False,
+    lifted: Annotated[
+        bool, typer.Option("--lifted", help="List the freezes that were lifted instead of the active ones.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """List the active freezes, newest first."""
@@ -84,14 +92,17 @@ def freezes(
 def unfreeze(
     freeze_id: Annotated[
         str | None,
-        typer.Argument(metavar="[FREEZE]", help="The freeze's id, or an unambiguous beginning of it."),
+        typer.Argument(
+            metavar="[FREEZE]",
+            help="The freeze's id, or its first characters, if no other id begins with them.",
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Lift all active freezes.")] = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
     """Lift a freeze, or all freezes. Only an admin may do this. Asks for your password."""
     if everything == (freeze_id is not None):
-        fail("write either the id of a freeze or --all; see: toolgate freezes")
+        fail("give either the id of a freeze or --all; ids are shown by: toolgate freezes")
     with stored_session() as client:
         found = _list_freezes(client, "active")
         if freeze_id is not None:

@@ -27,16 +27,19 @@ Workers: TypeAlias = Annotated[
 ]
 TlsCert: TypeAlias = Annotated[
     Path | None,
-    typer.Option(help="File of a certificate, to serve https (TOOLGATE_TLS_CERT)."),
+    typer.Option(help="Path of the PEM file with the TLS certificate, to serve https (TOOLGATE_TLS_CERT)."),
 ]
 TlsKey: TypeAlias = Annotated[
-    Path | None, typer.Option(help="File of the certificate's key (TOOLGATE_TLS_KEY).")
+    Path | None,
+    typer.Option(help="Path of the PEM file with the certificate's private key (TOOLGATE_TLS_KEY)."),
 ]
 
 
 def serve(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8000,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port to listen on; 0 chooses a free port.")
+    ] = 8000,
     plan: Plan = None,
     workers: Workers = None,
     tls_cert: TlsCert = None,
@@ -103,7 +106,7 @@ config = typer.Typer(
     no_args_is_help=True,
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, in ASCII.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, in ASCII.")]
 
 _STATES: Final = {"ok": "ok     ", "warning": "warning", "wrong": "WRONG  "}
 #: environment variables of the SDK, the plugins and the command line, which are not settings of the gateway
@@ -190,7 +193,7 @@ def _print_settings(settings: Iterable[Any]) -> None:
 
 db = typer.Typer(
     name="db",
-    help="Upgrade, check, back up and copy the gateway's database, that of TOOLGATE_DATABASE_URL.",
+    help="Upgrade, check, back up and copy the gateway's database, whose URL is in TOOLGATE_DATABASE_URL.",
     no_args_is_help=True,
 )
 
@@ -199,7 +202,8 @@ Database = Annotated[
     typer.Option(
         "--database-url",
         metavar="URL",
-        help="Another database. Write URLs with a password into TOOLGATE_DATABASE_URL, which other users cannot see.",
+        help="The database's URL. If it contains a password, set the environment variable "
+        "TOOLGATE_DATABASE_URL instead: other users of this machine can see options.",
     ),
 ]
 
@@ -224,20 +228,21 @@ def upgrade(
         bool,
         typer.Option(
             "--sql",
-            help="Show their statements: they are executed, with the locks they take, and rolled back.",
+            help="Print the SQL of these migrations. They are executed to obtain it, which takes locks, "
+            "and then rolled back.",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Upgrade the schema to this version; gateways of the previous version continue to work."""
     if dry_run and sql:
-        fail("write either --dry-run or --sql")
+        fail("--dry-run and --sql exclude each other; use only one of them")
     _run_on_database("upgrading the schema", as_json, "upgrade", database, dry_run=dry_run, sql=sql)
 
 
 @db.command()
 def backup(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The backup.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Path of the backup file to write.")],
     database: Database = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
@@ -254,7 +259,8 @@ def copy(
             "--to",
             metavar="URL",
             envvar="TOOLGATE_COPY_TO",
-            help="An empty database, postgresql://…; write URLs with a password into TOOLGATE_COPY_TO.",
+            help="The URL of an empty PostgreSQL database, postgresql://…. If it contains a password, set "
+            "the environment variable TOOLGATE_COPY_TO instead of this option.",
         ),
     ],
     database: Database = None,
@@ -279,20 +285,23 @@ def _run_on_database(step: str, as_json: bool, operation: str, *arguments: Any, 
 
 admin = typer.Typer(
     name="admin",
-    help="Manage plans, payments and secrets on the database of TOOLGATE_DATABASE_URL, also while gateways run.",
+    help="Manage plans, payments and secrets in the database at TOOLGATE_DATABASE_URL, also while gateways run.",
     no_args_is_help=True,
 )
 
 Organization = Annotated[
     str,
-    typer.Argument(metavar="ORGANIZATION", help="Its id, its slug, or the e-mail of one of its admins."),
+    typer.Argument(
+        metavar="ORGANIZATION",
+        help="The organization: its id, its slug, or the e-mail address of one of its admins.",
+    ),
 ]
 
 
 @admin.command()
 def create_organization(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The organization's name.")],
-    email: Annotated[str, typer.Argument(metavar="EMAIL", help="The e-mail of its first admin.")],
+    email: Annotated[str, typer.Argument(metavar="EMAIL", help="The e-mail address of its first admin.")],
 ) -> None:
     """Create an organization and print a link with which its first admin sets a password.
 
@@ -304,7 +313,9 @@ def create_organization(
 @admin.command()
 def set_plan(
     organization: Organization,
-    plan: Annotated[str, typer.Argument(metavar="PLAN", help="free, pro, business or enterprise.")],
+    plan: Annotated[
+        str, typer.Argument(metavar="PLAN", help="The new plan: free, pro, business or enterprise.")
+    ],
 ) -> None:
     """Change an organization's plan at once."""
     _run_as_operator("set_plan", organization, plan)
@@ -314,13 +325,13 @@ def set_plan(
 def set_rate(
     organization: Organization,
     requests_per_minute: Annotated[
-        int | None, typer.Argument(metavar="[REQUESTS]", help="Requests per minute.")
+        int | None, typer.Argument(metavar="[REQUESTS]", help="The new rate limit, in requests per minute.")
     ] = None,
     default: Annotated[bool, typer.Option("--default", help="Use the plan's rate limit again.")] = False,
 ) -> None:
     """Give an organization the rate limit REQUESTS; with --default, the rate limit of its plan applies again."""
     if (requests_per_minute is None) != default:
-        fail("write either REQUESTS or --default")
+        fail("give either a number of requests or --default, not both")
     _run_as_operator("set_rate", organization, requests_per_minute)
 
 
@@ -340,20 +351,27 @@ def deactivate(organization: Organization) -> None:
 def link_customer(
     organization: Organization,
     customer: Annotated[
-        str | None, typer.Argument(metavar="[CUSTOMER]", help="The payment provider's customer, cus_….")
+        str | None,
+        typer.Argument(
+            metavar="[CUSTOMER]", help="The id of the customer at the payment provider, such as cus_…."
+        ),
     ] = None,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace another customer.")] = False,
-    unlink: Annotated[bool, typer.Option("--unlink", help="Remove the link to a customer.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the customer to which the organization is linked now.")
+    ] = False,
+    unlink: Annotated[
+        bool, typer.Option("--unlink", help="Remove the organization's link to a customer.")
+    ] = False,
 ) -> None:
     """Link an organization to a customer of the payment provider."""
     if (customer is None) != unlink:
-        fail("write either CUSTOMER or --unlink")
+        fail("give either the id of a customer or --unlink, not both")
     _run_as_operator("link_customer", organization, customer, replace=replace)
 
 
 @admin.command()
 def reset_password(
-    email: Annotated[str, typer.Argument(metavar="EMAIL", help="The e-mail of a user.")],
+    email: Annotated[str, typer.Argument(metavar="EMAIL", help="The user's e-mail address.")],
 ) -> None:
     """Print a link with which a user can set a new password; it works once and expires after an hour."""
     _run_as_operator("reset_password", email)
@@ -362,7 +380,10 @@ def reset_password(
 @admin.command()
 def prune(
     force: Annotated[
-        bool, typer.Option("--force", help="Prune although the clock seems to have jumped.")
+        bool,
+        typer.Option(
+            "--force", help="Delete expired data even if this machine's clock seems to have jumped."
+        ),
     ] = False,
 ) -> None:
     """Delete expired data now: old log entries, expired links, audit events older than a year."""
@@ -371,12 +392,19 @@ def prune(
 
 @admin.command()
 def rotate_secret(
-    finish: Annotated[bool, typer.Option("--finish", help="Forget the former secret.")] = False,
+    finish: Annotated[
+        bool,
+        typer.Option(
+            "--finish",
+            help="Delete the former secret, after all stored secrets have been encrypted with the new one.",
+        ),
+    ] = False,
     discard_unreadable: Annotated[
         bool,
         typer.Option(
             "--discard-unreadable",
-            help="For a lost secret: delete the stored keys and webhook secrets that it encrypted.",
+            help="If the former secret is lost: delete the stored keys and webhook secrets that were "
+            "encrypted with it.",
         ),
     ] = False,
 ) -> None:
@@ -386,7 +414,7 @@ def rotate_secret(
     TOOLGATE_SECRET_PREVIOUS to the former one.
     """
     if finish and discard_unreadable:
-        fail("write either --finish or --discard-unreadable")
+        fail("--finish and --discard-unreadable exclude each other; use only one of them")
     _run_as_operator("rotate_secret", finish=finish, discard_unreadable=discard_unreadable)
 
 

@@ -31,7 +31,8 @@ _COLUMNS: Final = (Column("id", no_wrap=True), Column("key", no_wrap=True), Colu
 keys = typer.Typer(
     name="keys",
     cls=RenamingGroup,
-    help="The organization's API keys, one for each environment, and keys that act only as one agent. Commands that "
+    help="The organization's API keys, one for each environment, and keys that act only as one agent. "
+    "Commands that "
     "show or change a key ask for your password, and print only the key on standard output.",
     no_args_is_help=True,
 )
@@ -117,7 +118,10 @@ def rotate(
 def delete(
     agent: AgentName,
     key: Annotated[
-        str, typer.Argument(metavar="KEY", help="The key's id, or an unambiguous beginning of it.")
+        str,
+        typer.Argument(
+            metavar="KEY", help="The key's id, or its first characters, if no other id begins with them."
+        ),
     ],
     environment: EnvironmentOption = Environment.PRODUCTION,
     yes: Yes = False,

@@ -41,15 +41,30 @@ class LogStatus(StrEnum):
 _MOMENT = "a time such as 2026-01-31T12:00:00Z (UTC by default), or a duration ago such as 2h"
 AgentFilter = Annotated[
     str | None,
-    typer.Option("--agent", help="Filter by agent: its name or id; the id for a deleted agent."),
+    typer.Option(
+        "--agent", help="Show only entries of this agent: its name or id, for a deleted agent its id."
+    ),
 ]
-ActionFilter = Annotated[str | None, typer.Option("--action", help="Filter by action.")]
-StatusFilter = Annotated[LogStatus | None, typer.Option("--status", help="Filter by status.")]
-From = Annotated[str | None, typer.Option("--from", metavar="TIME", help=f"Not before {_MOMENT}.")]
-To = Annotated[str | None, typer.Option("--to", metavar="TIME", help=f"Before {_MOMENT}.")]
+ActionFilter = Annotated[
+    str | None, typer.Option("--action", help="Show only entries with this action, such as stripe.refund.")
+]
+StatusFilter = Annotated[
+    LogStatus | None, typer.Option("--status", help="Show only entries with this status.")
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="TIME", help=f"Show only entries from this time on: {_MOMENT}."),
+]
+To = Annotated[
+    str | None, typer.Option("--to", metavar="TIME", help=f"Show only entries before this time: {_MOMENT}.")
+]
 TextFilter = Annotated[
     str | None,
-    typer.Option("--query", "--text", help="Filter by a text anywhere in the entry; case does not matter."),
+    typer.Option(
+        "--query",
+        "--text",
+        help="Show only entries that contain this text in any field, in upper or lower case.",
+    ),
 ]
 
 

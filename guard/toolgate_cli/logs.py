@@ -65,9 +65,9 @@ def search(
     ends: To = None,
     text: TextFilter = None,
     environment: EnvironmentOption = Environment.PRODUCTION,
-    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of entries.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="Maximum number of entries to show.")] = 50,
     offset: Annotated[
-        int, typer.Option(min=0, max=10_000_000, help="Number of entries to skip, for further pages.")
+        int, typer.Option(min=0, max=10_000_000, help="Number of entries to skip, to show a later page.")
     ] = 0,
     as_json: JsonLines = False,
 ) -> None:
@@ -91,7 +91,7 @@ def search(
         return
     print_table(_COLUMNS, rows)
     if has_more:
-        typer.echo(f"there are more; --offset {offset + limit} shows the next page")
+        typer.echo(f"there are more entries; --offset {offset + limit} shows the next page")
 
 
 def tail(
@@ -101,7 +101,7 @@ def tail(
     text: TextFilter = None,
     begins: From = None,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=0, max=1000, help="Number of existing entries to begin with.")
+        int, typer.Option("--lines", "-n", min=0, max=1000, help="Number of existing entries to print first.")
     ] = 10,
     environment: EnvironmentOption = Environment.PRODUCTION,
     interval: PollInterval = 2.0,
@@ -224,13 +224,17 @@ _STDOUT: Final = "-"
 
 def export(
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="The file, or - for standard output.")
+        str,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="The path of the file to write, or - for standard output."
+        ),
     ] = _STDOUT,
     form: Annotated[
         Format | None,
         typer.Option(
             "--format",
-            help="JSON lines, one JSON array, or CSV. Default: by the file's name, else JSON lines.",
+            help="The file format: JSON lines, one JSON array, or CSV. Default: chosen by the ending of "
+            "the file's name, otherwise JSON lines.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
@@ -244,7 +248,7 @@ def export(
     """Write all entries that match all filters to a file, newest first; entries logged meanwhile are left out."""
     if output == _STDOUT and sys.stdout.isatty():
         fail(
-            "an export is not shown on the terminal; name a file with --output, or use: toolgate logs search"
+            "logs export does not print to a terminal; name a file with --output, or use: toolgate logs search"
         )
     times = time_query(begins, ends)
     chosen = form or _FORMAT_BY_SUFFIX.get(Path(output).suffix.lower(), Format.JSONL)
@@ -287,7 +291,9 @@ def _check_target(target: Path, path: Path, *, replace: bool) -> None:
     except (OSError, ValueError) as error:
         fail(f"cannot write {str(path)!r}: {error}")
     if exists and not is_file:
-        fail(f"{str(path)!r} is not a regular file; write to standard output with --output -")
+        fail(
+            f"{str(path)!r} is not a regular file; choose another path, or write to standard output with --output -"
+        )
     if exists and not replace:
         fail(f"{str(path)!r} already exists; add --force to replace it")
 

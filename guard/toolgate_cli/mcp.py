@@ -40,7 +40,7 @@ class OnHold(StrEnum):
 
     @property
     def current(self) -> str:
-        """The current name of the behavior."""
+        """Return this value, or the name that replaces it if it is a deprecated name."""
         return {"elicit": "pause", "tell": "notify_model"}.get(self.value, self.value)
 
 
@@ -48,48 +48,79 @@ def mcp_proxy(
     name: Annotated[
         str,
         typer.Option(
-            help="The server's name: its tool pay gets the action NAME.pay, and its tools are pinned."
+            help="A name for the MCP server. Actions begin with it (the tool pay has the action NAME.pay), "
+            "and the tools' descriptions are stored under it."
         ),
     ],
     command: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- COMMAND...]", help="The command that starts a stdio server."),
+        typer.Argument(
+            metavar="[-- COMMAND...]",
+            help="The command that starts an MCP server on standard input and output; instead of --url.",
+        ),
     ] = None,
-    url: Annotated[str | None, typer.Option(help="The address of an HTTP server.")] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(help="The address of an MCP server that is reached over HTTP; instead of a command."),
+    ] = None,
     agent: Annotated[
         str | None, typer.Option(metavar="ID", help="The agent's id. Default: TOOLGATE_AGENT_ID.")
     ] = None,
     pass_env: Annotated[
         list[str] | None,
-        typer.Option(metavar="VARIABLE", help="An environment variable for a stdio server; repeatable."),
+        typer.Option(
+            metavar="VARIABLE",
+            help="The name of an environment variable to pass to the server that the command starts; repeatable.",
+        ),
     ] = None,
     header_env: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="HEADER=VARIABLE", help="A header for an HTTP server, from a variable; repeatable."
+            metavar="HEADER=VARIABLE",
+            help="Send a header to the server at --url, with the value of an environment variable: "
+            "HEADER=VARIABLE, such as Authorization=MCP_TOKEN; repeatable.",
         ),
     ] = None,
     tool_action: Annotated[
         list[str] | None,
-        typer.Option(metavar="TOOL=ACTION", help="Another action for a tool; repeatable."),
+        typer.Option(
+            metavar="TOOL=ACTION",
+            help="Use this action for a tool instead of its default action: TOOL=ACTION, such as "
+            "pay=stripe.refund; repeatable.",
+        ),
     ] = None,
     on_hold: Annotated[
         OnHold,
-        typer.Option(help="A call that needs approval: point the user to it, wait, or notify the model."),
+        typer.Option(
+            help="What happens with a call that needs approval: the proxy asks the user to get a decision "
+            "(pause), waits for the decision, fails the request (raise), or notifies the model that the "
+            "call is pending."
+        ),
     ] = OnHold.PAUSE,
     hold_timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for an approval; 0 for no limit.")
+        float, typer.Option(help="How many seconds the proxy waits for a decision; 0 for no limit.")
     ] = 50.0,
     approval_page: Annotated[
-        str | None, typer.Option(help="The page for decisions, with {approval_id} in its address.")
+        str | None,
+        typer.Option(
+            help="The address of the page where people decide, with {approval_id} in place of the request's id."
+        ),
     ] = None,
     only_granted: Annotated[
         bool, typer.Option(help="List only tools for which the agent has a permission.")
     ] = False,
-    allow_sampling: Annotated[bool, typer.Option(help="Let the server use the client's model.")] = False,
-    allow_elicitation: Annotated[bool, typer.Option(help="Let the server ask the client's user.")] = False,
-    allow_roots: Annotated[bool, typer.Option(help="Let the server see the client's folders.")] = False,
-    start_timeout: Annotated[float, typer.Option(help="Seconds until the server must have started.")] = 60.0,
+    allow_sampling: Annotated[
+        bool, typer.Option(help="Allow the MCP server to use the client's model (sampling).")
+    ] = False,
+    allow_elicitation: Annotated[
+        bool, typer.Option(help="Allow the MCP server to ask the client's user for input (elicitation).")
+    ] = False,
+    allow_roots: Annotated[
+        bool, typer.Option(help="Allow the MCP server to see the client's folders (roots).")
+    ] = False,
+    start_timeout: Annotated[
+        float, typer.Option(help="How many seconds the MCP server may take to start.")
+    ] = 60.0,
 ) -> None:
     """Run a proxy in front of an MCP server that checks and logs every tool call.
 
@@ -100,7 +131,10 @@ def mcp_proxy(
     try:
         settings = load_settings(agent_id=agent)
         if settings.agent_id is None:
-            fail("no agent is given; set TOOLGATE_AGENT_ID or write --agent ID, see: toolgate agents list")
+            fail(
+                "no agent is given; set the environment variable TOOLGATE_AGENT_ID or add --agent ID; ids "
+                "are shown by: toolgate agents list"
+            )
         _check_settings(settings)
         error = serve(
             _connect(command or [], url, pass_env or [], header_env or []),
@@ -132,15 +166,19 @@ def mcp_proxy(
 
 def _connect(command: list[str], url: str | None, pass_env: list[str], header_env: list[str]) -> Any:
     if bool(command) == (url is not None):
-        fail("name one server: either --url ADDRESS, or its command after --")
+        fail("give exactly one MCP server: either --url ADDRESS, or its command after --")
     if url is None:
         if header_env:
             fail(
-                "--header-env is for a server at --url; variables of a stdio server are passed with --pass-env"
+                "--header-env works only with --url; to pass a variable to a server that is started by a "
+                "command, use --pass-env"
             )
         return load_plugin("mcp_command", "mcp")(command, {each: _variable(each) for each in pass_env})
     if pass_env:
-        fail("--pass-env is for a stdio server; headers for a server at --url are set with --header-env")
+        fail(
+            "--pass-env works only with a server that is started by a command; to send a header to a "
+            "server at --url, use --header-env"
+        )
     headers = _parse_pairs("--header-env", "HEADER=VARIABLE", header_env)
     return load_plugin("mcp_address", "mcp")(
         url, {header: _variable(variable) for header, variable in headers.items()}
@@ -150,7 +188,7 @@ def _connect(command: list[str], url: str | None, pass_env: list[str], header_en
 def _variable(name: str) -> str:
     value = os.environ.get(name)
     if value is None:
-        fail(f"the variable {name!r} is not set; set it, or do not pass it on")
+        fail(f"the environment variable {name!r} is not set; set it, or remove the option that names it")
     return value
 
 
@@ -159,7 +197,9 @@ def _parse_pairs(option: str, form: str, given: list[str]) -> dict[str, str]:
     for each in given:
         left, equals, right = each.partition("=")
         if not (left and equals and right) or left in pairs:
-            fail(f"invalid {option} {each!r}: write {form}, each {form.partition('=')[0].lower()} once")
+            fail(
+                f"invalid {option} {each!r}: write {form}, and give each {form.partition('=')[0].lower()} only once"
+            )
         pairs[left] = right
     return pairs
 
@@ -193,9 +233,14 @@ def _permitted_actions(settings: Settings) -> Callable[[], Collection[str] | Non
 
 @mcp.command()
 def trust(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The server, as in toolgate mcp-proxy --name.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="The server's name, as given to toolgate mcp-proxy --name.")
+    ],
     tools: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOOL]...", help="Its tools. Default: all that changed.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[TOOL]...", help="The names of the tools to trust. Default: all changed tools."
+        ),
     ] = None,
     yes: Yes = False,
 ) -> None:
@@ -207,13 +252,19 @@ def trust(
     try:
         shown = pins.read()
         if not shown:
-            fail(f"no server {name!r} is known; check the name, as in toolgate mcp-proxy --name")
+            fail(
+                f"no tool descriptions of a server {name!r} are stored; check the name: it is the one given "
+                "to toolgate mcp-proxy --name"
+            )
         for tool in tools or ():
             if tool not in shown:
                 fail(f"the server {name!r} has no tool {tool!r}")
         changed = sorted(tool for tool, pin in shown.items() if pin.changed and (not tools or tool in tools))
         if not changed:
-            typer.echo(f"nothing changed: {len(shown)} tools of {sanitize(name)} are as they were trusted")
+            typer.echo(
+                f"nothing changed: {len(shown)} tools of {sanitize(name)} have the descriptions that you "
+                "already trust"
+            )
             return
         for tool in changed:
             _print_changes(tool, shown[tool])

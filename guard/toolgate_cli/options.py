@@ -15,7 +15,9 @@ class Environment(StrEnum):
     TEST = "test"
 
 
-EnvironmentOption = Annotated[Environment, typer.Option("--environment", help="The environment to use.")]
+EnvironmentOption = Annotated[
+    Environment, typer.Option("--environment", help="The environment of the organization to use.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the gateway's response as JSON, in ASCII.")]
 JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per line, in ASCII.")]
 Full = Annotated[bool, typer.Option("--full", help="Print long values completely.")]

@@ -52,7 +52,7 @@ def list_(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the entries as JSON, in ASCII.")] = False,
 ) -> None:
-    """List unsent entries: running or waiting (of live processes), orphan or left (of dead ones), parked (refused)."""
+    """List unsent log entries: running or waiting (of live processes), orphan or left (of ended processes), parked (refused by the gateway)."""
     from toolgate._outbox.recovery import list_entries
 
     place, path = _find_folder()
@@ -111,12 +111,19 @@ def retry() -> None:
 def purge(
     keys: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY", help="An entry's key, or an unambiguous beginning of it."),
+        typer.Argument(
+            metavar="KEY", help="An entry's key, or its first characters, if no other key begins with them."
+        ),
     ] = None,
-    parked: Annotated[bool, typer.Option("--parked", help="All parked entries.")] = False,
+    parked: Annotated[
+        bool, typer.Option("--parked", help="Delete all parked entries, which the gateway refused.")
+    ] = False,
     gateway: Annotated[
         str | None,
-        typer.Option(metavar="URL", help="All entries for a gateway, such as one that no longer exists."),
+        typer.Option(
+            metavar="URL",
+            help="Delete all entries for the gateway at this address, such as one that no longer exists.",
+        ),
     ] = None,
     yes: Yes = False,
 ) -> None:
@@ -124,7 +131,9 @@ def purge(
     from toolgate._outbox.recovery import drop_entries, list_entries
 
     if bool(keys) + parked + (gateway is not None) != 1:
-        fail("write either keys, --parked or --gateway URL; see: toolgate outbox list")
+        fail(
+            "choose the entries in exactly one way: by keys, --parked or --gateway URL; see: toolgate outbox list"
+        )
     place, _ = _find_folder()
     with _outbox_errors():
         found = [one for one in list_entries(place) if one.state != "running"]
@@ -170,7 +179,10 @@ def _find_folder() -> tuple[Place, Path]:
     except ConfigurationError as error:
         fail(str(error))
     if place.path is None:
-        fail("TOOLGATE_OUTBOX is 'memory': unsent entries exist only in the agents' processes")
+        fail(
+            "TOOLGATE_OUTBOX is 'memory': unsent entries exist only in the memory of the agents' "
+            "processes, so this command cannot read them"
+        )
     if not has_outbox(place):
         fail(f"there is no outbox at {str(place.path)!r}; no agent of this user has logged a call there")
     return place, place.path

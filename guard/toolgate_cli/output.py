@@ -199,7 +199,7 @@ def ask_password(question: str, *, from_stdin: bool) -> str:
     if from_stdin:
         secret = sys.stdin.readline(_MAX_LENGTH + 2).rstrip("\r\n")
         if not secret:
-            fail("standard input contains no password; write it into the first line")
+            fail("standard input contains no password; write the password into its first line")
     else:
         secret = _read_hidden(question)
         if not secret:
@@ -218,7 +218,7 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        fail(f"{question} There is no terminal to ask on; add --yes to confirm")
+        fail(f"{question} Without a terminal, the command cannot ask; add --yes to confirm")
     try:
         is_confirmed = typer.confirm(question, err=True)
     except typer.Abort:
@@ -241,7 +241,7 @@ def has_terminal() -> bool:
 
 def _read_hidden(question: str) -> str:
     if not has_terminal():
-        fail("there is no terminal to ask for the password on; use --password-stdin")
+        fail("without a terminal, the command cannot ask for the password; use --password-stdin")
     with warnings.catch_warnings():
         # If the terminal cannot hide the input, getpass only warns. The filter makes the warning an error, which is
         # raised before the user types the password.

@@ -45,26 +45,37 @@ permissions = typer.Typer(
     no_args_is_help=True,
 )
 
-PermissionName = Annotated[str, typer.Argument(metavar="ACTION", help="The permission's action, or its id.")]
+PermissionName = Annotated[
+    str,
+    typer.Argument(
+        metavar="ACTION", help="The action of the permission, such as stripe.refund, or the permission's id."
+    ),
+]
 MaxAmount = Annotated[
-    str | None, typer.Option(metavar="NUMBER", help="The maximum amount per call.", show_default=False)
+    str | None,
+    typer.Option(
+        metavar="NUMBER", help="The maximum amount per call, such as 250 or 99.50.", show_default=False
+    ),
 ]
 AmountRequired = Annotated[
     bool | None,
     typer.Option(
         "--amount-required/--no-amount-required",
-        help="Deny calls without an amount; the default with a maximum.",
+        help="Deny calls without an amount; this is the default if there is a maximum.",
         show_default=False,
     ),
 ]
 RequiresApproval = Annotated[
     bool | None,
     typer.Option(
-        "--requires-approval/--no-requires-approval", help="Each call needs approval.", show_default=False
+        "--requires-approval/--no-requires-approval",
+        help="Require approval for each call.",
+        show_default=False,
     ),
 ]
 RequiredApprovals = Annotated[
-    int | None, typer.Option(min=1, max=10, help="How many people must approve.", show_default=False)
+    int | None,
+    typer.Option(min=1, max=10, help="The number of people who must approve each call.", show_default=False),
 ]
 SeparationOfDuties = Annotated[
     bool | None,
@@ -234,7 +245,9 @@ def update(
     agent: AgentName,
     permission: PermissionName,
     max_amount: MaxAmount = None,
-    no_max_amount: Annotated[bool, typer.Option("--no-max-amount", help="Remove the maximum.")] = False,
+    no_max_amount: Annotated[
+        bool, typer.Option("--no-max-amount", help="Remove the maximum amount.")
+    ] = False,
     amount_required: AmountRequired = None,
     requires_approval: RequiresApproval = None,
     required_approvals: RequiredApprovals = None,
@@ -243,24 +256,26 @@ def update(
     no_approval_ttl: Annotated[
         bool,
         typer.Option(
-            "--no-approval-ttl", "--no-ttl", help="Approval requests expire after the gateway's default."
+            "--no-approval-ttl",
+            "--no-ttl",
+            help="Let approval requests expire after the gateway's default time.",
         ),
     ] = False,
     environment: EnvironmentOption = Environment.PRODUCTION,
     as_json: AsJson = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Change the limits that you give; all other limits of the permission stay as they are. Asks for your password."""
+    """Change the given limits of a permission; its other limits stay the same. Asks for your password."""
     if max_amount is not None and no_max_amount:
-        fail("write either --max-amount or --no-max-amount")
+        fail("--max-amount and --no-max-amount exclude each other; use only one of them")
     if approval_ttl is not None and no_approval_ttl:
-        fail("write either --approval-ttl or --no-approval-ttl")
+        fail("--approval-ttl and --no-approval-ttl exclude each other; use only one of them")
     terms = _Terms(
         max_amount, amount_required, requires_approval, required_approvals, separation_of_duties, approval_ttl
     )
     removed = {"max_amount": no_max_amount, "approval_ttl_seconds": no_approval_ttl}
     if terms == _Terms() and not any(removed.values()):
-        fail("there is nothing to change; see: toolgate permissions update --help")
+        fail("no change is given; for the options, see: toolgate permissions update --help")
     # This call only validates the options, so that an invalid option is reported before the first request.
     terms.body(had_maximum=not no_max_amount)
     owner, found, _ = _find(agent, permission, environment)
@@ -310,7 +325,7 @@ def _parse_amount(text: str) -> Decimal:
     except (ArithmeticError, ValueError):
         number = None
     if number is None or number < 0:
-        fail(f"invalid --max-amount {text[:40]!r}: write a number from 0, such as 250 or 99.50")
+        fail(f"invalid --max-amount {text[:40]!r}: write a number that is not negative, such as 250 or 99.50")
     return number
 
 
@@ -320,7 +335,7 @@ def _parse_ttl(text: str) -> int:
     except ValueError as error:
         fail(f"--approval-ttl: {error}")
     if not 1 <= seconds <= _MAX_APPROVAL_TTL:
-        fail("--approval-ttl must be from 1 second to 30 days")
+        fail(f"invalid --approval-ttl {text!r}: use a duration from 1s to 30d, such as 1h")
     return seconds
 
 

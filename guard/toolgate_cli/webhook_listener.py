@@ -40,20 +40,23 @@ _MAX_TYPE: Final = 80
 
 #: maps error messages of the library standardwebhooks to the texts that the command prints instead
 _REASONS: Final = {
-    "Message timestamp too old": "it was signed more than 5 minutes ago: it was sent again, or this clock is ahead",
-    "Message timestamp too new": "it was signed more than 5 minutes from now: this clock is behind",
-    "Invalid Signature Headers": "webhook-timestamp is not a number of seconds",
-    "No matching signature found": "no signature fits: the secret is another one, or the body was changed",
+    "Message timestamp too old": "it was signed more than 5 minutes ago: it is an old event, or this machine's clock is ahead",
+    "Message timestamp too new": "it was signed more than 5 minutes in the future: this machine's clock is behind",
+    "Invalid Signature Headers": "the header webhook-timestamp is not a number of seconds",
+    "No matching signature found": "no signature matches: the secret is wrong, or the body was changed",
 }
 
 
 def listen(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8400,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="The port to listen on; 0 chooses a free port.")
+    ] = 8400,
     secret: Annotated[
         str | None,
         typer.Option(
-            help=f"The webhook's secret, whsec_…. Prefer {SECRET_VARIABLE}: other users can see arguments.",
+            help=f"The webhook's secret, whsec_…. Better set the environment variable {SECRET_VARIABLE}: "
+            "other users of this machine can see options.",
         ),
     ] = None,
     full: Full = False,
@@ -116,7 +119,7 @@ class Verifier:
         except UnicodeDecodeError:
             return "the body is not UTF-8"
         except ValueError:
-            return "webhook-signature does not have the form 'v1,BASE64', several separated by spaces"
+            return "the header webhook-signature does not contain signatures of the form 'v1,BASE64', separated by spaces"
         return None
 
 

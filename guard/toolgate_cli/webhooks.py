@@ -32,15 +32,22 @@ _COLUMNS: Final = (
 )
 
 WebhookId = Annotated[
-    str, typer.Argument(metavar="ID", help="The webhook's id, or an unambiguous beginning of it.")
+    str,
+    typer.Argument(
+        metavar="ID", help="The webhook's id, or its first characters, if no other id begins with them."
+    ),
 ]
 Event = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="TYPE", help="A type of event, such as approval.requested; repeatable.", show_default=False
+        metavar="TYPE",
+        help="A type of event that the webhook receives, such as approval.requested; repeatable.",
+        show_default=False,
     ),
 ]
-Description = Annotated[str | None, typer.Option(help="What the webhook is for.", show_default=False)]
+Description = Annotated[
+    str | None, typer.Option(help="A description of the webhook's purpose.", show_default=False)
+]
 
 
 class Webhook(Resource):
@@ -121,7 +128,8 @@ def update(
     url: Annotated[str | None, typer.Option(help="The new address.", show_default=False)] = None,
     event: Event = None,
     all_events: Annotated[
-        bool, typer.Option("--all-events", help="Receive all events except log.created.")
+        bool,
+        typer.Option("--all-events", help="Let the webhook receive all types of events except log.created."),
     ] = False,
     description: Description = None,
     no_description: Annotated[bool, typer.Option("--no-description", help="Remove the description.")] = False,
@@ -134,7 +142,12 @@ def update(
         ),
     ] = None,
     enable: Annotated[
-        bool | None, typer.Option("--enable/--disable", help="Deliver events.", show_default=False)
+        bool | None,
+        typer.Option(
+            "--enable/--disable",
+            help="Deliver events to the webhook, or stop delivering them.",
+            show_default=False,
+        ),
     ] = None,
     environment: EnvironmentOption = Environment.PRODUCTION,
     as_json: AsJson = False,
@@ -142,9 +155,9 @@ def update(
 ) -> None:
     """Change a webhook, or enable it again after the gateway has disabled it. Asks for your password."""
     if event is not None and all_events:
-        fail("write either --event or --all-events")
+        fail("--event and --all-events exclude each other; use only one of them")
     if description is not None and no_description:
-        fail("write either --description or --no-description")
+        fail("--description and --no-description exclude each other; use only one of them")
     given = {"url": url, "events": event, "description": description}
     body: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     body |= {"events": None} if all_events else {}
@@ -152,7 +165,7 @@ def update(
     body |= {} if include_context is None else {"include_context": include_context}
     body |= {} if enable is None else {"is_active": enable}
     if not body:
-        fail("there is nothing to change; see: toolgate webhooks update --help")
+        fail("no change is given; for the options, see: toolgate webhooks update --help")
     with stored_session() as client:
         found, _ = _find(client, webhook_id, environment)
     purpose = f"change the webhook {found.id}"

@@ -93,8 +93,8 @@ class Received:
         if not _is_received_as(self._schema, sent, approved):
             what = "the approver's edit" if edited else "the arguments"
             raise ConfigurationError(
-                f"{what} cannot be given to the tool: its own validation makes other values of them; "
-                "the tool did not run"
+                f"{what} cannot be passed to the tool, because its own validation changes their values; the "
+                "tool did not run"
             )
         return json_copy(sent)
 
@@ -118,13 +118,16 @@ def receive(sent: Mapping[str, Any], schema: ArgumentSchema) -> Received:
         raise InvalidArgumentsError(str(error)) from error
     named: object = values
     if not isinstance(named, dict) or any(type(name) is not str for name in named):
-        raise ConfigurationError(f"the tool's schema {schema!r} gave no arguments by name")
+        raise ConfigurationError(
+            f"the tool's schema {schema!r} must return a dictionary of arguments by name, but it returned "
+            "something else"
+        )
     for candidate in _candidates(raw, values, schema):
         if _is_received_as(schema, candidate, values):
             return Received(values, candidate, schema)
     raise ConfigurationError(
-        "the tool's arguments have other values each time they are validated, so that no decision can be bound to "
-        "them; make its validators and default factories repeatable"
+        "the tool's arguments get different values each time they are validated, so a decision cannot "
+        "apply to them; use validators and default factories that always return the same value"
     )
 
 
@@ -416,7 +419,9 @@ def encoded(model: Any, received: Mapping[str, Any]) -> dict[str, Any]:
             alias = next((each for each in alias.choices if isinstance(each, str)), None)
         key = alias if isinstance(alias, str) else name
         if isinstance(alias, AliasPath) and not by_name:
-            raise ConfigurationError(f"the argument {name!r} is read from a path")
+            raise ConfigurationError(
+                f"the argument {name!r} is read from a nested path (AliasPath), which is not supported"
+            )
         found[key] = value
     return found
 

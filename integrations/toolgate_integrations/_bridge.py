@@ -411,7 +411,9 @@ class Bridge:
                     if isinstance(error, ConfigurationError) and not is_known:
                         raise
                     logger.warning(
-                        "the request of a rejected call of %r was not cancelled: %s", action, error
+                        "the approval request of a rejected tool call (action %r) could not be cancelled: %s",
+                        action,
+                        error,
                     )
                 # The log entry is written without the approval id, so that rejecting the call again does not create a
                 # second entry.
@@ -419,7 +421,9 @@ class Bridge:
         except SETUP_ERRORS:
             raise
         except GuardError as error:
-            logger.warning("the rejection of a call of %r was not recorded: %s", call.name, error)
+            logger.warning(
+                "the rejection of a tool call (action %r) could not be logged: %s", call.name, error
+            )
         return f"Not done: it was rejected. {why}".strip()
 
     def _cancel(self, approval_id: str, final: bool) -> Steps[bool]:  # noqa: FBT001 - only passed to `cancel`

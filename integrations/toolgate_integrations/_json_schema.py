@@ -187,7 +187,7 @@ class _Filler:
                 where = _within(path, name)
                 for default in self._defaults(inner, where, level + 1):
                     if name in added and not _equal(added[name], default):
-                        raise SchemaDefaultError(f"the input schema has two defaults for {where!r}")
+                        raise SchemaDefaultError(f"the input schema has two different defaults for {where!r}")
                     added[name] = copy.deepcopy(default)
         value.update(added)
 
@@ -211,19 +211,20 @@ class _Filler:
         for each in self._applying(schema, default, path, level):
             if "type" in each and not _is_of(each["type"], default, path):
                 raise SchemaDefaultError(
-                    f"the default of {path!r} in the input schema is {_short(default)}, and its type is "
-                    f"{each['type']!r}"
+                    f"the default of {path!r} in the input schema is {_short(default)}, which does not have "
+                    f"its type {each['type']!r}"
                 )
             if isinstance(each.get("enum"), list) and not any(_equal(default, one) for one in each["enum"]):
                 raise SchemaDefaultError(
-                    f"the default of {path!r} in the input schema is {_short(default)}, which 'enum' does not list"
+                    f"the default of {path!r} in the input schema is {_short(default)}, which is not one of "
+                    "the values in its 'enum'"
                 )
         for key in ("anyOf", "oneOf"):
             choices = _list(schema, key, path) if isinstance(schema, dict) else []
             if choices and not any(self._allows(each, default, path, level + 1) for each in choices):
                 raise SchemaDefaultError(
-                    f"the default of {path!r} in the input schema is {_short(default)}, which no choice of {key!r} "
-                    "allows"
+                    f"the default of {path!r} in the input schema is {_short(default)}, which is not valid "
+                    f"for any schema in its {key!r}"
                 )
 
     def _applying(self, schema: object, value: Any, path: str, level: int) -> Iterator[Mapping[str, Any]]:

@@ -73,7 +73,7 @@ class ToolNames:
     def __init__(self, tool_actions: ToolActions | None = None) -> None:
         if tool_actions is not None and not callable(tool_actions) and not isinstance(tool_actions, Mapping):
             raise ConfigurationError(
-                f"tool_actions is {tool_actions!r}; pass a mapping, or a function of the name"
+                f"tool_actions is {tool_actions!r}; pass a mapping from tool names to actions, or a function"
             )
         self._tool_actions = tool_actions
         self._dotted: dict[str, _Tool] = {}
@@ -100,12 +100,14 @@ class ToolNames:
             if meant is not None:
                 listed = ", ".join(map(repr, known[:_LISTED])) + (", …" if len(known) > _LISTED else "")
                 raise ConfigurationError(
-                    f"tool_actions names the tool {key!r}, and there is none; did you mean {meant!r}? "
+                    f"tool_actions contains the tool {key!r}, which does not exist; did you mean {meant!r}? "
                     f"The tools are {listed}"
                 )
             if is_complete:
                 self._warn(
-                    key, f"tool_actions names the tool {key!r}, which is not among the tools of this agent"
+                    key,
+                    f"tool_actions contains the tool {key!r}, which this agent does not have; correct or "
+                    "remove the name",
                 )
 
     def action_of(self, call: ToolCall) -> str:
@@ -122,8 +124,9 @@ class ToolNames:
             # The check would contain the wrapper's arguments. It would send values that `@guarded` is configured to
             # hide, and lack values that `@guarded` computes from the arguments, so the call is refused.
             raise ConfigurationError(
-                f"the tool {call.name!r} wraps a guarded function that hides or derives arguments, and a wrapper is "
-                "checked with its own arguments; put @guarded around the wrapper, or give the tool the guarded function"
+                f"the tool {call.name!r} wraps a guarded function with options for its arguments, which "
+                "would not apply to the wrapper's arguments; decorate the wrapper with @guarded, or pass "
+                "the guarded function itself as the tool"
             )
         return guarded_action(call.function) or self._named(call.name) or self._default(call)
 
@@ -134,7 +137,11 @@ class ToolNames:
             return self._tool_actions(name)
         found = self._tool_actions.get(name)
         if found is None and (key := _closest(name, self._keys())) is not None:
-            self._warn(key, f"tool_actions names the tool {key!r}, and {name!r} was called; is one misspelt?")
+            self._warn(
+                key,
+                f"tool_actions contains the tool {key!r}, but the called tool is {name!r}; correct the name "
+                "in tool_actions",
+            )
         return found
 
     def _keys(self) -> set[str]:
@@ -159,8 +166,8 @@ class ToolNames:
         first = self._first(action, tool, dotted=dotted)
         if first != tool:
             raise ConfigurationError(
-                f"the tools {first[1]!r} and {tool[1]!r} would both be the action {action!r}; "
-                "name one of them in tool_actions"
+                f"the tools {first[1]!r} and {tool[1]!r} would have the same action {action!r}; set a "
+                "different action for one of them in tool_actions"
             )
         return action
 
@@ -215,10 +222,14 @@ def _plain(name: str) -> str:
 def _server(call: ToolCall) -> str:
     if not call.server:
         raise ConfigurationError(
-            f"the server of the tool {call.name!r} has no name here; give it one, or name the tool in tool_actions"
+            f"the server of the tool {call.name!r} has no name, which its action needs; give the server a "
+            "name, or set the tool's action in tool_actions"
         )
     if call.server == "tools":
-        raise ConfigurationError("a server may not be called 'tools'; configure it under another name")
+        raise ConfigurationError(
+            "a server cannot have the name 'tools', which Toolgate reserves; configure the server under "
+            "another name"
+        )
     return _visible(call.server)
 
 

@@ -39,7 +39,9 @@ def valid_options(guard: object, agents: object, hold_timeout: object) -> None:
         ConfigurationError: An option is invalid; the message contains its name, its value and the fix.
     """
     if guard is not None and not isinstance(guard, Guard):
-        raise ConfigurationError(f"guard is {guard!r}; pass a toolgate.Guard, or None for the environment's")
+        raise ConfigurationError(
+            f"guard is {guard!r}; pass a toolgate.Guard, or None to use the settings in the environment variables"
+        )
     if agents is not None and not isinstance(agents, Mapping):
         raise ConfigurationError(f"agents is {agents!r}; pass a mapping of agent names to agent ids")
     if hold_timeout is not None and not _is_positive(hold_timeout):
@@ -74,7 +76,7 @@ def text_or_none(value: object, name: str) -> str | None:
         ConfigurationError: `value` has another type; the message contains the option's `name`.
     """
     if value is not None and not isinstance(value, str):
-        raise ConfigurationError(f"{name} is {value!r}; pass text, or leave it out")
+        raise ConfigurationError(f"{name} is {value!r}; pass a string, or remove the option")
     return value
 
 
@@ -90,9 +92,13 @@ def valid_rejections(rejected: object, waiting: Iterable[str]) -> dict[str, str]
     if not isinstance(rejected, Mapping) or not all(
         isinstance(each, str) for pair in rejected.items() for each in pair
     ):
-        raise ConfigurationError(f"rejected is {rejected!r}; pass a mapping of the ids of calls to why")
+        raise ConfigurationError(
+            f"rejected is {rejected!r}; pass a mapping from ids of tool calls to the reasons of their rejection"
+        )
     if unknown := rejected.keys() - set(waiting):
-        raise ConfigurationError(f"the call {min(unknown)!r} was rejected, and does not wait")
+        raise ConfigurationError(
+            f"rejected contains the tool call {min(unknown)!r}, which is not waiting for approval; remove it"
+        )
     return dict(rejected)
 
 

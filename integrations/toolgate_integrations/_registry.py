@@ -82,8 +82,8 @@ UNGUARDED: Final[Mapping[str, str]] = {
         ),
         _AGENTS,
     ),
-    "google-genai": "its automatic function calling runs tools, its plain client none",
-    "langchain-classic": "its AgentExecutor runs tools, past all middleware",
+    "google-genai": "its automatic function calling runs tools",
+    "langchain-classic": "its AgentExecutor runs tools without calling middleware",
 }
 
 
@@ -189,7 +189,8 @@ def require(identifier: str) -> None:
         raise MissingFrameworkError(f"{wanted.distribution!r} is not installed; {wanted.cure}") from None
     if order(found) < order(wanted.minimum):
         raise MissingFrameworkError(
-            f"{wanted.distribution!r} is {found}, and {wanted.minimum} is the oldest that can be guarded; {wanted.cure}"
+            f"{wanted.distribution!r} is {found}, but the oldest supported version is {wanted.minimum}; "
+            f"{wanted.cure}"
         )
 
 
@@ -291,7 +292,7 @@ def _with_dependencies(found: list[Found], path: Sequence[str] | None) -> list[F
 
 
 def _dependency(one: Found, framework: str) -> Found:
-    says = f"{framework!r} needs it, and its plugin guards the agents of {framework!r}; code that uses {one.framework!r} by itself is not guarded"
+    says = f"{framework!r} uses it, and the plugin guards the agents of {framework!r}; code that uses {one.framework!r} by itself is not guarded"
     return replace(one, state="dependency", says=says, cure=None)
 
 
@@ -365,15 +366,19 @@ def _judged(
 ) -> tuple[State, str, str | None]:
     """Return the state of an installed version, its description, and what the user must do (None: nothing)."""
     if version is None:
-        return "unknown", "its metadata says no version", f"pip install --force-reinstall {part.distribution}"
+        return (
+            "unknown",
+            "its metadata contains no version",
+            f"pip install --force-reinstall {part.distribution}",
+        )
     if missing:
         return "incomplete", f"{missing[0]!r} is not installed, and the plugin needs it", install
     if order(version) < order(part.minimum):
-        return "too old", f"{part.minimum} is the oldest that can be guarded", install
+        return "too old", f"{part.minimum} is the oldest supported version", install
     if order(version) <= order(part.tested):
         return "covered", f"tested up to {part.tested}", None
     if series(version) == series(part.tested):
-        return "untested", f"newer than {part.tested}, up to which it is tested", None
+        return "untested", f"newer than {part.tested}, the newest tested version", None
     beyond = f"pip install '{part.distribution}<{next_series(part.tested)}'"
     return "too new", f"tested up to {part.tested}: a later series may have changed the hook", beyond
 
@@ -383,7 +388,7 @@ def _without_plugin(name: str, version: str | None, runs: str) -> Found:
         "guard its tool functions with @guarded, or write a plugin for it: "
         "https://toolgate.github.io/toolgate/frameworks/custom/recipe.html"
     )
-    return Found(name, version, "no plugin", f"{runs}, and no plugin guards them", cure)
+    return Found(name, version, "no plugin", f"{runs}, and Toolgate has no plugin for it", cure)
 
 
 #: Names of all distributions for which `survey` searches.

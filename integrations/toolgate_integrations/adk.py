@@ -206,8 +206,8 @@ def served_by(tool: BaseTool) -> tuple[str | None, str | None]:
 
 
 _WHY = "rejected when the session was resumed"
-_REJECTED = "Not done: it was rejected. Do not ask for it again."
-_ENDED = "Not done: its approval request has ended. Asking again makes a new request."
+_REJECTED = "Not done: it was rejected. Do not call the tool again for it."
+_ENDED = "Not done: its approval request is no longer pending. Calling the tool again creates a new request."
 logger = logging.getLogger("toolgate")
 
 
@@ -269,8 +269,8 @@ class GuardPlugin(BasePlugin):
         try:
             if isinstance(tool, AgentTool) and not getattr(tool, "include_plugins", True):
                 raise ConfigurationError(
-                    f"the tools of the agent {tool.name!r} would not be checked; make it a tool with "
-                    "include_plugins=True"
+                    f"the calls of the agent {tool.name!r}, which is used as a tool, would not be checked; "
+                    "create its AgentTool with include_plugins=True"
                 )
             if not is_guarded(call.function):
                 begun = await self._bridge.abegin(call, PAUSES)
@@ -303,7 +303,7 @@ class GuardPlugin(BasePlugin):
         opened = self._closed(tool_context)
         if opened is not None and opened.begun is not None:
             if has_requested_input(tool_context):
-                opened.begun.not_run(StoppedError("it asks its user"))
+                opened.begun.not_run(StoppedError("the tool waits for input from its user"))
             else:
                 opened.begun.run(lambda: result, failure)
         return None
@@ -369,7 +369,8 @@ class GuardPlugin(BasePlugin):
             if opened.context.invocation_id == invocation_context.invocation_id:
                 self._closed(opened.context)
                 logger.warning(
-                    "the result of a call of the tool %r is unknown; list the guard first in plugins=[…]",
+                    "the result of a call to the tool %r was not logged, because another plugin handled "
+                    "it first; put the guard first in plugins=[…]",
                     opened.call.name,
                 )
 

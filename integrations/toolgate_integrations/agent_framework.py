@@ -405,8 +405,9 @@ class GuardMiddleware(FunctionMiddleware):
         run = context.kwargs.pop(RUN, None)
         if run is None and self._needs_runs:
             raise MisplacedGuardError(
-                f"the guard of the tool {context.function.name!r} is not told of runs, or is given twice; use "
-                "middleware=[…, *GuardMiddleware()] once, or on_hold='wait' or 'notify_model' and no agents without an agent"
+                f"the guard of the tool {context.function.name!r} does not receive the current run; add it "
+                "exactly once, as middleware=[…, *GuardMiddleware()] (to use it without an agent, set "
+                "on_hold='wait' or 'notify_model', and no agents=)"
             )
         return run if isinstance(run, Run) else None
 

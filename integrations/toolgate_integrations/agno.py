@@ -164,7 +164,7 @@ class _Hook:
         if context is None:
             return error
         self._bridge.setup_errors[context.run_id] = error
-        return StopAgentRun("Not done: the permission gateway could not be asked.")
+        return StopAgentRun("Not done: the permission gateway could not check the call.")
 
 
 class _GuardedFunction(Function):
@@ -209,7 +209,7 @@ def guarded_tool(given: Any, bridge: AgnoBridge) -> Any:
             made = tool(given) if marked else Function.from_callable(given)
         except Exception as error:
             raise ConfigurationError(
-                f"the tool {given!r} is none that Agno can call ({type(error).__name__}); pass a function"
+                f"Agno cannot use the tool {given!r} ({type(error).__name__}); pass a function"
             ) from error
         return _guarded(made, bridge, given)
     return given
@@ -243,8 +243,8 @@ def _guarded(function: Function, bridge: AgnoBridge, original: object) -> Functi
     if bridge.on_hold == "pause" and not (asks or is_guarded(original)):
         if function.requires_confirmation:
             raise ConfigurationError(
-                f"the tool {function.name!r} has requires_confirmation, and where held calls pause the run the gateway "
-                "says which do; take it away, or use guard_agent(…, on_hold='wait') or 'notify_model'"
+                f"the tool {function.name!r} has requires_confirmation, which cannot be combined with "
+                "on_hold='pause'; remove it, or use guard_agent(…, on_hold='wait') or 'notify_model'"
             )
         function.requires_confirmation = True
     return function
@@ -266,8 +266,8 @@ _OWN: Final = {"self", "agent", "team", "run_context", "session_state", "depende
     *("images", "videos", "audios", "files")
 }
 _ASKING: Final = {"get_user_input", "ask_user"}
-_UNSEEN: Final = "Not done: the guard was not told which call this is. Tell the operator."
-_TOO_LATE: Final = "Not done: it needs a person now. Ask for it again."
+_UNSEEN: Final = "Not done: the guard could not identify the call. Tell the operator."
+_TOO_LATE: Final = "Not done: it now needs a person's approval. Call the tool again."
 
 
 @dataclass
@@ -494,5 +494,5 @@ def _resumed(agent: Agent, run: RunOutput) -> Steps[RunOutput]:
 
 def _bridge(agent: Agent) -> AgnoBridge:
     if not isinstance(agent, GuardedAgent):
-        raise ConfigurationError(f"agent is {agent!r}; pass what guard_agent(…) returned")
+        raise ConfigurationError(f"agent is {agent!r}; pass the agent that guard_agent(…) returned")
     return agent.bridge

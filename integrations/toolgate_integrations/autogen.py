@@ -69,7 +69,9 @@ def workbench_of(tools: Workbench | Sequence[BaseTool[Any, Any] | Callable[..., 
     names = [each.name for each in made]
     for name in names:
         if names.count(name) > 1:
-            raise ConfigurationError(f"two tools are called {name!r}; the model could call one of them only")
+            raise ConfigurationError(
+                f"two tools have the name {name!r}, so the model could call only one of them; rename one"
+            )
     return StaticWorkbench(made)
 
 
@@ -196,7 +198,7 @@ class GuardedWorkbench(Workbench):
         agent_name: str | None = None,
     ) -> None:
         if isinstance(workbench, GuardedWorkbench):
-            raise ConfigurationError("the workbench is guarded already, and each call would be checked twice")
+            raise ConfigurationError("the workbench is already guarded; guard it only once")
         self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout)
         self._workbench = workbench_of(workbench)
         if agent_name is not None:
@@ -270,7 +272,7 @@ class GuardedWorkbench(Workbench):
             raise
         # `BaseException` is caught because some of the framework's own exceptions are not subclasses of `Exception`.
         except BaseException as error:
-            logger.warning("a call of the tool %r ended with an error", name, exc_info=error)
+            logger.warning("a call to the tool %r failed", name, exc_info=error)
             return _error(name, str(error) or type(error).__name__)
 
     async def start(self) -> None:
@@ -303,7 +305,9 @@ class GuardedWorkbench(Workbench):
     ) -> ToolResult:
         given: object = {} if arguments is None else arguments
         if not isinstance(given, Mapping):
-            return _error(name, "Not done: the arguments are not given by name. Ask for it again with names.")
+            return _error(
+                name, "Not done: the arguments are not an object. Call the tool again with named arguments."
+            )
 
         listed = {each["name"]: each.get("parameters") for each in self._listed}
         try:
@@ -352,13 +356,15 @@ class GuardedWorkbench(Workbench):
 
     def _to_config(self) -> NoReturn:
         raise ConfigurationError(
-            "a guarded workbench cannot be written as configuration: the agent that is made of it would go unguarded; "
-            "make the agent in code"
+            "a guarded workbench cannot be saved as configuration, because an agent loaded from it would "
+            "be unguarded; create the agent in code"
         )
 
     @classmethod
     def _from_config(cls, config: BaseModel) -> NoReturn:
-        raise ConfigurationError(f"a guarded workbench cannot be made of {config!r}; make the agent in code")
+        raise ConfigurationError(
+            f"a guarded workbench cannot be loaded from the configuration {config!r}; create the agent in code"
+        )
 
 
 def _failed(result: ToolResult) -> str | None:

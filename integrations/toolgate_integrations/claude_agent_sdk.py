@@ -252,7 +252,7 @@ def guard_options(
     gate = Gate(Bridge(guard, tool_actions, agents, on_hold, hold_timeout))
     given: dict[Any, list[HookMatcher]] = dict(options.hooks or {})
     if any(isinstance(getattr(hook, "__self__", None), Gate) for hook in _all_hooks(given)):
-        raise ConfigurationError("the options are guarded already; a call would be checked twice")
+        raise ConfigurationError("the options are already guarded; guard them only once")
     hooks = {event: [_deny_changes(event, each) for each in matchers] for event, matchers in given.items()}
     asking = HookMatcher(hooks=[gate.before], timeout=_LONGEST, on_failure="block")
     hooks["PreToolUse"] = [asking, *hooks.get("PreToolUse", [])]
@@ -324,9 +324,11 @@ def _with_hooks(options: ClaudeAgentOptions) -> dict[str, str]:
     # 'settings={…}' is the flag `--settings` with a value.
     flags = {each.partition("=")[0] for each in options.extra_args}
     if "bare" in flags:
-        raise ConfigurationError("extra_args has 'bare', with which no hook is called; take it out")
+        raise ConfigurationError("extra_args contains 'bare', which disables all hooks; remove it")
     if "settings" in flags:
-        raise ConfigurationError("extra_args has 'settings', which may turn hooks off; use options.settings")
+        raise ConfigurationError(
+            "extra_args contains 'settings', which can disable hooks; use options.settings instead"
+        )
     return options.env
 
 
@@ -349,7 +351,7 @@ def _settings(options: ClaudeAgentOptions) -> str:
         why = (
             error.strerror
             if isinstance(error, OSError)
-            else "it is not a JSON object with an object as its 'env'"
+            else "it must be a JSON object, and its 'env' must be an object"
         )
         raise ConfigurationError(f"options.settings cannot be read: {why}") from None
 

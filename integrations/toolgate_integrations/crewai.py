@@ -232,7 +232,8 @@ class Passing:
     def _look(self) -> None:
         if self.arguments != self._approved:
             raise _ChangedError(
-                "another hook has changed the arguments after the gateway was asked; register it before the guard"
+                "another hook changed the arguments after the gateway had checked the call; register that "
+                "hook before the guard"
             )
 
 
@@ -277,10 +278,7 @@ def _find_starting_call() -> Passing | None:
     return call if isinstance(call, Passing) and not call.running else None
 
 
-_NOT_SEEN: Final = (
-    "the tool was not seen to run: the framework answered by itself, as from its cache, at a usage limit or where "
-    "arguments do not fit"
-)
+_NOT_SEEN: Final = "the tool did not run: the framework returned a result itself, for example from its cache or because of a usage limit or invalid arguments"
 logger = logging.getLogger("toolgate")
 
 
@@ -330,8 +328,8 @@ class GuardHooks:
             before, after = map(get_global_hook_list, _POINTS)
             if any(isinstance(getattr(one, "__self__", None), GuardHooks) for one in before):
                 raise ConfigurationError(
-                    "guard hooks are registered in this process already; unregister them first, and say by agents= or "
-                    "acting_as(…) which agent acts"
+                    "guard hooks are already registered in this process; unregister them first, or use one "
+                    "guard for all agents and set their ids with agents= or acting_as(…)"
                 )
             # `_first` runs before all other hooks and copies the context. The copy contains the tool and the
             # arguments that the framework will use, even if a later hook replaces these attributes of the context.
@@ -400,7 +398,7 @@ class GuardHooks:
         """
         if context is None:
             raise ConfigurationError(
-                "the guard's first hook was taken away; unregister the guard, and register it again"
+                "one of the guard's hooks was removed; unregister the guard, and register it again"
             )
         call = _named(context)
         begun = self._bridge.begin(call)
@@ -433,7 +431,9 @@ class GuardHooks:
     def _refusal_message(self, tool: str, refusal: Exception) -> str:
         """Return the message about a refused call, which the model reads instead of the framework's own message."""
         if not isinstance(refusal, GuardError):
-            logger.warning("a call of the tool %r was refused: the guard failed with %r", tool, type(refusal))
+            logger.warning(
+                "a call to the tool %r was blocked, because the guard failed with %r", tool, type(refusal)
+            )
             return f"Not done: the guard failed with {type(refusal).__name__}. Tell the operator."
         text = refusal_text(refusal)
         if isinstance(refusal, ApprovalPending | GatewayUnavailable):
@@ -453,8 +453,8 @@ def _named(context: ToolCallHookContext) -> ToolCall:
     tools = getattr(context.task, "tools", None) or getattr(context.agent, "tools", None) or ()
     if len({id(one) for one in tools if sanitize_tool_name(one.name) == context.tool_name}) > 1:
         raise ConfigurationError(
-            f"two tools are called {context.tool_name!r}, and the framework may run another than it shows to hooks; "
-            "rename one"
+            f"two tools have the name {context.tool_name!r}, so CrewAI could run a different tool than the "
+            "one that was checked; rename one of them"
         )
     role = getattr(context.agent, "_original_role", None) or getattr(context.agent, "role", None)
     # The run id is the id of the flow in which the agent runs. Without such a flow, the current flow is the agent's own

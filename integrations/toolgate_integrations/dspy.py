@@ -82,7 +82,10 @@ class GuardedFunction:
         parameters = self.__signature__.parameters.values() if args else ()
         names = [each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
         if len(args) > len(names) or not kwargs.keys().isdisjoint(names[: len(args)]):
-            raise TypeError(f"the tool {self._name!r} takes each of its arguments once, and by name")
+            raise TypeError(
+                f"the tool {self._name!r} was called with too many positional arguments, or with one "
+                "argument twice; pass arguments by name"
+            )
         return dict(zip(names, args, strict=False))
 
     async def _arun(self, call: ToolCall) -> Any:
@@ -107,8 +110,8 @@ class GuardedFunction:
 
     def __reduce__(self) -> NoReturn:
         raise ConfigurationError(
-            f"the tool {self._name!r} is guarded, and cannot be saved with its program: save its state "
-            "(save_program=False), and guard the tools where it is loaded"
+            f"the tool {self._name!r} is guarded and cannot be saved with the program; save only the state "
+            "(save_program=False), and guard the tools again after loading it"
         )
 
 
@@ -184,7 +187,9 @@ def guard_tools(
 
 def _guarded(given: Callable[..., Any] | Tool, bridge: Bridge) -> GuardedTool:
     if not callable(given) or isinstance(given, (GuardedTool, GuardedFunction, type)):
-        raise ConfigurationError(f"tool {given!r} is not a function or dspy.Tool, or is already guarded")
+        raise ConfigurationError(
+            f"tool {given!r} cannot be guarded; pass a function or a dspy.Tool that is not guarded yet"
+        )
     tool = given if isinstance(given, Tool) else Tool(given)
     _look_at(tool)
     guarded = tool.model_copy()
@@ -196,15 +201,18 @@ def _guarded(given: Callable[..., Any] | Tool, bridge: Bridge) -> GuardedTool:
 
 def _look_at(tool: Tool) -> None:
     if isinstance(tool.func, GuardedFunction):
-        raise ConfigurationError(f"tool {tool.name!r} is not a function or dspy.Tool, or is already guarded")
+        raise ConfigurationError(
+            f"tool {tool.name!r} cannot be guarded; pass a function or a dspy.Tool that is not guarded yet"
+        )
     if type(tool) is not Tool:
         raise ConfigurationError(
-            f"tool {tool.name!r} is of {type(tool)!r}, whose own way of calling would be lost; pass a dspy.Tool, or "
-            "a function that calls it"
+            f"tool {tool.name!r} is of {type(tool)!r}, whose own code for calls would be skipped; pass a "
+            "dspy.Tool, or a function that calls this tool"
         )
     if any(_is(kind, tool.func) for kind in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)):
         raise ConfigurationError(
-            f"tool {tool.name!r} is a generator function, which would run after it is recorded; return a list"
+            f"tool {tool.name!r} is a generator function, which would run only after its result is logged; "
+            "return a list instead"
         )
 
 
@@ -247,6 +255,6 @@ def _finished(result: Any, name: str) -> Any:
         return asyncio.run(result)
     result.close()
     raise ValueError(
-        f"the tool {name!r} is asynchronous: await acall(…), or, where no event loop runs, use "
+        f"the tool {name!r} is asynchronous; call it with await acall(…), or, if no event loop is running, use "
         "dspy.context(allow_tool_async_sync_conversion=True)"
     )

@@ -303,8 +303,8 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         super().__init__()
         if agents is not None and not is_at_least("langchain", _MIN_AGENT_NAMES):
             raise ConfigurationError(
-                f"agents is given, and langchain before {_MIN_AGENT_NAMES} does not tell which agent makes a call; "
-                f"pip install 'langchain>={_MIN_AGENT_NAMES}', or give each agent a guard of its own"
+                f"agents= needs langchain {_MIN_AGENT_NAMES} or later, which passes the agent's name with a "
+                f"call; pip install 'langchain>={_MIN_AGENT_NAMES}', or give each agent its own guard"
             )
         self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
         self._has_verified = False
@@ -387,8 +387,8 @@ class GuardMiddleware(AgentMiddleware[Any, Any]):
         if not turn.is_resumable and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "the call of %r is held and pauses the run, which has no checkpointer and cannot be resumed; pass "
-                "checkpointer=… to create_agent or compile, or use on_hold='wait'",
+                "the call of %r needs approval and pauses the run, but the run has no checkpointer and "
+                "cannot be resumed; pass checkpointer=… to create_agent or compile, or use on_hold='wait'",
                 shown["name"],
             )
         turn.pause(shown)
@@ -460,7 +460,8 @@ def _refusing(request: ToolCallRequest) -> ToolCallRequest:
 
     def refuse(*_args: Any, **_arguments: Any) -> Any:
         raise ConfigurationError(
-            f"the tool {tool.name!r} first refused its arguments and then took them: it did not run"
+            f"the tool {tool.name!r} rejected its arguments in the first validation and accepted them in "
+            "the second; it did not run"
         )
 
     async def arefuse(*_args: Any, **_arguments: Any) -> Any:
@@ -491,6 +492,4 @@ def _shown(called: Mapping[str, Any], pending: ApprovalPending) -> dict[str, Any
 
 # The first version of LangChain in which a run contains the name of its agent.
 _MIN_AGENT_NAMES: Final = "1.2.4"
-_BESIDE: Final = (
-    "Not done: it needs a person, and other calls have already run beside it. Ask for it again, alone."
-)
+_BESIDE: Final = "Not done: it needs a person's approval, and other calls of this message have already run. Call the tool again, alone."

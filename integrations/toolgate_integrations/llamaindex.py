@@ -82,7 +82,7 @@ class Place:
     def paused(self, pending: ApprovalPending) -> WaitingForEvent[Any]:
         """Return the exception that pauses the step until the user answers; the framework then executes the step again."""
         said = {
-            "prefix": f"{pending.action!r} waits for a person: {pending.reason}",
+            "prefix": f"{pending.action!r} waits for a person's approval: {pending.reason}",
             **describe_pending(pending),
             "tool_name": self.event.tool_name,
             "tool_kwargs": self.event.tool_kwargs,
@@ -255,8 +255,8 @@ class GuardedTool(AsyncBaseTool):
         unnamed = [name for name in known if name not in given][: len(args)]
         if len(unnamed) < len(args):
             raise ConfigurationError(
-                f"the tool {self._name!r} was called with {len(args)} values without names, and {len(unnamed)} can be "
-                "named; call it with names"
+                f"the tool {self._name!r} was called with {len(args)} positional arguments, but accepts "
+                f"only {len(unnamed)}; pass arguments by name"
             )
         return unnamed, {**dict(zip(unnamed, args, strict=True)), **given}
 

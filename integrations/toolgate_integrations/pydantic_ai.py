@@ -283,7 +283,7 @@ def _failed(answer: object) -> str | None:
     return answer.message if isinstance(answer, ToolDenied) else None
 
 
-_UNFIT: Final = "Not done: a person approved other arguments, and they do not fit the tool: {}. Asking again makes a new request."
+_UNFIT: Final = "Not done: a person approved other arguments, and they do not fit the tool: {}. Calling the tool again creates a new request."
 
 
 class GuardCapability(AbstractCapability[Any]):
@@ -396,10 +396,10 @@ class GuardCapability(AbstractCapability[Any]):
                 try:
                     await self._gate.bridge.guard.acancel(approval_id)
                 except GuardError as failure:
-                    logger.warning("the request %s was not withdrawn: %s", approval_id, failure)
+                    logger.warning("the approval request %s could not be cancelled: %s", approval_id, failure)
             raise ConfigurationError(
-                "a held call cannot pause this run; add DeferredToolRequests to the agent's output_type, or use "
-                "GuardCapability(on_hold='wait') or 'notify_model'"
+                "a call needs approval, but this run cannot pause; add DeferredToolRequests to the agent's "
+                "output_type, or use GuardCapability(on_hold='wait') or 'notify_model'"
             ) from error
         raise error
 
@@ -447,11 +447,11 @@ class GuardToolset(WrapperToolset[Any]):
     ) -> Any:
         """Check the call, run the tool if it is allowed, and log the outcome; else the model reads the reason."""
         if self.gate is None:
-            raise ConfigurationError("the toolset has no gate; make it with GuardToolset(…)")
+            raise ConfigurationError("the guarded toolset is incomplete; create it with GuardToolset(…)")
         if is_already_allowed(ctx):
             raise ConfigurationError(
-                f"the tool {name!r} is guarded twice, and would be checked twice; take GuardToolset away where "
-                "there is a GuardCapability, or one of two around each other"
+                f"the tool {name!r} is guarded twice, so its calls would be checked twice; use either "
+                "GuardCapability or one GuardToolset, not both"
             )
         below = super().call_tool
 

@@ -42,7 +42,7 @@ class ReportedErrors:
         text = str(error)
         if text not in self._texts and len(self._texts) < _MAX_REPORTED:
             self._texts.add(text)
-            logger.error("tool calls do not run: %s", text)
+            logger.error("tool calls are blocked, because the guard is not configured correctly: %s", text)
 
 
 class OtherArgumentsError(Exception):
@@ -55,7 +55,7 @@ class OtherArgumentsError(Exception):
     def __init__(
         self,
         text: str = "Not done: another part of the agent changed the arguments after they were approved. "
-        "Asking again will not help; tell the operator.",
+        "Calling the tool again will not help; tell the operator.",
     ) -> None:
         super().__init__(text)
 
@@ -91,30 +91,18 @@ def refusal_text(error: GuardError, *, paused: bool = False) -> str:
     """
     match error:
         case ApprovalDenied():
-            return f"Not done: a person rejected {error.action!r}. {_sentence(error.reason)} Do not ask for it again."
+            return f"Not done: a person rejected {error.action!r}. {_sentence(error.reason)} Do not call the tool again for it."
         case ActionDenied():
-            return (
-                f"Not done: {error.action!r} is blocked. {_sentence(error.reason)} Asking again with the same "
-                "arguments will not help."
-            )
+            return f"Not done: {error.action!r} is blocked. {_sentence(error.reason)} Calling the tool again with the same arguments will not help."
         case ApprovalPending() if paused:
-            return (
-                f"Not done yet: {error.action!r} waits for a person (approval {error.approval_id}). It is carried out "
-                "when the run is resumed after the approval. Do not call it again."
-            )
+            return f"Not done yet: {error.action!r} waits for a person's approval (approval {error.approval_id}). It runs when the run is resumed after the approval. Do not call it again."
         case ApprovalPending():
-            return (
-                f"Not done yet: {error.action!r} waits for a person (approval {error.approval_id}). Once it is "
-                "approved, the same call with the same arguments will go through."
-            )
+            return f"Not done yet: {error.action!r} waits for a person's approval (approval {error.approval_id}). Once it is approved, the same call with the same arguments will run."
         case ApprovalExpired():
-            return (
-                f"Not done: {error.action!r} was not decided in time (approval {error.approval_id}). Asking again "
-                "makes a new request."
-            )
+            return f"Not done: {error.action!r} was not decided in time (approval {error.approval_id}). Calling the tool again creates a new request."
         case GatewayUnavailable():
-            return "Not done: the permission gateway did not answer. Asking again later may help."
-    return f"Not done: the permission gateway could not be asked. {_sentence(str(error))} Asking again will not help; tell the operator."
+            return "Not done: the permission gateway did not answer. Calling the tool again later may help."
+    return f"Not done: the permission gateway could not check the call. {_sentence(str(error))} Calling the tool again will not help; tell the operator."
 
 
 def _sentence(reason: str) -> str:

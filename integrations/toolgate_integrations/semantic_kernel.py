@@ -221,8 +221,8 @@ class Filters:
             if getattr(call_next, "__self__", None) is not context.function:
                 move_innermost(context.kernel, self.around_function)
                 raise ConfigurationError(
-                    f"a filter that was added after the guard stands between it and {call.name!r}; "
-                    "call guard_kernel(…) after adding filters"
+                    "a filter that was added after the guard would run between the guard and "
+                    f"{call.name!r}; call guard_kernel(…) after adding all filters"
                 )
             if called is not None and (no := REJECTING.get()) is not None:
                 _tell(context, await self._bridge.areject(call, no.why, no.approval_id))
@@ -327,7 +327,9 @@ async def aresume(
     # The history is verified before any call is executed, because an error during the calls below would lose the
     # results of the others.
     if lost := [item.id for _, _, item in held if item.id not in calls]:
-        raise ConfigurationError(f"the history has no call {lost[0]!r} that its result could be of")
+        raise ConfigurationError(
+            f"the chat history contains a result, but not the call {lost[0]!r} to which it belongs"
+        )
 
     async def again(message: ChatMessageContent, at: int, item: FunctionResultContent) -> None:
         if item.id in noes:
@@ -389,9 +391,7 @@ def guard_kernel(
     if not isinstance(given, Kernel):
         raise ConfigurationError(f"kernel is {kernel!r}; pass a semantic_kernel.Kernel")
     if guard_of(kernel) is not None:
-        raise ConfigurationError(
-            "the kernel is guarded already, and its calls would be checked twice; guard it once"
-        )
+        raise ConfigurationError("the kernel is already guarded; guard it only once")
     filters = Filters(Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True))
     kernel.add_filter(FilterTypes.AUTO_FUNCTION_INVOCATION, filters.around_call)
     kernel.add_filter(FilterTypes.FUNCTION_INVOCATION, filters.around_function)

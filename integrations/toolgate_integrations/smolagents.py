@@ -120,8 +120,8 @@ class GuardedTool(Tool):  # type: ignore[misc]  # the framework has no type anno
             ConfigurationError: Always.
         """
         raise ConfigurationError(
-            f"the tool {self.name!r} is guarded, and is saved as its source, without the guard; save the agent before "
-            "guard_agent(…)"
+            f"the tool {self.name!r} is guarded, but would be saved without the guard; save the agent "
+            "before calling guard_agent(…)"
         )
 
     def __copy__(self) -> GuardedTool:
@@ -182,8 +182,8 @@ def carry_context(executor: LocalPythonExecutor) -> LocalPythonExecutor:
     if not isinstance(executor, _Carrying):
         if executor.static_tools is not None:
             raise ConfigurationError(
-                "code was run already, and functions it has defined would call the tools without the guard; guard the "
-                "agent before its first run"
+                "the agent has already run code, which may have defined functions that call tools without "
+                "the guard; guard the agent before its first run"
             )
         executor.__class__ = type(type(executor).__name__, (_Carrying, type(executor)), {})
     return executor
@@ -216,7 +216,7 @@ def _way(tool: GuardedTool) -> Way:
     way = _WAYS.get(tool)
     if way is None:
         raise ConfigurationError(
-            f"the guarded tool {tool.name!r} was not made here; guard the agent in each process"
+            f"the guarded tool {tool.name!r} was created in another process; guard the agent in each process"
         )
     return way
 
@@ -241,7 +241,7 @@ def _by_name(tool: Tool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> di
     # The positional arguments of these tools get the names of the inputs.
     if kinds & _ANY or not names.issuperset(tool.inputs):
         if len(args) > len(tool.inputs):
-            raise TypeError(f"{tool.name} takes {len(tool.inputs)} arguments, and was given {len(args)}")
+            raise TypeError(f"{tool.name} takes {len(tool.inputs)} arguments, but received {len(args)}")
         return {**dict(zip(tool.inputs, args, strict=False)), **kwargs}
     # Positional arguments are assigned in the order of the parameters, which may differ from the order of the inputs.
     return dict(signature.replace(parameters=parameters).bind(*args, **kwargs).arguments)
@@ -295,8 +295,8 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework has n
     def python_executor(self, executor: Any) -> None:
         if not isinstance(executor, LocalPythonExecutor):
             raise ConfigurationError(
-                f"the executor {type(executor).__name__!r} runs code elsewhere, with the source of the tools and without "
-                "their guard; use executor_type='local'"
+                f"the executor {type(executor).__name__!r} runs code outside this process, where the tools "
+                "are not guarded; use executor_type='local'"
             )
         members = self.__dict__.get("managed_agents", {}).values()
         guarded = [each for each in members if isinstance(each, GuardedAgent)]
@@ -341,8 +341,8 @@ class GuardedAgent(MultiStepAgent):  # type: ignore[misc]  # the framework has n
         tool = tool_behind(tool)
         if not isinstance(tool, Tool):
             raise ConfigurationError(
-                f"tool {getattr(tool, 'name', tool)!r} is a {type(tool).__name__}, which cannot be guarded; make it a "
-                "smolagents.Tool"
+                f"tool {getattr(tool, 'name', tool)!r} is a {type(tool).__name__}, which cannot be guarded; "
+                "convert it to a smolagents.Tool"
             )
         name = getattr(self, "name", None)
         return GuardedTool(
@@ -438,7 +438,7 @@ def _untimed(executor: Any) -> None:
     seconds = getattr(executor, "timeout_seconds", None)
     if seconds is not None:
         raise ConfigurationError(
-            f"the code is given {seconds!r} seconds, and a call may wait longer; use "
+            f"the agent's code may run for only {seconds!r} seconds, but a call can wait longer for approval; use "
             "CodeAgent(executor_kwargs={'timeout_seconds': None}), or guard_agent(…, on_hold='notify_model')"
         )
 

@@ -125,7 +125,7 @@ async def run_approved_tool(
     finally:
         await chain.aclose()
     if result is None:
-        raise RuntimeError(f"a middleware after the guard gave no result of the tool {used['name']!r}")
+        raise RuntimeError(f"a middleware after the guard returned no result for the tool {used['name']!r}")
     # The error is raised here; otherwise the framework would show it to the model as an error of the tool.
     if isinstance(result.exception, GuardError):
         raise result.exception
@@ -137,7 +137,9 @@ async def run_approved_tool(
 def failed(result: ToolResultEvent) -> str | None:
     """Return the error message in a tool's result, or None if the result is not an error."""
     if isinstance(result, _Elsewhere):
-        return "the tool was not called: a middleware that was added after the guard answered in its place"
+        return (
+            "the tool did not run: a middleware that was added after the guard returned a result in its place"
+        )
     if result.exception is not None:
         return f"{type(result.exception).__name__}: {result.exception}"
     told = result.tool_result

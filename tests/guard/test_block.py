@@ -88,7 +88,7 @@ async def test_entered_once(block: Any) -> None:
     entered = block("db.drop")
     async with entered:
         pass
-    with pytest.raises(ConfigurationError, match="entered"):
+    with pytest.raises(ConfigurationError, match="already been used"):
         await entered.__aenter__()
 
 
@@ -154,7 +154,7 @@ async def test_odd_names_become_text(block: Any, gateway: Any) -> None:
     assert gateway.context == {"1": "a", "null": "c"}
     assert gateway.logs[0]["context"]["2"] == "x"
     for wrong in ({1: "a", "1": "b"}, {(3, "y"): "z"}):
-        with pytest.raises(ConfigurationError, match=r"written alike|a name of type"):
+        with pytest.raises(ConfigurationError, match=r"equal in JSON|a name of type"):
             async with block("db.drop", wrong):
                 pytest.fail("the block ran")
 

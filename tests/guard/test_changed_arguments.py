@@ -50,7 +50,10 @@ def refused(gateway: Any) -> bool:
     for guard in gateway.guards:
         assert guard.flush()
     entry = gateway.taken[-1]
-    return entry["status"] == "denied" and "changed while the gateway was asked" in entry["context"]["reason"]
+    return (
+        entry["status"] == "denied"
+        and "changed while the gateway checked the call" in entry["context"]["reason"]
+    )
 
 
 def test_nested_value_changed_during_the_check_does_not_run(
@@ -60,7 +63,7 @@ def test_nested_value_changed_during_the_check_does_not_run(
     order = {"lines": [{"amount": 50}]}
     gateway.check.append(then(ALLOWED, lambda: order["lines"][0].update(amount=5000)))
     pay = make_guard().guarded("pay")(recorder(ran))
-    with pytest.raises(ActionDenied, match="'order' changed while the gateway was asked"):
+    with pytest.raises(ActionDenied, match="'order' changed while the gateway checked the call"):
         pay(order)
     assert ran == []
     assert refused(gateway)
@@ -287,7 +290,7 @@ def test_value_of_a_special_kind_that_changed_does_not_run(
     pay(value)
     gateway.check = [then(ALLOWED, lambda: change(5000))]
     try:
-        with pytest.raises(ActionDenied, match="changed while the gateway was asked"):
+        with pytest.raises(ActionDenied, match="changed while the gateway checked the call"):
             pay(value)
     finally:
         undo(5000)
@@ -353,5 +356,5 @@ def test_container_of_many_numbers_is_compared(gateway: Any, make_guard: Callabl
     numbers = [{"amount": n} for n in range(40_000)]
     pay = make_guard().guarded("stripe.refund")(recorder([]))
     gateway.check = [then(ALLOWED, lambda: numbers[-1].update(amount=-1))]
-    with pytest.raises(ActionDenied, match="changed while the gateway was asked"):
+    with pytest.raises(ActionDenied, match="changed while the gateway checked the call"):
         pay(numbers)

@@ -113,7 +113,7 @@ def test_callable_without_a_name_of_its_own_is_not_pickled(name: str) -> None:
 def test_a_guard_is_copied_as_itself_and_not_pickled(guard: Guard) -> None:
     """A pickle would contain its API key."""
     assert copy.deepcopy(guard) is copy.copy(guard) is guard
-    with pytest.raises(pickle.PicklingError, match="make one with the same settings"):
+    with pytest.raises(pickle.PicklingError, match="create one with the same settings"):
         pickle.dumps(guard)
 
 
@@ -159,7 +159,7 @@ def test_threads_and_pools(make_guard: Any, gateway: Any) -> None:
         with acting_as("carried", run_id="run-7"):
             carried = bind_context(tool)
         assert list(pool.map(carried, [1, 2])) == [1, 2]
-        with pytest.raises(ConfigurationError, match="no agent is named"):
+        with pytest.raises(ConfigurationError, match="no agent id is set"):
             pool.submit(tool, 3).result()
     assert {(each["agent_id"], each["run_id"]) for each in gateway.logs} == {("carried", "run-7")}
     assert carried.__name__ == "tool"
@@ -173,7 +173,7 @@ async def test_executors_of_a_loop(make_guard: Any, gateway: Any) -> None:
     with acting_as("carried"):
         assert await asyncio.to_thread(tool) is False
         assert await loop.run_in_executor(None, bind_context(tool)) is False
-        with pytest.raises(ConfigurationError, match="no agent is named"):
+        with pytest.raises(ConfigurationError, match="no agent id is set"):
             await loop.run_in_executor(None, tool)
     assert [each["agent_id"] for each in gateway.logs] == ["carried"] * 2
 

@@ -54,9 +54,9 @@ def test_a_permission_is_asked_for_once_and_never_fails_open() -> None:
     guard = FakeGateway(allow=["db.drop"]).guard()
     block = guard.action("db.drop", {})
     block.authorize()
-    with pytest.raises(ConfigurationError, match="has been entered"):
+    with pytest.raises(ConfigurationError, match="has already been used"):
         block.authorize()
-    with pytest.raises(ConfigurationError, match="fails open"):
+    with pytest.raises(ConfigurationError, match="with fail_open=True"):
         guard.action("db.drop", {}, fail_open=True).authorize()
 
 
@@ -71,11 +71,11 @@ async def test_a_coroutine_is_permitted_as_a_function_is() -> None:
 
     block = guard.action("db.read", {"table": "users"})
     assert (await block.aauthorize()).context == {"table": "users"}
-    with pytest.raises(ConfigurationError, match="has been entered"):
+    with pytest.raises(ConfigurationError, match="has already been used"):
         await block.aauthorize()
     with pytest.raises(ActionDenied):
         await guard.action("db.write", {}).aauthorize()
-    with pytest.raises(ConfigurationError, match="fails open"):
+    with pytest.raises(ConfigurationError, match="with fail_open=True"):
         await guard.action("db.read", {}, fail_open=True).aauthorize()
     held = guard.action("db.drop", {"table": "users"}, on_hold=change, edits=True)
     assert (await held.aauthorize()).context == {"table": "old_users"}

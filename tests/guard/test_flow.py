@@ -274,7 +274,7 @@ def test_authorized_call_runs_unless_an_argument_changed() -> None:
     assert next(authorized_call(arguments)) == RunTool()
     assert next(authorized_call(None)) == RunTool()
     arguments.changed = "n"
-    with pytest.raises(ConfigurationError, match="nothing ran"):
+    with pytest.raises(ConfigurationError, match="the tool did not run"):
         next(authorized_call(arguments))
 
 

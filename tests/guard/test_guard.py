@@ -216,7 +216,7 @@ def test_settings_are_read_at_the_first_call(no_default: None, monkeypatch: pyte
     monkeypatch.setenv("TOOLGATE_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("TOOLGATE_API_KEY", KEY)
     monkeypatch.setenv("TOOLGATE_TIMEOUT", "0.05")
-    with pytest.raises(ConfigurationError, match="no agent is named"):
+    with pytest.raises(ConfigurationError, match="no agent id is set"):
         tool()
 
 

@@ -183,7 +183,7 @@ async def test_a_pause_is_no_failure(kind: str, guard: Guard, gateway: Any) -> N
     (entry,) = gateway.logs
     assert (entry["status"], entry["context"]["reason"]) == (
         "pending",
-        "the tool paused and is to be called again",
+        "the tool paused and will be called again",
     )
     assert "error" not in entry["context"]
 
@@ -246,7 +246,7 @@ def test_a_run_without_a_call(guard: Guard, gateway: Any) -> None:
 def test_entered_once() -> None:
     """One object names one call."""
     name = tool_call("c1")
-    with name, pytest.raises(ConfigurationError, match="entered once"), name:
+    with name, pytest.raises(ConfigurationError, match="already entered"), name:
         pytest.fail("it was entered")
 
 

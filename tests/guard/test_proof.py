@@ -89,5 +89,5 @@ async def test_proof_ends_with_the_block(gateway: Any, guard: Guard) -> None:
 
 
 def test_block_that_was_not_entered_proves_nothing(guard: Guard) -> None:
-    with pytest.raises(ConfigurationError, match="has not been entered"):
+    with pytest.raises(ConfigurationError, match="call it inside the block"):
         guard.action("pay").proof()

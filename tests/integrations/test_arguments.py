@@ -96,7 +96,7 @@ def test_edited_values_are_sent_by_the_names_that_the_tool_is_validated_with() -
 
 def test_edited_values_that_the_tool_would_change_are_refused() -> None:
     found = receive({"amount": 5}, ModelSchema(PayInCents))
-    with pytest.raises(ConfigurationError, match="approver's edit cannot be given to the tool"):
+    with pytest.raises(ConfigurationError, match="approver's edit cannot be passed to the tool"):
         found.to_send({"amount": 300})
 
 
@@ -123,7 +123,7 @@ def test_default_factory_is_called_once_for_a_call_that_is_asked_about_again() -
 def test_arguments_that_every_validation_changes_are_refused() -> None:
     counter = itertools.count()
     schema = CustomSchema(lambda sent: {**sent, "number": next(counter)})
-    with pytest.raises(ConfigurationError, match="other values each time they are validated"):
+    with pytest.raises(ConfigurationError, match="different values each time they are validated"):
         receive({"to": "eve"}, schema)
 
 
@@ -131,7 +131,7 @@ def test_validation_that_changes_after_the_decision_is_refused() -> None:
     prices = [1]
     found = receive({}, CustomSchema(lambda _: {"price": prices[0]}))
     prices[0] = 1000
-    with pytest.raises(ConfigurationError, match="own validation makes other values"):
+    with pytest.raises(ConfigurationError, match="own validation changes their values"):
         found.to_send(found.values)
 
 

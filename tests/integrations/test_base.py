@@ -92,7 +92,7 @@ def test_two_tools_of_one_action_are_refused() -> None:
     bridge = Bridge(None, tool_actions={"other": "tools.other"})
     assert bridge.action_of(ToolCall("bank.look", {}, function=here)) == "bank.look"
     with pytest.raises(
-        ConfigurationError, match=r"'bank\.look' and 'look' would both be the action 'bank\.look'"
+        ConfigurationError, match=r"'bank\.look' and 'look' would have the same action 'bank\.look'"
     ):
         bridge.action_of(ToolCall("look", {}, server="bank"))
     assert bridge.action_of(ToolCall("bank.look", {}, function=here)) == "bank.look"
@@ -109,7 +109,7 @@ def test_names_that_a_model_makes_up_take_no_room(monkeypatch: pytest.MonkeyPatc
         assert names.action_of(ToolCall("b.c", {}, server="a")) == "a.b.c"
     assert len(names._others) == 8
     for clashing in (ToolCall("look", {}), ToolCall("c", {}, server="a.b")):
-        with pytest.raises(ConfigurationError, match="would both be the action"):
+        with pytest.raises(ConfigurationError, match="would have the same action"):
             names.action_of(clashing)
 
 
@@ -130,7 +130,8 @@ def test_held_calls_that_nobody_comes_back_for_take_no_room(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("server", "why"), [("tools", "may not be called 'tools'"), ("", "has no name here")]
+    ("server", "why"),
+    [("tools", "cannot have the name 'tools'"), ("", "has no name, which its action needs")],
 )
 def test_servers_that_need_a_name(server: str, why: str) -> None:
     """A server can neither pass for this process nor name itself."""
@@ -200,7 +201,7 @@ def test_versions_are_compared_as_numbers(monkeypatch: pytest.MonkeyPatch, found
     with pytest.raises(MissingFrameworkError) as caught:
         require("some_agents")
     assert str(caught.value) == (
-        f"'some-ai' is {found}, and 2.28 is the oldest that can be guarded; pip install 'toolgate[some-agents]'"
+        f"'some-ai' is {found}, but the oldest supported version is 2.28; pip install 'toolgate[some-agents]'"
     )
 
 
@@ -250,7 +251,7 @@ TOOLS = ["pay_invoice", "read_invoice", "look"]
 def test_misspelt_tool_is_an_error_that_names_it(key: str, meant: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         ToolNames({"read_invoice": "invoices.read", key: "x"}).verify(TOOLS)
-    assert f"names the tool {key!r}, and there is none; did you mean {meant!r}?" in str(error.value)
+    assert f"contains the tool {key!r}, which does not exist; did you mean {meant!r}?" in str(error.value)
     assert "The tools are 'look', 'pay_invoice', 'read_invoice'" in str(error.value)
 
 
@@ -260,8 +261,8 @@ def test_tool_of_another_agent_is_a_warning_once(caplog: pytest.LogCaptureFixtur
     for _ in range(3):
         names.verify(TOOLS)
     assert sorted(record.getMessage() for record in caplog.records) == [
-        "tool_actions names the tool 'delete_database', which is not among the tools of this agent",
-        "tool_actions names the tool 'read_invoices', which is not among the tools of this agent",
+        "tool_actions contains the tool 'delete_database', which this agent does not have",
+        "tool_actions contains the tool 'read_invoices', which this agent does not have",
     ]
 
 
@@ -272,4 +273,4 @@ def test_call_of_similar_tool_is_a_warning_once(caplog: pytest.LogCaptureFixture
         assert names.action_of(ToolCall("pay_invoice", {})) == "tools.pay_invoice"
         assert names.action_of(ToolCall("look", {})) == "tools.look"
     (record,) = caplog.records
-    assert "names the tool 'pay_invoise', and 'pay_invoice' was called" in record.getMessage()
+    assert "contains the tool 'pay_invoise', but the called tool is 'pay_invoice'" in record.getMessage()

@@ -66,7 +66,7 @@ def _smolagents(tool_actions: Mapping[str, str]) -> Any:
 )
 def test_misspelt_tool_is_an_error(guarding: Guarding) -> None:
     with pytest.raises(
-        ConfigurationError, match="'pay_invoise', and there is none; did you mean 'pay_invoice'"
+        ConfigurationError, match="'pay_invoise', which does not exist; did you mean 'pay_invoice'"
     ):
         guarding({"pay_invoise": "invoices.pay"})
     assert guarding({"pay_invoice": "invoices.pay"})

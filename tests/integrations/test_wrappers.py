@@ -54,6 +54,6 @@ def test_wrapper_of_a_function_that_hides_or_derives_arguments_is_refused(option
     def pay(to: str, sum: int = 5) -> None: ...  # noqa: A002 - the argument's name does not matter
 
     call = ToolCall("pay", {"to": "eve"}, function=functools.cache(pay))
-    with pytest.raises(ConfigurationError, match="wraps a guarded function that hides or derives"):
+    with pytest.raises(ConfigurationError, match="wraps a guarded function with options"):
         Bridge(guard).run(call, lambda arguments: pay(**arguments))
     assert not gateway.checks

@@ -206,11 +206,13 @@ def edits_of(
         if name not in asked:
             raise UneditableError(f"{name!r} was added")
         if name not in approved:
-            raise UneditableError(f"{name!r} was left out")
+            raise UneditableError(f"{name!r} was removed")
         if exact(asked[name]) == exact(approved[name]):
             continue
         if name.startswith("$") or name not in values:
-            raise UneditableError(f"{name!r} is hidden, or not an argument of its own: it cannot be edited")
+            raise UneditableError(
+                f"{name!r} cannot be edited, because it is redacted or computed from other arguments"
+            )
         try:
             edits[name] = edited(values[name], asked[name], approved[name], hint(name))
         except UneditableError as error:
@@ -268,7 +270,9 @@ class _Edit:
         if kind is dict and _is_mapping(asked) and _is_mapping(approved):
             return self._members(old, asked, approved)
         if _is_marked(asked) or _is_marked(approved) or isinstance(old, (bytes, bytearray)):
-            raise UneditableError("is hidden, or not plain data: it cannot be edited")
+            raise UneditableError(
+                "cannot be edited, because it is redacted or is not plain data (text, numbers, lists, dictionaries)"
+            )
         return self._single(old, _native(approved), nested=nested)
 
     def _single(self, old: Any, made: Any, *, nested: bool) -> Any:
@@ -289,7 +293,7 @@ class _Edit:
 
     def _items(self, old: Any, asked: list[Json], approved: list[Json]) -> Any:
         if any(map(_is_marked, asked[len(approved) :])):
-            raise UneditableError("hides some of its items: they cannot be edited")
+            raise UneditableError("has redacted items, which cannot be edited")
         kept = len(old)
         found = [self.value(old[at], asked[at], item) for at, item in enumerate(approved[:kept])]
         found += [self._new(item, old) for item in approved[kept:]]
@@ -302,9 +306,9 @@ class _Edit:
         self, old: dict[str, Any], asked: dict[str, Json], approved: dict[str, Json]
     ) -> dict[str, Any]:
         if not all(type(name) is str for name in old) or old.keys() != asked.keys():
-            raise UneditableError("has names that are not plain text: it cannot be edited")
+            raise UneditableError("cannot be edited, because some of its keys are not strings")
         if any(_is_marked(item) for name, item in asked.items() if name not in approved):
-            raise UneditableError("hides some of its members: they cannot be edited")
+            raise UneditableError("has redacted members, which cannot be edited")
         kept = {
             name: self.value(item, asked[name], approved[name])
             for name, item in old.items()
@@ -315,28 +319,28 @@ class _Edit:
 
     def _set(self, old: Any, asked: list[Json], approved: list[Json]) -> Any:
         if any(map(_is_marked, asked)):
-            raise UneditableError("hides some of its members: it cannot be edited")
+            raise UneditableError("cannot be edited, because some of its members are redacted")
         texts = [dumps(item, canonical=True) for item in approved]
         if texts != sorted(set(texts)):
-            raise UneditableError("is a set, written in order and each member once")
+            raise UneditableError("is a set; write its members in sorted order, each of them once")
         members = {_written(member): member for member in old}
         if len(members) != len(old):
-            raise UneditableError("has two members that look the same: it cannot be edited")
+            raise UneditableError("cannot be edited, because two of its members look the same in JSON")
         found = [
             members[exact(item)] if exact(item) in members else self._new(item, old) for item in approved
         ]
         try:
             made = type(old)(found)
         except TypeError:
-            raise UneditableError("would hold a member that no set can hold") from None
+            raise UneditableError("would contain a list or an object, which a set cannot contain") from None
         if len(made) != len(found):
-            raise UneditableError("would hold a member twice")
+            raise UneditableError("would contain the same member twice")
         return made
 
     def _new(self, value: Json, others: Iterable[object]) -> Any:
         """Convert a value that the approver added to a container to the type of `others`, if they have one type."""
         if _is_marked(value):
-            raise UneditableError("would hide something that was not there")
+            raise UneditableError("would contain a redacted value that the request did not contain")
         made = _native(value)
         kinds = set(map(type, others))
         kind = kinds.pop() if len(kinds) == 1 else None
@@ -348,7 +352,7 @@ class _Edit:
         try:
             return _validated(kind, made)
         except _OtherTypeError:
-            self.problem = "would hold something of another type"
+            self.problem = "would contain a value of another type"
             return made
 
     def _rebuilt(self, old: Any, fields: dict[str, Any], asked: Json, approved: Json) -> Any:
@@ -360,7 +364,7 @@ class _Edit:
         if not isinstance(asked, dict) or not isinstance(approved, dict):
             raise UneditableError(f"is of type {kind.__name__!r}, which cannot take the approver's value")
         if asked.keys() != approved.keys():
-            raise UneditableError("has a fixed set of fields: none can be added or left out")
+            raise UneditableError("has a fixed set of fields; none can be added or removed")
         known = {*getattr(kind, "model_fields", ()), *(getattr(old, "__pydantic_extra__", None) or ())}
         if is_data:
             known.update(each.name for each in dataclasses.fields(kind))
@@ -370,7 +374,9 @@ class _Edit:
             if exact(asked[name]) == exact(approved[name]):
                 continue
             if name not in known or name not in fields:
-                raise UneditableError(f"holds {name!r}, which is not a field: it cannot be edited")
+                raise UneditableError(
+                    f"cannot be edited, because it contains {name!r}, which is not one of its declared fields"
+                )
             changes[name] = edited(fields[name], asked[name], approved[name], hints.get(name, UNKNOWN))
         if is_data:
             return _by_class(kind, lambda: dataclasses.replace(old, **changes))

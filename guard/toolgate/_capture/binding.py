@@ -42,7 +42,8 @@ class Binder:
             self._signature = inspect.signature(function)
         except (TypeError, ValueError) as error:
             raise ConfigurationError(
-                f"{function!r} has no signature that can be read; guard a function that calls it"
+                f"Python cannot read the signature of {function!r}; write a function that calls it, and "
+                "guard that function"
             ) from error
         self._function = function
         # The signature of a bound method does not contain `self` or `cls`, so no parameter has to be removed.

@@ -243,7 +243,7 @@ class _Redactor:
 
     def _secret(self, value: Secret | Opaque) -> Json:
         if isinstance(value, Opaque):
-            raise TypeError("an object without a JSON form cannot be shown")
+            raise TypeError("an object that cannot be converted to JSON")
         self.hidden.extend(forms_within(value.value))
         return self.fingerprinter.frozen(value.value)
 
@@ -397,7 +397,7 @@ def describe_error(
     try:
         message = str(error)
     except BaseException:  # noqa: BLE001 - an exception's own `__str__` may raise anything; the tool's error is raised all the same
-        message = "<the message cannot be read>"
+        message = "<the error message could not be read>"
     return {"type": clip(type(error).__name__[:_MAX_TYPE]), "message": clip(scrub(message, hidden, patterns))}
 
 

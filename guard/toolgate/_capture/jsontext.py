@@ -93,14 +93,14 @@ def read_decimal(text: str) -> Decimal:
         or len(exponent) > _LONGEST_NUMBER
         or abs(int(exponent or 0)) > _LONGEST_NUMBER
     ):
-        raise ValueError("a number is too long to be written out")
+        raise ValueError("a number has too many digits")
     return Decimal(text)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise ValueError("an object names a member twice")
+        raise ValueError("a JSON object contains the same key twice")
     return members
 
 

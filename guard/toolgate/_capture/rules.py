@@ -74,10 +74,13 @@ class Rules:
         for option in ("exclude", "redact", "ignore"):
             for name in sorted(self.visible & getattr(self, option)):
                 raise ConfigurationError(
-                    f"{option} names {name!r}, which is compared with max_amount; leave it out of {option}"
+                    f"{option} contains {name!r}, the amount that is compared with max_amount; remove it "
+                    f"from {option}"
                 )
         for name in sorted((self.include or frozenset()) & (self.exclude | self.ignore)):
-            raise ConfigurationError(f"include names {name!r}, which is also excluded or ignored; choose one")
+            raise ConfigurationError(
+                f"{name!r} is in include and also in exclude or ignore; remove it from one of them"
+            )
 
     @property
     def is_plain(self) -> bool:
@@ -146,15 +149,24 @@ class Rules:
                 argument.
         """
         if self.reserved is not None and AMOUNT in arguments:
-            raise ConfigurationError(f"the context has {AMOUNT!r} already; leave it or the option amount out")
+            raise ConfigurationError(
+                f"the context already contains {AMOUNT!r}; remove {AMOUNT!r} from the context, or remove "
+                "the option amount="
+            )
         if self.amount is not None and self.amount not in arguments:
-            raise ConfigurationError(f"amount names {self.amount!r}, which the context does not have")
+            raise ConfigurationError(
+                f"the option amount is {self.amount!r}, but the context contains no value with this name; "
+                "add it to the context"
+            )
         derived: dict[str, Any] = {}
         if self.context is not None or self._computed_context is not None:
             derived = self._members(arguments)
         for name in sorted(derived):
             if name in arguments or name == self.reserved:
-                raise ConfigurationError(f"context= gives {name!r}, which the call has already; rename it")
+                raise ConfigurationError(
+                    f"the context= function returned {name!r}, but the call already has an argument with "
+                    "this name; rename it in the function"
+                )
         if self._computed_amount is not None:
             derived[AMOUNT] = self._computed_amount.amount_of(arguments)
         return derived
@@ -220,15 +232,18 @@ class _Computed:
         self._function = function
         self._label = f"{option}={getattr(function, '__qualname__', type(function).__qualname__)!r}"
         if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigurationError(f"{self._label} is asynchronous; use a function that returns at once")
+            raise ConfigurationError(f"{self._label} is asynchronous; use a synchronous function")
         try:
             parameters = inspect.signature(function).parameters.values()
         except (TypeError, ValueError) as error:
-            raise ConfigurationError(f"{self._label} has no signature; use a function with names") from error
+            raise ConfigurationError(
+                f"{self._label} has no readable signature; use a function with named parameters"
+            ) from error
         for each in parameters:
             if each.kind is Parameter.VAR_POSITIONAL or each.kind is Parameter.POSITIONAL_ONLY:
                 raise ConfigurationError(
-                    f"{self._label} takes {each.name!r} by position; arguments are given by name"
+                    f"{self._label} has the positional-only or variadic parameter {each.name!r}, but "
+                    "Toolgate passes arguments by name; use ordinary parameters"
                 )
         self._takes_all = any(each.kind is Parameter.VAR_KEYWORD for each in parameters)
         named = [each for each in parameters if each.kind is not Parameter.VAR_KEYWORD]
@@ -261,7 +276,10 @@ class _Computed:
             ConfigurationError: A required argument is missing, or the function raised an exception.
         """
         if missing := self._needs - set(arguments):
-            raise ConfigurationError(f"{self._label} takes {min(missing)!r}, which this call does not have")
+            raise ConfigurationError(
+                f"{self._label} needs the argument {min(missing)!r}, which this call does not have; give "
+                "the parameter a default"
+            )
         given = {
             name: value
             for name, value in arguments.items()
@@ -271,7 +289,7 @@ class _Computed:
             return self._function(**given)
         except Exception as error:
             raise ConfigurationError(
-                f"{self._label} raised {type(error).__name__}: the gateway was not asked and the tool did not run"
+                f"{self._label} raised {type(error).__name__}; the call was not checked, and the tool did not run"
             ) from error
 
     def amount_of(self, arguments: Mapping[Any, Any]) -> int | float | Decimal:

@@ -44,7 +44,7 @@ Frozen: TypeAlias = "bool | int | float | Decimal | str | bytes | list[Frozen] |
 
 # Option that omits an argument from the check; error messages recommend it for an argument that is not JSON.
 _LEAVE_OUT: Final = "ignore="
-_CURE: Final = f"pass plain data, or name the argument in {_LEAVE_OUT} and show what matters of it with a context= function"
+_CURE: Final = f"pass plain data, or add the argument's name to {_LEAVE_OUT} and add the important values with a context= function"
 
 _MAX_VALUES: Final = 1_000_000
 _MAX_CHARACTERS: Final = 100_000_000
@@ -151,7 +151,7 @@ class Freezer:
         for given, value in arguments.items():
             name = given if type(given) is str else self.name(given)
             if name in frozen:
-                raise UnsupportedArgumentError(name, "is given twice, by names that are written alike")
+                raise UnsupportedArgumentError(name, "is given twice, under names that are equal in JSON")
             try:
                 frozen[name] = self._freeze(value)
             except _UnsupportedError as error:
@@ -255,7 +255,7 @@ class Freezer:
         for key, item in list(items):
             name = self._text(key) if type(key) is str else self._key(key)
             if name in members:
-                raise _UnsupportedError("has two keys that are written alike, such as 1 and '1'")
+                raise _UnsupportedError("has two keys that are equal in JSON, such as 1 and '1'")
             members[name] = self._freeze(item)
         self._open.discard(id(value))
         return members
@@ -317,7 +317,7 @@ def _written(value: Any, base: Any, write: Any) -> str:
             # A subclass may have a greater precision, such as nanoseconds. Its digits are missing from the text of the
             # base class, so the approver would not see them.
             raise _UnsupportedError(
-                f"contains a value of type {_label(value)!r}, which has a text of its own"
+                f"contains a value of type {_label(value)!r}, whose conversion to text is custom code"
             )
     return text
 

@@ -133,7 +133,7 @@ class Exchange:
             TransportError: If `late` is true (the bytes arrived after the deadline), or if the body is too long.
         """
         if late:
-            raise TransportError("the response did not end in time")
+            raise TransportError("the response was not complete before the timeout")
         if len(self._body) + len(chunk) > _MAX_BODY:
             raise TransportError(f"the response is longer than {_MAX_BODY} bytes")
         self._body += chunk
@@ -168,7 +168,8 @@ class Exchange:
             # A server that requires a client certificate sends a TLS alert. The alert may be lost when the server
             # closes the connection, so the closed connection is treated like a response.
             return TransportError(
-                "the peer hung up right after the TLS handshake; it may require a client certificate"
+                "the server closed the connection right after the TLS handshake; it may require a client "
+                "certificate"
             )
         if isinstance(error, httpx.ProxyError):
             answered = rejected or str(error)[:3] not in {str(status) for status in _NONE_BEHIND}

@@ -81,7 +81,9 @@ def load_network(
         # The application passed a transport that replaces the network: network settings would have no effect.
         for name, given in (("ca", ca), ("client_cert", client_cert), ("proxy", proxy)):
             if given is not None:
-                raise ConfigurationError(f"{name} has no effect beside transport; give it to the transport")
+                raise ConfigurationError(
+                    f"{name} has no effect together with transport=; configure it in the transport object instead"
+                )
         return DEFAULT_NETWORK
     network = Network(_ca(ca), _client_cert(client_cert), _proxy(proxy, url))
     if network.ca is not None or network.client_cert is not None:
@@ -119,11 +121,16 @@ def _client_cert(given: object) -> tuple[str, str, str] | None:
             return None
         if not certificate or not key:
             missing = names[1] if certificate else names[0]
-            raise ConfigurationError(f"{missing} is not set; set {' and '.join(names)}, or neither")
+            raise ConfigurationError(
+                f"{missing} is not set; set both {' and '.join(names)}, or neither of them"
+            )
         return certificate, key, os.environ.get("TOOLGATE_CLIENT_KEY_PASSWORD", "")
     if not isinstance(given, tuple) or len(given) not in _PARTS:
         # The message does not contain the value, which may contain a password.
-        raise ConfigurationError("client_cert is not a pair; pass (certificate file, key file[, password])")
+        raise ConfigurationError(
+            "client_cert must be a tuple; pass (certificate file, key file) or (certificate file, key "
+            "file, password)"
+        )
     password = given[2] if len(given) == max(_PARTS) else ""
     if not isinstance(password, str):
         raise ConfigurationError(
@@ -139,7 +146,7 @@ def _proxy(given: object, url: str) -> str | None:
     wrong = ConfigurationError(
         # The message does not contain the value, which may contain a password.
         "proxy is not the address of a proxy; pass Guard(proxy=…) or set TOOLGATE_PROXY to a form like "
-        "'http://proxy.example.com:3128', with user:password@ before the host if it asks for them"
+        "'http://proxy.example.com:3128', with user:password@ before the host if the proxy requires a login"
     )
     if not isinstance(proxy, str) or not all("!" <= char <= "~" for char in proxy):
         raise wrong
@@ -153,16 +160,14 @@ def _proxy(given: object, url: str) -> str | None:
     if urlsplit(url).scheme != "https":
         raise ConfigurationError(
             f"a proxy is set, but url {url!r} is plain http, so the proxy could read the API key and answer in the "
-            "gateway's place; use https, or leave out proxy and TOOLGATE_PROXY"
+            "gateway's place; use https, or remove proxy= and TOOLGATE_PROXY"
         )
     return proxy
 
 
 def _path(given: object, name: str) -> str:
     if not isinstance(given, (str, os.PathLike)):
-        raise ConfigurationError(
-            f"{name} is a {type(given).__name__} and not the path of a file; pass the path"
-        )
+        raise ConfigurationError(f"{name} is a {type(given).__name__}; pass the path of a file")
     return str(Path(given))
 
 
@@ -187,8 +192,9 @@ def _load_client_cert(context: ssl.SSLContext, certificate: str, key: str, passw
         context.load_cert_chain(certificate, key, password)
     except OSError as error:
         raise ConfigurationError(
-            f"client certificate {certificate!r} and key {key!r} cannot be used ({_reason(error)}); both must be PEM "
-            "files, the key must be the certificate's, and its password, if it has one, must be given"
+            f"client certificate {certificate!r} and key {key!r} cannot be used ({_reason(error)}); both "
+            "must be PEM "
+            "files, the key must belong to the certificate, and if the key is encrypted, its password must be set"
         ) from None
 
 
@@ -198,7 +204,8 @@ def _readable(path: str, what: str, variable: str) -> None:
             return
     except OSError as error:
         raise ConfigurationError(
-            f"{what} file {path!r} cannot be read: {error.strerror}; check the path and its permissions, or {variable}"
+            f"{what} file {path!r} cannot be read: {error.strerror}; check the path and its permissions, or "
+            f"{variable}"
         ) from None
 
 

@@ -64,7 +64,9 @@ class CheckResponse(BaseModel):
         if self.allowed and (
             self.requires_approval or self.reason is not None or self.approval_id is not None
         ):
-            raise ValueError("'allowed' is true beside a reason, an approval or requires_approval")
+            raise ValueError(
+                "'allowed' is true, but the response also contains a reason, an approval or requires_approval"
+            )
         if self.requires_approval and not self.approval_id and not self._dry:
             raise ValueError("'requires_approval' is true without an approval_id")
         if not self.requires_approval and self.approval_id is not None:

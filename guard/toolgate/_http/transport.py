@@ -94,7 +94,8 @@ class _Library:
             if not isinstance(self._transport, getattr(self.httpx, kind)):
                 calls = "synchronous" if kind == "BaseTransport" else "asynchronous"
                 raise ConfigurationError(
-                    f"transport is a {type(self._transport).__name__!r} and not a {self.httpx.__name__}.{kind}, which "
+                    f"transport is a {type(self._transport).__name__!r} and not a "
+                    f"{self.httpx.__name__}.{kind}, which "
                     f"{calls} calls need; use a class that is both"
                 )
             return self._transport
@@ -131,7 +132,7 @@ class _Library:
             )
         except (self.httpx.InvalidURL, ValueError) as error:
             raise ConfigurationError(
-                f"no request can be made to this url ({describe(error)}); set TOOLGATE_URL again"
+                f"the gateway's url is not valid for the HTTP library ({describe(error)}); correct TOOLGATE_URL"
             ) from error
 
     def look_up(self, seconds: float) -> int:
@@ -147,7 +148,7 @@ class _Library:
         try:
             return look_up(host, port, seconds)
         except TimeoutError as error:
-            message = f"the address of {host!r} was not found in time"
+            message = f"DNS did not return an address for the host {host!r} before the timeout"
             raise TransportError(message, answered=False, reached=False) from error
         except OSError as error:
             raise TransportError(describe(error), answered=False, reached=False) from error
@@ -472,7 +473,9 @@ async def _close_with_loop(transport: Any) -> AsyncGenerator[None, None]:
 
 def _no_slot(seconds: float) -> TransportError:
     return TransportError(
-        f"not sent within {seconds:.1f} s: too many requests of this process are in progress", unsent=True
+        f"the request was not sent within {seconds:.1f} s, because this process has too many other requests "
+        "to the gateway in progress; make fewer calls at the same time",
+        unsent=True,
     )
 
 

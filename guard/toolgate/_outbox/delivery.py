@@ -304,7 +304,8 @@ class OutageLog:
         self._interval = min(_LAST_REPEAT, self._interval * 2 or _FIRST_REPEAT)
         self._next = now + self._interval
         logger.warning(
-            "record_failed: %d log entries are kept for later: %r",
+            "record_failed: %d log entries could not be sent and stay in the outbox until the gateway "
+            "accepts them: %r",
             entries,
             reason,
             extra={"toolgate_event": "record_failed", "toolgate_reason": reason, "toolgate_entries": entries},

@@ -236,7 +236,7 @@ class Outbox:
             self._others = (0, 0)
             return
         if not self.side_lock.acquire(timeout=_LOCK_TIMEOUT):
-            raise Busy("another thread reads the folder")
+            raise Busy("another thread is reading the outbox folder")
         try:
             self._others = folder_totals(self.place.path, self.file)
         finally:
@@ -369,7 +369,7 @@ class Outbox:
 
     def _full(self, rows: int) -> OutboxFault:
         return OutboxFault(
-            f"the outbox {str(self.place.path or 'memory')!r} is full: {rows:,} log entries wait",
+            f"the outbox {str(self.place.path or 'memory')!r} is full: {rows:,} log entries wait to be sent",
             "check why the gateway does not accept them, or raise TOOLGATE_OUTBOX_ROWS and TOOLGATE_OUTBOX_BYTES",
             full=True,
         )
@@ -385,8 +385,8 @@ class Outbox:
             return
         self._warned_at = reached
         logger.warning(
-            "the outbox %r is %d %% full: %d log entries wait for the gateway; when it is full, guarded tools "
-            "are refused; check why the gateway does not accept them",
+            "the outbox %r is %d %% full: %d log entries wait for the gateway; when it is full, guarded "
+            "tools do not run; check why the gateway does not accept them",
             str(self.place.path or "memory"),
             round(reached * 100),
             rows,

@@ -235,8 +235,8 @@ class Recorder:
         except Busy as busy:
             if time.monotonic() < ends:
                 return _AGAIN
-            reason = f"the outbox stays locked ({busy})"
-            fault = OutboxFault(reason, "find the process that holds the file")
+            reason = f"another process or thread keeps the outbox locked ({busy})"
+            fault = OutboxFault(reason, "end the process that locks the outbox file")
         except OutboxFault as error:
             fault = error
         self._failing = True

@@ -203,7 +203,9 @@ def _reporting(path: Path) -> Iterator[None]:
         if path not in _reported:
             _reported.add(path)
             logger.error(
-                "log entries cannot be adopted: %s", fault, extra={"toolgate_event": "record_failed"}
+                "log entries of processes that have ended cannot be read and sent: %s",
+                fault,
+                extra={"toolgate_event": "record_failed"},
             )
 
 

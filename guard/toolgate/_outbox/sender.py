@@ -137,7 +137,7 @@ class Sender:
         try:
             self._last_count = self.outbox.count() if self.outbox.is_open else 0
         except (Busy, OutboxFault):
-            logger.debug("the outbox cannot be counted now")
+            logger.debug("the log entries in the outbox could not be counted")
         return len(self._unwritten) + self._last_count
 
     def keep(self, entry: Entry, intent: Intent | None) -> bool:
@@ -268,7 +268,7 @@ class Sender:
             try:
                 pause = self._turn(self._timeout)
             except Exception:  # noqa: BLE001 - after a defect, the thread must continue to send entries
-                logger.exception("the outbox could not be sent; it is tried again")
+                logger.exception("the log entries in the outbox could not be sent; sending is tried again")
                 self._failures += 1
                 pause = _IDLE
             self._maintain()

@@ -290,14 +290,15 @@ def open_file(file: Path, *, version: int = _VERSION) -> Iterator[sqlite3.Connec
         if not stat.S_ISREG(found.st_mode) or (os.name == "posix" and found.st_uid != os.geteuid()):
             raise OutboxFault(
                 f"the outbox file {str(file)!r} is not a regular file of this user",
-                "set TOOLGATE_OUTBOX to a folder of each user's own, without links in it",
+                "set TOOLGATE_OUTBOX to a folder that belongs to this user and contains no symbolic links",
             )
         with contextlib.closing(connect(file, full_sync=True, timeout=1.0)) as connection:
             (actual,) = connection.execute("PRAGMA user_version").fetchone()
             if actual not in {0, version}:
                 raise OutboxFault(
-                    f"the outbox file {str(file)!r} is of another version of toolgate ({actual})",
-                    "use that version, or set TOOLGATE_OUTBOX to another folder",
+                    f"the outbox file {str(file)!r} was written by another version of toolgate (file format "
+                    f"{actual})",
+                    "use the other version of toolgate, or set TOOLGATE_OUTBOX to another folder",
                 )
             yield connection if actual else None
     except sqlite3.Error as error:
@@ -377,13 +378,14 @@ def explain(error: sqlite3.Error, path: object) -> Exception:
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return OutboxFault(
                 f"the outbox {name} cannot be written ({error})",
-                "make it writable, or set TOOLGATE_OUTBOX to a folder that is, or to 'memory'",
+                "make it writable, or set TOOLGATE_OUTBOX to a writable folder or to 'memory'",
             )
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             # The file is not moved away automatically, because it may contain entries that were never sent.
             return OutboxFault(
-                f"the outbox {name} is damaged or no outbox ({error})",
-                "move it aside together with its -wal and -shm, and keep it: it may hold entries not sent",
+                f"the outbox {name} is damaged, or is not an outbox file ({error})",
+                "move it to another folder together with the files ending in -wal and -shm; keep them, "
+                "because they may contain unsent log entries",
             )
     return OutboxFault(
         f"the outbox {name} cannot be used ({error})",

@@ -216,13 +216,13 @@ class FakeGateway(InProcessGateway, Records):
                 return approval.change("approved", note)
             rule = self._rules[approval.check["action"]]
             if rule.permitted and (reason := _amount_problem(rule.permitted, edited)):
-                raise ConfigurationError(f"Approval {approval.approval_id!r} cannot be edited so: {reason}")
+                raise ConfigurationError(f"Invalid edit of approval {approval.approval_id!r}: {reason}")
             successor = _Approval({**approval.check, "context": edited}, approval.expires_at)
             if any(
                 self._status(each) == "pending" and each.equals(successor)
                 for each in self._approvals.values()
             ):
-                raise ConfigurationError("An equal request is pending already: decide about that one")
+                raise ConfigurationError("The edited request equals another pending request; decide that one")
             successor.status, successor.note, successor.approved_context = "approved", note, edited
             self._approvals[successor.approval_id] = successor
             approval.replaced_by, approval.approved_context = successor.approval_id, edited
@@ -464,7 +464,7 @@ class FakeGateway(InProcessGateway, Records):
         if approval_id is None:
             pending = self.pending()
             if len(pending) != 1:
-                raise ConfigurationError(f"{len(pending)} approval requests are pending: pass the id of one")
+                raise ConfigurationError(f"{len(pending)} approval requests are pending; pass the id of one")
             approval_id = pending[0].approval_id
         if (approval := self._approvals.get(approval_id)) is None:
             raise ConfigurationError(f"Approval not found: {approval_id!r}")

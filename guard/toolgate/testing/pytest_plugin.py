@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _OPTION: Final = "toolgate_block_network"
-_HELP: Final = "fail tests that call a real Toolgate gateway; toolgate_block_network(False) permits it"
+_HELP: Final = "fail tests that call a real Toolgate gateway; the marker toolgate_block_network(False) permits it for a test"
 _CURE: Final = (
     "use the fixture fake_gateway, or FakeGateway().guard(), or FakeGateway().replacing(guard); "
     "if the call is intended, mark the test with @pytest.mark.toolgate_block_network(False)"

@@ -74,13 +74,16 @@ class Records(ABC):
         for each in reversed(checks):
             if each.action == action and _contains(each.context, context):
                 return each
-        raise AssertionError(f"no check of {action!r} with {context!r}; checks:{_listing(checks)}")
+        raise AssertionError(
+            f"expected a check of action {action!r} with the arguments {context!r}; these checks were "
+            f"made:{_listing(checks)}"
+        )
 
     def assert_not_checked(self, action: str | None = None) -> None:
         """Fail if there was a check of `action`; without `action`, fail if there was any check."""
         __tracebackhide__ = True
         if found := [each for each in self.checks if action in {None, each.action}]:
-            raise AssertionError(f"unexpected checks:{_listing(found)}")
+            raise AssertionError(f"expected no checks, but these were made:{_listing(found)}")
 
     def assert_logged(self, action: str, status: str, **context: object) -> Logged:
         """Return the last log entry with this action and status whose arguments and details contain `context`.
@@ -93,7 +96,8 @@ class Records(ABC):
             if (each.action, each.status) == (action, status) and _contains(each.context, context):
                 return each
         raise AssertionError(
-            f"no {status!r} entry of {action!r} with {context!r}; entries:{_listing(entries)}"
+            f"expected a log entry of action {action!r} with status {status!r} and {context!r}; these "
+            f"entries were logged:{_listing(entries)}"
         )
 
 

@@ -91,7 +91,10 @@ def grant_reading(url: str | None, agents: Sequence[str], *, password_stdin: boo
     login = StoredLogin.load()
     has_login = login is not None and url is not None and login.url.rstrip("/") == url.rstrip("/")
     if not agents or not has_login or not (password_stdin or sys.stdin.isatty()):
-        typer.echo(f"tools that only read have the action {READING_ACTION}; as an admin, permit it with:")
+        typer.echo(
+            f"tools that only read files have the action {READING_ACTION}, and the agent needs a permission "
+            "for it; an admin creates it with:"
+        )
         for name in agents or ["AGENT"]:
             typer.echo(f"  toolgate permissions create {sanitize(name)} {READING_ACTION}")
         return

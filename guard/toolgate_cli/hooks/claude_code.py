@@ -125,7 +125,7 @@ def remove_hooks(settings: dict[str, Any]) -> dict[str, Any]:
     changed = copy.deepcopy(settings)
     hooks = changed.get("hooks", {})
     if not isinstance(hooks, dict):
-        raise SettingsFileError("'hooks' must be an object; correct it first")
+        raise SettingsFileError("'hooks' is not a JSON object; correct it, then try again")
     for event, groups in list(hooks.items()):
         if not isinstance(groups, list) or not all(map(_is_group, groups)):
             raise SettingsFileError(
@@ -273,7 +273,7 @@ def _check_version(versions: Any, version: str | None, program: str | None) -> S
     if version is None:
         return Status(None, "unknown", f"{program!r} --version prints no version", "check that command")
     if versions.order(version) < versions.order(OLDEST):
-        description = f"hooks can block tools on failure from version {OLDEST} on"
+        description = f"a hook that fails can block the tool only in version {OLDEST} or later"
         return Status(version, "too old", description, "claude update")
     newer = check_newer_version(versions, version, TESTED, f"claude install {TESTED}")
     return newer or Status(version, "covered", "tool calls are checked before they run")

@@ -58,22 +58,32 @@ _COMMAND: Final = "toolgate"
 Program: TypeAlias = Annotated[
     Literal["claude-code", "opencode"], typer.Option("--for", help="The coding agent.")
 ]
-User: TypeAlias = Annotated[bool, typer.Option("--user", help="The settings of all your projects.")]
-Local: TypeAlias = Annotated[
-    bool, typer.Option("--local", help="This project's settings that are not committed.")
+User: TypeAlias = Annotated[
+    bool, typer.Option("--user", help="Use your user settings, which apply to all your projects.")
 ]
-File: TypeAlias = Annotated[Path | None, typer.Option(help="This settings file.")]
+Local: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--local", help="Use this project's local settings, which are not committed to its repository."
+    ),
+]
+File: TypeAlias = Annotated[Path | None, typer.Option(help="Use the settings file at this path.")]
 Print: TypeAlias = Annotated[
-    bool, typer.Option("--print", help="Print the resulting file, and write nothing.")
+    bool, typer.Option("--print", help="Print the new content of the file instead of writing it.")
 ]
 Http: TypeAlias = Annotated[
-    bool, typer.Option("--http", help="Send tool calls to toolgate hook serve: no process per call.")
+    bool,
+    typer.Option(
+        "--http",
+        help="Send tool calls to a running toolgate hook serve, which avoids a new process for each call.",
+    ),
 ]
 HttpPort: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, max=65535, help=f"The server's port. Default: {DEFAULT_PORT}.")
+    int | None,
+    typer.Option(min=1, max=65535, help=f"The port of toolgate hook serve. Default: {DEFAULT_PORT}."),
 ]
 ServePort: TypeAlias = Annotated[
-    int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")
+    int, typer.Option(min=0, max=65535, help="The port to listen on; 0 chooses a free port.")
 ]
 Url: TypeAlias = Annotated[str | None, typer.Option(help="The gateway's address. Default: TOOLGATE_URL.")]
 Agent: TypeAlias = Annotated[
@@ -82,22 +92,35 @@ Agent: TypeAlias = Annotated[
 Subagent: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME=AGENT", help="Another agent, by id or name, for a kind of subagent; repeatable."
+        metavar="NAME=AGENT",
+        help="Use another agent for one kind of subagent: NAME=AGENT, with the agent's id or name, such as "
+        "Explore=reader-bot; repeatable.",
     ),
 ]
 ToolAction: TypeAlias = Annotated[
-    list[str] | None, typer.Option(metavar="TOOL=ACTION", help="Another action for a tool; repeatable.")
+    list[str] | None,
+    typer.Option(
+        metavar="TOOL=ACTION",
+        help="Use this action for a tool instead of its default action: TOOL=ACTION, such as "
+        "Bash=shell.run; repeatable.",
+    ),
 ]
 OnHold: TypeAlias = Annotated[
-    str, typer.Option(help="A call that needs approval: wait for it, or notify the model.")
+    str,
+    typer.Option(
+        help="What happens with a call that needs approval: the hook waits for the decision, or notifies "
+        "the model that the call is pending."
+    ),
 ]
-HoldTimeout: TypeAlias = Annotated[float, typer.Option(help="Seconds to wait for an approval.")]
+HoldTimeout: TypeAlias = Annotated[
+    float, typer.Option(help="How many seconds the hook waits for a decision.")
+]
 AllowReading: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--allow-reading",
-        help=f"Give all tools that only read files the action {READING_ACTION}, and permit it to the agent; "
-        "asks for your password.",
+        help=f"Use one action, {READING_ACTION}, for all tools that only read files, and create the agent's "
+        "permission for it. Asks for your password.",
     ),
 ]
 
@@ -217,7 +240,10 @@ def install(
         fail(f"{str(path)!r} was not changed: {error}")
     _print_next_steps(program, path, text, http=http)
     if not http and not allow_reading:
-        typer.echo("every tool is checked, also those that only read: --allow-reading permits these together")
+        typer.echo(
+            "every tool needs a permission, also tools that only read files; to permit these with one "
+            "permission, add --allow-reading"
+        )
     if not http and shared:
         _print_shared_notes()
 
@@ -233,7 +259,9 @@ def uninstall(
     """Remove Toolgate's hooks from Claude Code's settings, or its plugin from OpenCode, and nothing else."""
     path = _find_file(program, user=user, local=local, file=file)
     if print_ and program == OPENCODE:
-        fail("--print is for Claude Code: the plugin of OpenCode is a file of its own, which is removed")
+        fail(
+            "--print cannot be used with OpenCode, where this command only deletes the plugin file; remove --print"
+        )
     try:
         if program == OPENCODE:
             is_removed = remove_plugin(path)
@@ -283,8 +311,9 @@ def serve(
         serve_hooks(parsed, secret, port)
     except OSError as error:
         fail(
-            f"cannot listen on 127.0.0.1, port {port}: {error.strerror}; if another program listens there, it can "
-            "answer in place of this server: choose another --port, here and for toolgate hook install --http"
+            f"cannot listen on 127.0.0.1, port {port}: {error.strerror}; choose another --port, here and "
+            "for toolgate hook install --http, because another program on this port could answer in place "
+            "of this server"
         )
 
 
@@ -305,23 +334,26 @@ def installed_command() -> str:
 
 def _find_file(program: str, *, user: bool, local: bool, file: Path | None) -> Path:
     if sum((user, local, file is not None)) > 1:
-        fail("name one file: --user, --local or --file")
+        fail("--user, --local and --file exclude each other; use only one of them")
     if file is not None:
         return file
     if program == OPENCODE:
         if local:
-            fail("--local is for Claude Code")
+            fail("--local works only with Claude Code; remove it")
         return plugin_path(user=user)
     return settings_path("user" if user else "local" if local else "project")
 
 
 def _check_http_options(program: str, *, http: bool, port: int | None, has_hook_options: bool) -> None:
     if http and program == OPENCODE:
-        fail("--http is for Claude Code")
+        fail("--http works only with Claude Code; remove it")
     if http and has_hook_options:
-        fail("with --http, pass gateway, agents, actions and --allow-reading to: toolgate hook serve")
+        fail(
+            "with --http, pass the options for the gateway, agents, actions and --allow-reading to "
+            "toolgate hook serve instead"
+        )
     if port is not None and not http:
-        fail("--port is for --http")
+        fail("--port works only together with --http; add --http or remove --port")
 
 
 def _render_settings(path: Path, added: dict[str, Any], time_limit: float, *, is_in_effect: bool) -> str:
@@ -372,17 +404,24 @@ def _check_no_proxy(path: Path, settings: dict[str, Any]) -> None:
 def _print_next_steps(program: str, path: Path, text: str, *, http: bool) -> None:
     if program == OPENCODE:
         typer.echo(f"installed in {str(path)!r}; tested with OpenCode {OPENCODE_TESTED}")
-        typer.echo("set TOOLGATE_API_KEY where opencode is started; restart open sessions")
+        typer.echo(
+            "set the environment variable TOOLGATE_API_KEY in the shell that starts opencode, and restart "
+            "open sessions"
+        )
         return
     typer.echo(f"installed in {str(path)!r}; requires Claude Code {OLDEST} or later")
     if http:
         typer.echo(
-            "keep toolgate hook serve running, with TOOLGATE_API_KEY set; without it every tool is blocked"
+            "keep toolgate hook serve running, with the environment variable TOOLGATE_API_KEY set; while "
+            "it does not run, every tool call is blocked"
         )
-        typer.echo(f"start claude after: {secret_export()}")
+        typer.echo(f"before you start claude, run: {secret_export()}")
         typer.echo("restart open sessions")
     else:
-        typer.echo("set TOOLGATE_API_KEY where claude is started; restart open sessions")
+        typer.echo(
+            "set the environment variable TOOLGATE_API_KEY in the shell that starts claude, and restart "
+            "open sessions"
+        )
     if not json.loads(text).get("disableSkillShellExecution"):
         typer.echo(
             'shell commands in skills run without hooks; to prevent that, set "disableSkillShellExecution": true'
@@ -390,13 +429,18 @@ def _print_next_steps(program: str, path: Path, text: str, *, http: bool) -> Non
 
 
 def _print_shared_notes() -> None:
-    typer.echo("the file contains no path of this machine: commit it; toolgate must be on every user's PATH")
+    typer.echo(
+        "the file contains no paths of this machine, so you can commit it; every user needs toolgate on the PATH"
+    )
     found = shutil.which(_COMMAND)
     if found is None:
         typer.echo(
-            "toolgate is not on this PATH: every tool is blocked until it is; or install with --local, which names "
-            "this installation",
+            "toolgate is not on your PATH, so every tool call is blocked; add it to the PATH, or install "
+            "with --local, which writes the full path of this installation",
             err=True,
         )
     elif Path(found).resolve() != Path(installed_command()).resolve():
-        typer.echo(f"toolgate on this PATH is another installation: {found}", err=True)
+        typer.echo(
+            f"the hook will run another installation of toolgate, which is first on your PATH: {found}",
+            err=True,
+        )

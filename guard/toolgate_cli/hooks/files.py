@@ -82,7 +82,7 @@ def _unique_names(members: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(members):
         names = [name for name, _ in members]
         duplicate = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {duplicate!r} appears twice in one object")
+        raise ValueError(f"the name {duplicate!r} appears twice in one JSON object")
     return found
 
 
@@ -166,7 +166,9 @@ def is_plugin(path: Path) -> bool:
     if not content.strip():
         return False
     if _MARK not in content.splitlines()[0]:
-        raise SettingsFileError(f"{str(path)!r} was not written by toolgate; move it first")
+        raise SettingsFileError(
+            f"{str(path)!r} was not written by toolgate; move it to another folder, then try again"
+        )
     return True
 
 

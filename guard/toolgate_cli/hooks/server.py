@@ -267,7 +267,11 @@ async def answer_hook(hook: Any, body: bytes) -> Reply:
     except TimeoutError:
         return Reply(HTTPStatus.GATEWAY_TIMEOUT)
     except Exception as error:  # noqa: BLE001 - an error must neither stop the server nor allow the tool
-        typer.echo(f"toolgate: the hook failed with {error_location(error)}", err=True)
+        typer.echo(
+            "toolgate: a tool call was blocked, because the hook failed with an internal error: "
+            f"{error_location(error)}",
+            err=True,
+        )
         return Reply(HTTPStatus.INTERNAL_SERVER_ERROR)
     if answer.code and not answer.stdout:
         # The hook has denied the call, but `output` is an empty object, which would allow the tool.
@@ -310,7 +314,8 @@ def _checked_secret(secret: str, source: str) -> str:
     # The secret is sent in a header, so it may contain only visible ASCII characters.
     if len(secret) < _MIN_SECRET_LENGTH or not all("!" <= char <= "~" for char in secret):
         raise PrivateFileError(
-            f"{source} does not contain a valid secret: use at least {_MIN_SECRET_LENGTH} visible ASCII characters, "
+            f"{source} does not contain a valid secret: use at least {_MIN_SECRET_LENGTH} visible ASCII "
+            "characters, "
             "or remove it"
         )
     return secret

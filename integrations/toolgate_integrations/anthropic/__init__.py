@@ -239,7 +239,9 @@ def _resumption(
 ) -> Resumption:
     paused = PausedRun.read(state, call_ids)
     if not callable(runner):
-        raise ConfigurationError(f"runner is {runner!r}; pass a function that makes a runner of messages")
+        raise ConfigurationError(
+            f"runner is {runner!r}; pass a function that accepts messages and returns a tool runner"
+        )
     guarded = [each for each in tools if isinstance(each, kind)]
     return Resumption(paused, CallsOfRun(paused.run_id), guarded, rejected)
 
@@ -252,14 +254,16 @@ def _guarded(tool: Any, bridge: Bridge) -> Any:
     if isinstance(tool, Mapping):
         return tool
     if isinstance(tool, _Guarded):
-        raise ConfigurationError(f"the tool {tool.name!r} is guarded already; give it to guard_tools once")
+        raise ConfigurationError(
+            f"the tool {tool.name!r} is already guarded; pass it to guard_tools only once"
+        )
     if isinstance(tool, (BetaFunctionTool, BetaBuiltinFunctionTool)):
         return GuardedTool(tool, bridge)
     if isinstance(tool, (BetaAsyncFunctionTool, BetaAsyncBuiltinFunctionTool)):
         return AsyncGuardedTool(tool, bridge)
     if isinstance(tool, (BetaRunnableToolset, BetaAsyncRunnableToolset)):
         raise ConfigurationError(
-            f"the toolset {tool.toolset_name!r} cannot be guarded; give its runner the single tools, or leave it out"
+            f"the toolset {tool.toolset_name!r} cannot be guarded; pass its tools one by one, or remove it"
         )
     raise ConfigurationError(f"{tool!r} is not a tool; create one with beta_tool or beta_async_tool")
 

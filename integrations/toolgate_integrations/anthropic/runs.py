@@ -33,10 +33,8 @@ __all__ = ["AsyncGuardedRun", "Called", "GuardedRun", "HeldCall", "PausedRun", "
 T = TypeVar("T")
 logger = logging.getLogger("toolgate")
 
-_NO_STATE: Final = "state is not the state of a paused run; pass the attribute state of the guarded run"
-_INTERRUPTED: Final = (
-    "The call was interrupted, and may have been carried out in part. It is not carried out again."
-)
+_NO_STATE: Final = "state is not valid; pass the value of the attribute state of a paused guarded run"
+_INTERRUPTED: Final = "The call was interrupted and may have run in part. It does not run again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +207,7 @@ class _Run:
     ) -> None:
         if state is None and not isinstance(runner, self._runners):
             raise ConfigurationError(
-                f"runner is {runner!r}; pass what messages.tool_runner(…) of {self._client} returned"
+                f"runner is {runner!r}; pass the object that messages.tool_runner(…) of {self._client} returned"
             )
         self.state: dict[str, Any] | None = None if state is None else dict(state)
         self._calls = CallsOfRun(run_id)
@@ -382,8 +380,8 @@ class Resumption:
         self._tools = {each.name: each for each in tools}
         if missing := [each.name for each in paused.held if each.name not in self._tools]:
             raise ConfigurationError(
-                f"a call of the tool {missing[0]!r} waits, and no guarded tool is called so; pass the guarded "
-                "tools, of the kind of the run"
+                f"a call to the tool {missing[0]!r} waits for approval, but no guarded tool with this name "
+                "was passed; pass the guarded tools of the paused run"
             )
         # The input objects are copied, because `find_called` identifies a call by its input object, and two threads may
         # resume the same state at the same time.

@@ -125,7 +125,9 @@ def _pairs(parser: argparse.ArgumentParser, option: str, given: list[str], form:
     for each in given:
         left, equals, right = each.partition("=")
         if not (left and equals and right) or left in pairs:
-            parser.error(f"{option} is {each!r}; write {form}, each {form.partition('=')[0].lower()} once")
+            parser.error(
+                f"invalid {option} {each!r}; write {form}, and give each {form.partition('=')[0].lower()} only once"
+            )
         pairs[left] = right
     return pairs
 

@@ -38,7 +38,9 @@ def text_of(given: Mapping[str, Any], name: str) -> str:
     """
     found = own_text(given, name)
     if found is None:
-        raise ConfigurationError(f"the hook's input has no {name!r}; was it written by another program?")
+        raise ConfigurationError(
+            f"the hook's input has no text {name!r}; run this command only as a hook of the coding agent"
+        )
     return found
 
 
@@ -57,7 +59,7 @@ def object_of(given: Mapping[str, Any], name: str) -> dict[str, Any]:
     found = given.get(name)
     if not isinstance(found, dict):
         raise ConfigurationError(
-            f"the hook's input has no object {name!r}; was it written by another program?"
+            f"the hook's input has no object {name!r}; run this command only as a hook of the coding agent"
         )
     return found
 
@@ -184,12 +186,12 @@ class ClaudeCode:
             case "PostToolUse":
                 return After(_call(told), _beside(told), duration_ms=duration_of(told))
             case "PostToolUseFailure":
-                why = own_text(told, "error") or "it failed, and nothing was said of why"
+                why = own_text(told, "error") or "it failed without an error message"
                 return After(_call(told), _beside(told), error=why, duration_ms=duration_of(told))
             case "SessionEnd":
                 return Ended(text_of(told, "session_id"))
         raise ConfigurationError(
-            f"the hook event {kind!r} is not known; see: toolgate hook install claude-code"
+            f"the hook received the unknown event {kind!r}; install the hook again with: toolgate hook install"
         )
 
     def allowed(self, changed: Mapping[str, Any] | None) -> Answer:
@@ -218,10 +220,13 @@ def remote_tool(name: str, server: str | None) -> tuple[str, str] | None:
         own = rest.removeprefix(re.sub(r"[^A-Za-z0-9_-]", "_", server) + "__")
         if own and own != rest:
             return server, own
-        raise ConfigurationError(f"the tool {name!r} is not named as one of the server {server!r}")
+        raise ConfigurationError(f"the tool {name!r} does not begin with the name of its server {server!r}")
     first, _, own = rest.partition("__")
     if not first or not own or "__" in own:
-        raise ConfigurationError(f"it cannot be said which server has the tool {name!r}; use --tool-action")
+        raise ConfigurationError(
+            f"the server of the tool {name!r} is not clear from its name; set its action with --tool-action "
+            "TOOL=ACTION"
+        )
     return first, own
 
 
@@ -278,7 +283,8 @@ class OpenCode:
             case "after":
                 return After(call, beside, error=own_text(told, "error"), duration_ms=duration_of(told))
         raise ConfigurationError(
-            f"the event {kind!r} is not known; see: toolgate hook install --for opencode"
+            f"the plugin sent the unknown event {kind!r}; install the plugin again with: toolgate hook "
+            "install --for opencode"
         )
 
     def allowed(self, changed: Mapping[str, Any] | None) -> Answer:
@@ -314,7 +320,10 @@ def _opencode_remote(name: str, servers: object) -> tuple[str, str] | None:
         if isinstance(server, str) and (own := _after(name, re.sub(r"[^A-Za-z0-9_-]", "_", server) + "_"))
     ]
     if len(found) > 1:
-        raise ConfigurationError(f"it cannot be said which server has the tool {name!r}; use --tool-action")
+        raise ConfigurationError(
+            f"the server of the tool {name!r} is not clear from its name; set its action with --tool-action "
+            "TOOL=ACTION"
+        )
     return found[0] if found else None
 
 
@@ -325,5 +334,7 @@ def _after(name: str, start: str) -> str:
 def _opencode_process(told: Mapping[str, Any]) -> int:
     found = told.get("process")
     if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-        raise ConfigurationError("standard input has no 'process'; was it written by another program?")
+        raise ConfigurationError(
+            "the hook's input has no 'process'; run this command only as a hook of the coding agent"
+        )
     return found

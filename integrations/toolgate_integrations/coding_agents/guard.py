@@ -78,7 +78,9 @@ class Journal:
         try:
             write_private(self._path(call.session, call.call_id), content, hint=_HINT)
         except PrivateFileError as error:
-            raise ConfigurationError(f"{error}; set XDG_STATE_HOME to a folder of your own") from error
+            raise ConfigurationError(
+                f"{error}; set the environment variable XDG_STATE_HOME to a folder that belongs to you"
+            ) from error
 
     def take(self, session: str, call_id: str) -> Running | None:
         """Remove a running call from the journal, and return it; None if it is not stored, or its file cannot be read."""
@@ -227,8 +229,8 @@ class HookAsking:
         for name, value in event.beside.items():
             if arguments.pop(name, None) != value:
                 raise ConfigurationError(
-                    f"the approver changed {name!r}, which is no argument of {call.name!r}; the call cannot be "
-                    "carried out like that"
+                    f"the approver changed {name!r}, which is not an argument of {call.name!r}; the call "
+                    "cannot run with this change"
                 )
         if call.call_id is not None:
             running = Running(

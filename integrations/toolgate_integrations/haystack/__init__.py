@@ -231,7 +231,7 @@ class GuardHook(_Hook):
         """
         if self._written is None:
             raise ConfigurationError(
-                "this hook cannot be written down; leave out guard=, and give tool_actions as a mapping"
+                "this hook cannot be serialized; remove guard=, and pass tool_actions as a mapping"
             )
         return default_to_dict(self, **self._written)
 
@@ -376,7 +376,9 @@ class _Again:
     ) -> None:
         hook, held = _hook_of(agent), held_calls(messages)
         if not held:
-            raise ConfigurationError("no call of these messages waits; pass all messages of a stopped run")
+            raise ConfigurationError(
+                "these messages contain no tool call that waits for approval; pass all messages of the stopped run"
+            )
         noes = _noes(held, decisions)
         again = [each.tool_call for each in held if each.approval_id not in noes]
         self.bridge = hook.bridge
@@ -441,14 +443,14 @@ def _noes(held: Sequence[HeldCall], decisions: Decisions) -> dict[str, str]:
         about = [one for one in named if not each.tool_call_id or each.tool_call_id == one.tool_call.id]
         if len(about) != 1:
             raise ConfigurationError(
-                f"the decision about {name!r}, call {each.tool_call_id!r}, is about {len(about)} of the calls that wait; "
-                "name one by its tool_call_id"
+                f"the decision for {name!r} (tool_call_id {each.tool_call_id!r}) matches {len(about)} "
+                "waiting calls; set the tool_call_id of exactly one"
             )
         if not each.execute:
             noes[about[0].approval_id] = each.feedback or f"Not done: the call of {name!r} was rejected."
         elif each.final_tool_params not in (None, about[0].tool_call.arguments):
             raise ConfigurationError(
-                f"the decision about {name!r} changes its arguments; change them where it is approved, at the gateway"
+                f"the decision for {name!r} changes its arguments; change them when you approve the request at the gateway"
             )
     return noes
 
@@ -485,7 +487,7 @@ def guard_hooks(
         ConfigurationError: An argument is invalid.
     """
     if beside is not None and not isinstance(beside, Mapping):
-        raise ConfigurationError(f"beside is {beside!r}; pass a mapping of hook points to lists of hooks")
+        raise ConfigurationError(f"beside is {beside!r}; pass a mapping from hook points to lists of hooks")
     asks = GuardHook(
         guard,
         tool_actions=tool_actions,

@@ -289,7 +289,8 @@ class Turn:
 
 
 _CHANGED: Final = (
-    "Not done: another part of the agent changed the call after it was approved. Asking again will not help; "
+    "Not done: another part of the agent changed the call after it was approved. Calling the tool again "
+    "will not help; "
     "tell the operator."
 )
 _ENDED: Final = "the run ended before the tool was called"

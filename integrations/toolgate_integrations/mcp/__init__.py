@@ -72,7 +72,9 @@ class GuardExtension(Extension):
         approval_page: str | None = None,
     ) -> None:
         if functions is not None and not isinstance(functions, Mapping):
-            raise ConfigurationError(f"functions is {functions!r}; pass a mapping of tool names to functions")
+            raise ConfigurationError(
+                f"functions is {functions!r}; pass a mapping from tool names to functions"
+            )
         self._calls = Calls(guard, name, tool_actions, agents, on_hold, hold_timeout, approval_page)
         self._functions = dict(functions or {})
         for tool in self._functions if name is not None else ():
@@ -156,8 +158,8 @@ def _schema(server: object, name: str) -> ArgumentSchema:
     """
     if not isinstance(server, MCPServer):
         raise ConfigurationError(
-            f"the server of the tool {name!r} cannot be found, nor what the tool receives; "
-            "give GuardExtension to MCPServer(extensions=[…])"
+            f"the guard cannot find the server of the tool {name!r}; pass the GuardExtension to "
+            "MCPServer(extensions=[…])"
         )
     tool = server._tool_manager.get_tool(name)  # noqa: SLF001 - the public attributes cannot validate arguments
     if tool is None:

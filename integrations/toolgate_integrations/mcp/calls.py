@@ -134,8 +134,9 @@ class Calls:
         if _USABLE.fullmatch(found) and found != "tools" and not re.fullmatch(generated, found):
             return found
         error = ConfigurationError(
-            f"the server's name {found!r} cannot begin its actions: use letters, digits, '-' and '_', and not 'tools'; "
-            "name the server, or pass name='…' to its guard"
+            f"the server's name {found!r} cannot be the first part of its actions; use only letters, "
+            "digits, '-' and '_', and not the name 'tools': rename the server, or pass name='…' to its "
+            "guard"
         )
         self._bridge.report(error)
         raise MCPError(INTERNAL_ERROR, str(error)) from error
@@ -257,7 +258,8 @@ _USABLE: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 def _server_name(name: object) -> str:
     if not isinstance(name, str) or not name.strip() or name == "tools":
         raise ConfigurationError(
-            f"name is {name!r}; name the server as its actions are to begin, and not 'tools'"
+            f"name is {name!r}; use the first part of the server's actions: letters, digits, '-' and '_', "
+            "and not 'tools'"
         )
     return name
 

@@ -29,8 +29,10 @@ __all__ = ["NOT_DECIDED", "ROUNDS", "Page", "Round", "Way", "way_to_ask"]
 #: Number of questions about one pending call after which the call is cancelled; clients themselves stop after ten.
 ROUNDS: Final = 8
 #: Reason why a call did not run if it was cancelled without a decision; for the log entry and the model.
-NOT_DECIDED: Final = "The request was not decided, and is cancelled. Asking again makes a new request."
-_DECLINED: Final = "It was declined in the client, and its request is cancelled. Do not ask for it again."
+NOT_DECIDED: Final = (
+    "The approval request was not decided and is cancelled. Calling the tool again creates a new request."
+)
+_DECLINED: Final = "The user declined the call in the client, and its approval request is cancelled. Do not call the tool again."
 _KEY: Final = "toolgate"
 _PLACE: Final = "{approval_id}"
 _EMPTY_FORM: Final[dict[str, Any]] = {"type": "object", "properties": {}}
@@ -72,7 +74,7 @@ class Page:
             way: Form in which the client can show the question.
             pending: The pending call.
         """
-        waits = f"{pending.action!r} waits for a person (approval {pending.approval_id})."
+        waits = f"{pending.action!r} waits for a person's approval (approval {pending.approval_id})."
         if self._template is None:
             told = f"Decide with `toolgate approvals approve {pending.approval_id}`, or `deny`, then continue here."
             return ElicitRequestFormParams(message=f"{waits} {told}", requested_schema=_EMPTY_FORM)

@@ -121,7 +121,7 @@ class Backend:
             MCPError: There is no connection.
         """
         if self._client is None or self.failure is not None:
-            raise MCPError(code=INTERNAL_ERROR, message=self.failure or "the server is not there yet")
+            raise MCPError(code=INTERNAL_ERROR, message=self.failure or "the MCP server is not connected yet")
         return self._client.session
 
     async def wanted(self, upward: Upward) -> ClientSession:
@@ -260,9 +260,9 @@ def _why(error: BaseException) -> str:
         case httpx2.HTTPError():
             return f"cannot be reached: {str(error) or type(error).__name__}"
         case MCPError():
-            return f"did not begin as MCP servers do: {error}"
+            return f"did not complete the initialization of the MCP protocol: {error}"
         case ValidationError():
-            return "answers what no MCP server answers"
+            return "sent a response that is not valid in the MCP protocol"
     return f"cannot be used: {str(error) or type(error).__name__}"
 
 

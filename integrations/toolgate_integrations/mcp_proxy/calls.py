@@ -94,11 +94,7 @@ class Tools:
         if pin is None:
             return f"The server {self._name!r} lists no tool called {tool!r}."
         if pin.changed:
-            return (
-                f"The tool {tool!r} of the server {self._name!r} says something else of itself than when it was "
-                f"trusted. Asking again does not help before its operator has looked, with `toolgate mcp trust "
-                f"{self._name}`."
-            )
+            return f"The description of the tool {tool!r} of the server {self._name!r} has changed since it was trusted. Calling it again does not help until the operator has checked it with `toolgate mcp trust {self._name}`."
         return None
 
     def completed(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +130,9 @@ class Tools:
             cursor = page.next_cursor
             if cursor is None:
                 return tools
-        raise MCPError(code=INTERNAL_ERROR, message=f"the server {self._name!r} lists its tools without end")
+        raise MCPError(
+            code=INTERNAL_ERROR, message=f"the server {self._name!r} sends an endless list of tools"
+        )
 
 
 _ANSWER: Final = TypeAdapter[CallToolResult | InputRequiredResult](CallToolResult | InputRequiredResult)
@@ -212,7 +210,8 @@ class ToolCalls:
             # A default is missing only if the approver's edit removed it. The call is refused, because the server could
             # use another value.
             raise _RefusedError(
-                "The approved arguments leave out a value for which the tool has a default. Ask again."
+                "The approved arguments do not contain a value for which the tool has a default. Call the "
+                "tool again."
             )
         seen = turn.restored(params, arguments)
         state = self._once(turn, seen.request_state)
@@ -243,7 +242,7 @@ class ToolCalls:
         once, inner = _opened(state)
         for used in (turn.call_id if turn.asked else None, once):
             if used is not None and used in self._used:
-                raise _RefusedError("This call was carried out before.")
+                raise _RefusedError("This call has already run.")
             if used is not None:
                 self._used.add(used)
         return inner

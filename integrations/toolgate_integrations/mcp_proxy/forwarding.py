@@ -134,7 +134,7 @@ class Upward:
         for request in (asked.input_requests or {}).values():
             what = _KINDS[request.method]
             if not getattr(self._allowed, what):
-                return f"the server asks for {what}, which does not pass here (toolgate mcp-proxy --allow-{what})"
+                return f"the proxy does not forward {what} requests of the server; to allow them, start toolgate mcp-proxy with --allow-{what}"
         return None
 
     async def forward_log_message(self, params: LoggingMessageNotificationParams) -> None:

@@ -174,7 +174,8 @@ class Pins:
             return _PINS.validate_json(content, strict=True)["tools"]
         except (ValidationError, KeyError) as error:
             raise ConfigurationError(
-                f"{self._unknown}: {str(self._path)!r} holds none; remove it to trust the server again"
+                f"{self._unknown}: {str(self._path)!r} contains no valid descriptions; remove it to trust "
+                "the server again"
             ) from error
 
     def _known(self, names: Collection[str], pins: Mapping[str, Pin]) -> None:
@@ -186,7 +187,8 @@ class Pins:
         for name, pin in pins.items():
             if name not in shown or shown[name].seen != pin.seen:
                 raise ConfigurationError(
-                    f"the tool {name!r} of the server {self._server!r} changed again meanwhile; look at it again"
+                    f"the tool {name!r} of the server {self._server!r} changed again in the meantime; run "
+                    "the command again"
                 )
 
     @contextmanager
@@ -203,7 +205,7 @@ class Pins:
             folder = os.open(self._path.parent, os.O_RDONLY)
         except OSError as error:
             raise ConfigurationError(
-                f"what the tools of {self._server!r} say cannot be kept: {error}"
+                f"the descriptions of the tools of {self._server!r} cannot be stored: {error}"
             ) from error
         try:
             fcntl.flock(folder, fcntl.LOCK_EX)
@@ -219,12 +221,12 @@ class Pins:
         told = {"tools": {name: asdict(pin) for name, pin in sorted(pins.items())}}
         content = json.dumps(told, indent=1).encode()
         if len(content) > _LONGEST:
-            raise ConfigurationError(f"the server {self._server!r} lists more tools than can be kept")
+            raise ConfigurationError(f"the server {self._server!r} lists more tools than can be stored")
         try:
             write_private(self._path, content, hint=_HINT)
         except PrivateFileError as error:
             raise ConfigurationError(
-                f"what the tools of {self._server!r} say cannot be kept: {error}"
+                f"the descriptions of the tools of {self._server!r} cannot be stored: {error}"
             ) from error
 
 

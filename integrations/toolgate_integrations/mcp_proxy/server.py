@@ -229,7 +229,10 @@ class Front:
 
     async def _list(self, _: Context, params: PaginatedRequestParams) -> ListToolsResult:
         if params.cursor is not None:
-            raise MCPError(code=INVALID_PARAMS, message="there is one page of tools, without a cursor")
+            raise MCPError(
+                code=INVALID_PARAMS,
+                message="the list of tools has only one page; call tools/list without a cursor",
+            )
         return ListToolsResult(tools=await self._tools.shown())
 
 
@@ -308,7 +311,7 @@ def serve(
         first = first_of(error)
         # A broken pipe is not an error: it means that the client has ended.
         if not isinstance(first, BrokenPipeError):
-            return f"the proxy ended by an error of its own: {type(first).__name__}: {first}"
+            return f"the proxy ended because of an internal error: {type(first).__name__}: {first}"
     return backend.failure if backend.ended.is_set() else None
 
 

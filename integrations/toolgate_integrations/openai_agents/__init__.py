@@ -105,8 +105,8 @@ class _Guarding:
             return tool
         if not isinstance(tool, FunctionTool):
             raise ConfigurationError(
-                f"agent {agent_name!r} has the tool {tool.name!r}, and a {type(tool).__name__} cannot be guarded; "
-                "leave it out, or make a function tool of it"
+                f"agent {agent_name!r} has the tool {tool.name!r} of type {type(tool).__name__}, which "
+                "cannot be guarded; remove it, or replace it with a function tool"
             )
         inner = tool
         if isinstance(tool.on_invoke_tool, GuardedTool):
@@ -169,8 +169,8 @@ class GuardedAgent(Agent[Any]):
         for each in self.handoffs:
             if self.guarding.handoff(each) is not each:
                 raise ConfigurationError(
-                    f"agent {self.name!r} was given a handoff to {_led_to(each)!r} after it was guarded; "
-                    "give it to the agent before guard_agent(…)"
+                    f"agent {self.name!r} received a handoff to {_led_to(each)!r} after it was guarded; add "
+                    "the handoff before calling guard_agent(…)"
                 )
         tools = await super().get_all_tools(run_context)
         return [self.guarding.tool(tool, self.name) for tool in tools]

@@ -147,8 +147,8 @@ def replace_agent(tool: FunctionTool, agent: Agent[Any], guarded: Agent[Any]) ->
     cells = getattr(inside, "__closure__", None) or ()
     if not isinstance(inside, types.FunctionType) or not any(_held(cell) is agent for cell in cells):
         raise ConfigurationError(
-            f"the agent of the tool {tool.name!r} cannot be guarded from outside; "
-            "make the tool of a guarded agent: guard_agent(agent, …).as_tool(…)"
+            f"the tool {tool.name!r} runs an agent that is not guarded; create the tool from a guarded "
+            "agent: guard_agent(agent, …).as_tool(…)"
         )
     anew = types.FunctionType(
         inside.__code__,

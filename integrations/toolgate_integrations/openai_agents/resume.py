@@ -192,7 +192,9 @@ class _Item:
         owner, kept = (find(item) if find is not None else None) or (state, item)
         context = owner._context  # noqa: SLF001 - there is no public attribute
         if context is None:
-            raise ConfigurationError("the state has no context; pass what result.to_state() returned")
+            raise ConfigurationError(
+                "the state has no context; pass the value that result.to_state() returned"
+            )
         tool = await _tool(item, context)
         if tool is None:
             return None
@@ -232,7 +234,9 @@ class _Item:
         if looked.blocked:
             return self._refused(bridge, looked.reason or "the gateway gave no reason")
         if looked.approval_id is None:
-            return _Verdict(refused=_NO_MORE, told=f"Not done: {_NO_MORE}. Asking again makes a new request.")
+            return _Verdict(
+                refused=_NO_MORE, told=f"Not done: {_NO_MORE}. Calling the tool again creates a new request."
+            )
         approval = await bridge.guard.aapproval(looked.approval_id, newest=True)
         if approval.status == "approved":
             return await self._approved()
@@ -243,7 +247,8 @@ class _Item:
                 action=bridge.action_of(self.call),
                 agent_id=approval.agent_id or "",
                 approval_id=approval.approval_id,
-                reason=f"call {self.call_id!r} was approved in the state, and only the gateway's decision counts",
+                reason=f"call {self.call_id!r} was approved in the run's state, but only the gateway can "
+                "approve it; decide the request at the gateway",
             )
         return _Verdict(waits_for=approval.approval_id)
 
@@ -278,8 +283,8 @@ async def _tool(item: ToolApprovalItem, context: RunContextWrapper[Any]) -> Guar
     agent: object = item.agent
     if not isinstance(agent, Agent) or getattr(agent, "guarding", None) is None:
         raise ConfigurationError(
-            f"the state is of agent {getattr(agent, 'name', None)!r}, which is not guarded; "
-            "load it with what guard_agent returned"
+            f"the state is of agent {getattr(agent, 'name', None)!r}, which is not guarded; load the state "
+            "with the agent that guard_agent returned"
         )
     for tool in await agent.get_all_tools(context):
         if isinstance(tool, FunctionTool) and tool.name == item.tool_name:

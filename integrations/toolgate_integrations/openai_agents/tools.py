@@ -190,8 +190,9 @@ class GuardedTool:
     def _refusal(self, error: GuardError) -> str:
         if isinstance(error, ApprovalPending) and self.pauses:
             return (
-                f"Not done: still pending, approval {error.approval_id}. Only the gateway's decision counts, and "
-                f"{error.action!r} has not been decided there. Asking again makes a new request."
+                f"Not done: {error.action!r} is not approved (approval {error.approval_id}): only a "
+                "decision at the gateway "
+                "counts, and there is none yet. Calling the tool again creates a new request."
             )
         return self._bridge.refusal(error)
 
@@ -236,7 +237,7 @@ def read(text: str | None) -> dict[str, Any] | None:
 def _unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(members)
     if len(found) < len(members):
-        raise ValueError("a member occurs twice")
+        raise ValueError("a key occurs twice")
     return found
 
 

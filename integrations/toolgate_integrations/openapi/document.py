@@ -42,7 +42,8 @@ def addresses(named: Any, given: Sequence[str] | None, where: str) -> tuple[str,
     found = list(itertools.islice(chosen, _MOST + 1))
     if not found or len(found) > _MOST:
         raise ConfigurationError(
-            f"{where} has {len(found) or 'no'} servers; pass those you use, such as servers=['https://api.example.com']"
+            f"{where} has {len(found) or 'no'} servers; pass the addresses that you use, such as "
+            "servers=['https://api.example.com']"
         )
     for address in found:
         split(address)
@@ -154,7 +155,8 @@ def load(source: Document) -> Mapping[str, Any]:
     version = found.get("openapi") if isinstance(found, Mapping) else None
     if not str(version).startswith("3."):
         raise ConfigurationError(
-            f"openapi is {version!r} in the document; pass one of OpenAPI 3, and convert Swagger 2.0 before"
+            f"openapi is {version!r} in the document; pass one of OpenAPI 3, and convert a Swagger 2.0 "
+            "document to OpenAPI 3 first"
         )
     document: Mapping[str, Any] = found
     return document
@@ -218,7 +220,8 @@ def _text(path: Path) -> str:
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigurationError(
-            f"the OpenAPI document {str(path)!r} cannot be read: {said}; pass its path, its text, or a mapping"
+            f"the OpenAPI document {str(path)!r} cannot be read: {said}; check the path, or pass the "
+            "document as text or a mapping"
         ) from None
 
 
@@ -256,7 +259,7 @@ def _resolved(document: Mapping[str, Any], found: Mapping[str, Any], where: str)
         reference = str(found["$ref"])
         if not reference.startswith("#/") or reference in seen:
             raise ConfigurationError(
-                f"{where} refers to {reference!r}; put the document into one file, without circles"
+                f"{where} refers to {reference!r}; put the document into one file, without circular references"
             )
         seen.append(reference)
         target: Any = document

@@ -66,7 +66,8 @@ def edited(
         # The exception is dropped because its message may contain the values of the arguments.
         pass
     raise ConfigurationError(
-        f"{told(request)} was approved with another {changed[0]!r}, which cannot be written into it; it was not sent"
+        f"{told(request)} was approved with a changed {changed[0]!r}, but the new value cannot be written "
+        "into the request; it was not sent"
     ) from None
 
 
@@ -206,7 +207,8 @@ class TransportBase:
     ) -> None:
         if not callable(getattr(transport, self._sends, None)):
             raise ConfigurationError(
-                f"transport is {transport!r}, which has no {self._sends}; pass what sends the requests, such as "
+                f"transport is {transport!r}, which has no {self._sends}; pass the transport that sends the "
+                "requests, such as "
                 f"{self._example}"
             )
         if guard is not None and not isinstance(guard, Guard):
@@ -216,7 +218,9 @@ class TransportBase:
         if not _is_size(max_body):
             raise ConfigurationError(f"max_body is {max_body!r}; use a number of bytes")
         if isinstance(servers, str):
-            raise ConfigurationError(f"servers is {servers!r}; pass a list of addresses")
+            raise ConfigurationError(
+                f"servers is {servers!r}; pass a list of the API's addresses, such as ['https://api.example.com']"
+            )
         loaded = load(document)
         found = list(operations(loaded, servers))
         self._transport = transport
@@ -235,7 +239,9 @@ class TransportBase:
         self._header_names = arguments
         known = dict.fromkeys([*self._actions.values(), *([] if self._unknown is None else [self._unknown])])
         for action in self._amounts.keys() - known.keys():
-            raise ConfigurationError(f"amounts names {action!r}, which is no action of the document")
+            raise ConfigurationError(
+                f"amounts names {action!r}, which is not the action of an operation in the document"
+            )
         for action in known:
             rules = Rules(redact=self._redact, amount=self._amounts.get(action))
             make_options(action, rules, **self._holding, agent_id=None)
@@ -265,8 +271,8 @@ class TransportBase:
             return Asked(request, action, arguments, found, self._amounts.get(action))
         if self._unknown is None:
             raise ConfigurationError(
-                f"{told(request)} is not an operation of the OpenAPI document: {found}; it was not sent. Add it to the "
-                "document, or give what is not in it an action by unknown="
+                f"{told(request)} is not an operation of the OpenAPI document: {found}; it was not sent. "
+                "Add the operation to the document, or set an action for unknown requests with unknown="
             )
         arguments = self._arguments(request, body, None, self._unknown)
         _refuse_renamed(request, arguments)
@@ -316,14 +322,14 @@ class TransportBase:
             return found.operation.defaults.fill(arguments, self._header_names, amounts | {"amount"})
         except SeveralPlacesError as error:
             raise ConfigurationError(
-                f"{told(request)} has {error.name!r}, which has a default in another place of the request, and only one "
-                "of them can be compared; it was not sent: send it in that place"
+                f"{told(request)} has {error.name!r}, which has a default in another part of the request, "
+                "so the value is ambiguous; it was not sent: send the value in that part"
             ) from None
 
 
 def _actions(found: Iterable[Operation], prefix: object, actions: ToolActions | None) -> dict[str, str]:
     if not isinstance(prefix, str) or not prefix.rstrip("."):
-        raise ConfigurationError(f"prefix is {prefix!r}; use what the actions begin with, such as 'stripe'")
+        raise ConfigurationError(f"prefix is {prefix!r}; use the first part of the actions, such as 'stripe'")
     names = ToolNames(actions)
     given: dict[str, str] = {}
     owners: dict[str, Operation] = {}
@@ -332,8 +338,9 @@ def _actions(found: Iterable[Operation], prefix: object, actions: ToolActions | 
         other = owners.setdefault(action, operation)
         if other is not operation:
             raise ConfigurationError(
-                f"{other.method} {other.path!r} and {operation.method} {operation.path!r} would both be the action "
-                f"{action!r}; name one of them otherwise in the document, or in actions"
+                f"{other.method} {other.path!r} and {operation.method} {operation.path!r} would have the "
+                f"same action {action!r}; change the operationId of one of them, or set its action in "
+                "actions="
             )
         given[operation.name] = action
     return given
@@ -347,7 +354,7 @@ def _headers(headers: Iterable[object], credentials: frozenset[str]) -> tuple[st
     for name in headers:
         if not isinstance(name, str) or name.lower() in secret:
             raise ConfigurationError(
-                f"headers names {name!r}, which is a credential and no argument; leave it out"
+                f"headers names {name!r}, which is a credential, not an argument; remove it"
             )
         found.append(name)
     return tuple(found)
@@ -362,14 +369,14 @@ def _refuse_disguised(request: Any) -> None:
     for name in _DISGUISES:
         if name in request.headers:
             raise ConfigurationError(
-                f"{told(request)} has the header {name!r}, by which an API may take it for another request; it was "
-                "not sent: leave the header out"
+                f"{told(request)} has the header {name!r}, which can make an API treat it as a different "
+                "request; it was not sent: remove the header"
             )
     host = request.headers.get("host", "").encode("utf-8", "replace").lower()
     if host != request.url.netloc.lower() or _ELSEWHERE & request.extensions.keys():
         raise ConfigurationError(
-            f"{told(request)} would arrive at another host or path than its address says; it was not sent: leave the "
-            "header 'Host' and the extensions 'target' and 'sni_hostname' to the HTTP library"
+            f"{told(request)} would go to another host or path than the one in its address; it was not "
+            "sent: do not set the header 'Host' or the extensions 'target' and 'sni_hostname'"
         )
 
 
@@ -383,6 +390,6 @@ def _refuse_renamed(request: Any, arguments: Arguments) -> None:
         named += body.value if body.kind == "members" else [name for name, _ in body.value]
     if _RENAMES in named or (body.kind == "bytes" and _RENAMES_PART.search(body.value)):
         raise ConfigurationError(
-            f"{told(request)} has the argument {_RENAMES!r}, by which an API may take it for another request; it was "
-            "not sent: leave it out"
+            f"{told(request)} has the argument {_RENAMES!r}, which can make an API treat it as a different "
+            "request; it was not sent: remove the argument"
         )

@@ -147,8 +147,8 @@ def _unreadable(request: Any, why: str, what: str = "body") -> ConfigurationErro
 
 def _too_long(request: Any, longest: int) -> ConfigurationError:
     return ConfigurationError(
-        f"the body of {told(request)} is longer than {longest} bytes; it was not sent: send less, or give the "
-        "transport a larger max_body"
+        f"the body of {told(request)} is longer than {longest} bytes; it was not sent: send a shorter body, "
+        "or set a larger max_body for the transport"
     )
 
 
@@ -263,6 +263,7 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str | list
 
 def _twice(request: Any, name: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{told(request)} contains {name!r} in several places, or together with a body that cannot be read, so it is "
+        f"{told(request)} contains {name!r} in several places, or together with a body that cannot be read, "
+        "so it is "
         "unclear which value the API uses; it was not sent: pass the value once"
     )

@@ -176,8 +176,8 @@ def by_position(quantity: int, /) -> int:
     [
         (plain, {"include": {"c"}}, "include names 'c'"),
         (plain, {"include": "a"}, "collection of names"),
-        (plain, {"include": {"a"}, "exclude": {"a"}}, "include names 'a'"),
-        (plain, {"include": {"a"}, "ignore": {"a"}}, "include names 'a'"),
+        (plain, {"include": {"a"}, "exclude": {"a"}}, "'a' is in include"),
+        (plain, {"include": {"a"}, "ignore": {"a"}}, "'a' is in include"),
         (plain, {"redact": [re.compile(b"x")]}, "patterns of text"),
         (plain, {"redact": re.compile("x")}, "collection of names"),
         (plain, {"amount": 5}, "a function"),
@@ -186,11 +186,11 @@ def by_position(quantity: int, /) -> int:
         (plain, {"amount": lambda c: c}, "takes 'c'"),
         (plain, {"context": lambda c: c}, "takes 'c'"),
         (plain, {"amount": later}, "asynchronous"),
-        (plain, {"amount": by_position}, "by position"),
-        (plain, {"amount": lambda *all_of_it: 1}, "by position"),
-        (plain, {"amount": type}, "no signature"),
+        (plain, {"amount": by_position}, "positional-only"),
+        (plain, {"amount": lambda *all_of_it: 1}, "positional-only"),
+        (plain, {"amount": type}, "no readable signature"),
         (lambda amount: None, {"amount": lambda amount: amount}, "also has an argument 'amount'"),
-        (plain, {"amount": lambda a: a, "exclude": {"amount"}}, "exclude names 'amount'"),
+        (plain, {"amount": lambda a: a, "exclude": {"amount"}}, "exclude contains 'amount'"),
     ],
 )
 def test_wrong_options(function: Any, options: dict[str, Any], message: str) -> None:
@@ -211,17 +211,17 @@ def test_wrong_options(function: Any, options: dict[str, Any], message: str) -> 
         ({"amount": lambda quantity: "5"}, "returned 'str'; return a number"),
         ({"amount": lambda quantity: None}, "returned 'NoneType'; return a number"),
         ({"amount": lambda quantity: True}, "returned 'bool'; return a number"),
-        ({"amount": lambda missing: 1}, "takes 'missing'"),
+        ({"amount": lambda missing: 1}, "needs the argument 'missing'"),
         ({"context": lambda quantity: [1]}, "returned 'list'; return a mapping"),
         ({"context": lambda quantity: {1: 2}}, "returned 'dict'; return a mapping"),
-        ({"context": lambda quantity: {"quantity": 2}}, "gives 'quantity', which the call has"),
-        ({"context": lambda quantity: {"amount": 2}, "amount": "quantity"}, "gives 'amount'"),
+        ({"context": lambda quantity: {"quantity": 2}}, "returned 'quantity', but the call already has"),
+        ({"context": lambda quantity: {"amount": 2}, "amount": "quantity"}, "returned 'amount'"),
         ({"context": "quantity"}, "of type 'int'"),
         (
             {"context": lambda quantity: {"it": object()}},
             "context= gives 'it', which is of type 'builtins.object'",
         ),
-        ({"amount": "missing"}, "names 'missing'"),
+        ({"amount": "missing"}, "amount is 'missing'"),
     ],
 )
 def test_what_cannot_be_computed_refuses_the_call(options: dict[str, Any], message: str) -> None:
@@ -233,7 +233,7 @@ def test_what_cannot_be_computed_refuses_the_call(options: dict[str, Any], messa
 
 def test_a_block_that_has_an_amount_already() -> None:
     """What is compared is never a matter of which came last."""
-    with pytest.raises(ConfigurationError, match="'amount' already"):
+    with pytest.raises(ConfigurationError, match="already contains 'amount'"):
         context(Rules(amount="cents"), cents=1, amount=2)
 
 

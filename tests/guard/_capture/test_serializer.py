@@ -85,7 +85,7 @@ UNSUPPORTED = {
     "queue": (collections.deque([1]), "is of type 'collections.deque'"),
     "mapping": (types.MappingProxyType({"a": 1}), "is of type 'builtins.mappingproxy'"),
     "key": ({(1, 2): 3}, "has a key of type 'builtins.tuple'"),
-    "keys written alike": ({1: "a", "1": "b"}, "has two keys that are written alike"),
+    "keys written alike": ({1: "a", "1": "b"}, "has two keys that are equal in JSON"),
     "two million values": ([0] * 2_000_000, "makes the call contain more than 1,000,000 values"),
 }
 
@@ -96,7 +96,7 @@ def test_unsupported_argument_is_refused_with_its_name_type_and_cure(name: str) 
     with pytest.raises(ConfigurationError) as refused:
         freeze_call({"order": value}, Rules())
     assert f"argument 'order' {problem}" in str(refused.value).replace(f"{__name__}.", "test_serializer.")
-    assert "name the argument in ignore=" in str(refused.value)
+    assert "add the argument's name to ignore=" in str(refused.value)
     assert "a context= function" in str(refused.value)
 
 

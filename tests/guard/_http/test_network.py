@@ -94,7 +94,7 @@ def test_key_of_another_certificate_is_an_error(pair: tuple[str, str], tmp_path:
     other = tmp_path / "other"
     other.mkdir()
     _, key = certificate_for("other.example", other)
-    assert "the key must be the certificate's" in refused(client_cert=(pair[0], key))
+    assert "the key must belong to the certificate" in refused(client_cert=(pair[0], key))
 
 
 @pytest.mark.parametrize("password", [(), ("wrong",)])
@@ -188,7 +188,7 @@ def test_settings_are_read_from_the_environment(
 @pytest.mark.parametrize("name", ["ca", "client_cert", "proxy"])
 def test_network_settings_beside_a_transport_are_an_error(name: str) -> None:
     transport = httpx.MockTransport(lambda _: httpx.Response(500))
-    assert "beside transport" in refused(transport=transport, **{name: "x"})
+    assert "together with transport" in refused(transport=transport, **{name: "x"})
 
 
 async def test_transport_of_the_other_kind_is_an_error() -> None:

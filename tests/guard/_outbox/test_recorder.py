@@ -196,7 +196,7 @@ async def test_a_file_that_stays_locked_refuses(make_guard: Any, own_outbox: Pat
     guard.guarded("a.b")(lambda: None)()
     with closing(sqlite3.connect(outbox_file(own_outbox), isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        with pytest.raises(OutboxFull, match="stays locked"):
+        with pytest.raises(OutboxFull, match="keeps the outbox locked"):
             tool()
 
 

@@ -31,7 +31,10 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "agent name half a character": (["agents", "create", "\ud800"], "refused POST"),
     "agent description": (["agents", "create", "a", "--description", "x" * 1001], "at most 1000"),
     "update nothing": (["agents", "update", "bot"], "--name"),
-    "update both": (["agents", "update", "bot", "--description", "x", "--no-description"], "either"),
+    "update both": (
+        ["agents", "update", "bot", "--description", "x", "--no-description"],
+        "exclude each other",
+    ),
     "update to nothing": (["agents", "update", "bot", "--name", ""], "1-100 printable"),
     "grant to nobody": (["permissions", "create", "nobody", "a.b"], "toolgate agents list"),
     "grant no action": (["permissions", "create", "bot", "two words"], "service.operation"),
@@ -45,15 +48,15 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "grant dots": (["permissions", "create", "bot", "a.b", "--max-amount", "1.2.3"], "--max-amount"),
     "grant no span": (["permissions", "create", "bot", "a.b", "--approval-ttl", "soon"], "--approval-ttl"),
     "grant long span": (["permissions", "create", "bot", "a.b", "--approval-ttl", "31d"], "30 days"),
-    "grant no time": (["permissions", "create", "bot", "a.b", "--approval-ttl", "0s"], "30 days"),
+    "grant no time": (["permissions", "create", "bot", "a.b", "--approval-ttl", "0s"], "from 1s to 30d"),
     "change nothing": (["permissions", "update", "bot", "mail.send"], "--help"),
     "change both": (
         ["permissions", "update", "bot", "mail.send", "--approval-ttl", "1h", "--no-approval-ttl"],
-        "either",
+        "exclude each other",
     ),
     "change amounts": (
         ["permissions", "update", "bot", "mail.send", "--max-amount", "1", "--no-max-amount"],
-        "either",
+        "exclude each other",
     ),
     "change what is not": (
         ["permissions", "update", "bot", "a.b", "--no-approval-ttl"],
@@ -71,10 +74,13 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "webhook unknown": (["webhooks", "show", NOBODY], "toolgate webhooks list"),
     "webhook a path": (["webhooks", "delete", "../..", "--yes"], "toolgate webhooks list"),
     "webhook no change": (["webhooks", "update", NOBODY], "--help"),
-    "webhook both events": (["webhooks", "update", NOBODY, "--event", "a", "--all-events"], "either"),
+    "webhook both events": (
+        ["webhooks", "update", NOBODY, "--event", "a", "--all-events"],
+        "exclude each other",
+    ),
     "webhook both descriptions": (
         ["webhooks", "update", NOBODY, "--description", "x", "--no-description"],
-        "either",
+        "exclude each other",
     ),
     "webhook without password": (["webhooks", "create", "https://hooks.example.com"], "--password-stdin"),
     "logs of nobody": (["logs", "search", "--agent", "nobody"], "toolgate agents list"),

@@ -76,7 +76,7 @@ def test_a_command_gives_up(gateway: PretendGateway, run: Any, slept: list[float
     [
         (
             503,
-            "whether it was done is unknown: the gateway refused POST '/api/agents?environment=production' with 503: full",
+            "it is unknown whether the gateway made the change: the gateway refused POST '/api/agents?environment=production' with 503: full",
         ),
         (409, "the gateway refused POST '/api/agents?environment=production' with 409: full"),
         (401, "your login has ended; run: toolgate login"),

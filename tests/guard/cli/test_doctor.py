@@ -55,7 +55,7 @@ def test_a_sound_machine_is_told_so(owner: Owner, agent_id: str) -> None:
         **dict.fromkeys(("login", "files", "installation"), "ok"),
         "users": "warning",
     }
-    assert "no security boundary" in found["users"]["says"]
+    assert "not a security boundary" in found["users"]["says"]
     assert owner.entries() == []
     shown = Shell().done("doctor")
     assert owner.key not in shown
@@ -96,7 +96,7 @@ def test_nothing_set_is_told(home: Path) -> None:
         ("TOOLGATE_API_KEY", "two words", "key", "white space"),
         ("TOOLGATE_API_KEY", "ak_" + "x" * 37, "key works", "refuses the key ak_…xxxx"),
         ("TOOLGATE_AGENT_ID", "refund-bot", "agent works", "no agent 'refund-bot'"),
-        ("TOOLGATE_AGENT_ID", "x" * 300, "agent", "300 characters"),
+        ("TOOLGATE_AGENT_ID", "x" * 300, "agent", "255 printable characters"),
         ("TOOLGATE_TIMEOUT", "soon", "settings", "'soon'"),
         ("TOOLGATE_HTTP", "curl", "settings", "'curl'"),
     ],
@@ -253,7 +253,7 @@ def test_rights_of_files_are_looked_at(home: Path, agent_id: str, monkeypatch: p
 
 def test_the_login_is_looked_at(shell: Shell, owner: Owner, agent_id: str) -> None:
     """One that works beside an agent's key is a warning; one that ended, or that others can read, is wrong."""
-    assert "an agent that runs here can use the login" in findings()["login"]["says"]
+    assert "an agent that runs as this user can use your login" in findings()["login"]["says"]
     content = login_path().read_text()
     login_path().write_text(content.replace('"token": "', '"token": "x'))
     assert "has ended" in findings()["login"]["says"]
@@ -285,7 +285,7 @@ def test_another_project_called_toolgate_is_found(
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: toolgate\nVersion: 9.0\n")
     monkeypatch.syspath_prepend(str(info.parent))
-    assert "another project's" in next(local.find_foreign_imports()).says
+    assert "belongs to another project" in next(local.find_foreign_imports()).says
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,10 @@ def test_what_is_not_covered_is_status_1(installed: Any, versions: dict[str, str
     assert (one["version"], one["guarded"]) == (versions[name], False)
     ended = run()
     assert ended.exit_code == 1
-    assert f"{name}: {one['says']}\n  → {one['cure']}\n1 of 2 would run tools unguarded\n" in ended.stdout
+    assert (
+        f"{name}: {one['says']}\n  → {one['cure']}\n1 of 2 agent frameworks would run tools unguarded\n"
+        in ended.stdout
+    )
 
 
 def test_json_has_all_that_is_known(installed: Any) -> None:
@@ -91,7 +94,7 @@ def test_json_has_all_that_is_known(installed: Any) -> None:
         "state": "too old",
         "guarded": False,
         "ignored": False,
-        "says": "2.0 is the oldest that can be guarded",
+        "says": "2.0 is the oldest supported version",
         "cure": "pip install 'toolgate[mcp]'",
     }
 

@@ -210,4 +210,6 @@ add(1)
 """
     done = python(code, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("the embedded gateway has closed because the interpreter is shutting down")
+    assert done.stdout.startswith(
+        "the embedded gateway has closed because the Python interpreter is shutting down"
+    )

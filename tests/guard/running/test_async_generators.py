@@ -261,7 +261,10 @@ def test_one_whose_loop_is_gone_is_recorded(guard: Guard, gateway: Any) -> None:
     gc.collect()
     assert guard.flush()
     assert [(each["status"], each["context"]["items"]) for each in gateway.logs] == [("failed", 1)]
-    assert gateway.logs[0]["context"]["error"]["message"] == "dropped before its end"
+    assert (
+        gateway.logs[0]["context"]["error"]["message"]
+        == "the iterator or coroutine was discarded before it ended"
+    )
 
 
 async def test_one_that_is_never_begun_is_no_call(guard: Guard, gateway: Any) -> None:

@@ -96,7 +96,10 @@ async def test_a_coroutine_that_is_dropped(guard: Guard, gateway: Any) -> None:
         gc.collect()
     assert await guard.aflush()
     assert ended(gateway) == ["failed"]
-    assert gateway.logs[0]["context"]["error"]["message"] == "dropped before its end"
+    assert (
+        gateway.logs[0]["context"]["error"]["message"]
+        == "the iterator or coroutine was discarded before it ended"
+    )
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ async def test_a_plugin_in_front_that_hides_results(scene: Scene, caplog: pytest
     guard = GuardPlugin(scene.guard)
     await heard(made, Other(after={"result": "other"}), guard)
     assert scene.ran == [("look", "sky")]
-    assert "list the guard first" in caplog.text
+    assert "put the guard first" in caplog.text
     assert guard._open == {}
     assert ("look", "success") not in scene.logged()
 
@@ -224,9 +224,9 @@ async def test_tools_of_a_server(scene: Scene, caplog: pytest.LogCaptureFixture,
         if prefix:
             await heard(made, GuardPlugin(scene.guard))
         else:
-            with pytest.raises(RuntimeError, match="has no name here"):
+            with pytest.raises(RuntimeError, match="has no name, which its action needs"):
                 await heard(made, GuardPlugin(scene.guard))
-            assert "has no name here" in caplog.text
+            assert "has no name, which its action needs" in caplog.text
     finally:
         await tools.close()
     if prefix:

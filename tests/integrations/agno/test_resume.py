@@ -69,7 +69,7 @@ def test_a_call_that_is_held_too_late_to_pause(scene: Scene, monkeypatch: Any) -
     paying = agent(scene, [PAY])
     run = resume(paying, paying.run("go"))
     assert (run.content, scene.ran) == ("done", [])
-    assert "Ask for it again" in paying.model.read["call-pay"]
+    assert "Call the tool again" in paying.model.read["call-pay"]
     [request] = scene.owner.http.get("/api/approvals").json()
     assert request["status"] == "cancelled"
 

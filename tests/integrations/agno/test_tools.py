@@ -158,7 +158,7 @@ def test_a_call_whose_pre_hook_is_not_awaited_does_not_run(scene: Scene) -> None
     with pytest.warns(RuntimeWarning, match="was never awaited"):
         looking.run("go")
     assert scene.ran == []
-    assert looking.model.read["call-look"].startswith("Not done: the guard was not told")
+    assert looking.model.read["call-look"].startswith("Not done: the guard could not identify")
 
 
 def test_a_call_is_asked_about_as_itself_or_not_run(scene: Scene) -> None:
@@ -178,7 +178,7 @@ def test_a_call_is_asked_about_as_itself_or_not_run(scene: Scene) -> None:
     )
     dropping.run("go")
     assert (scene.ran, scene.logged()) == ([], [])
-    assert dropping.model.read["call-drop"].startswith("Not done: the guard was not told")
+    assert dropping.model.read["call-drop"].startswith("Not done: the guard could not identify")
 
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
@@ -300,7 +300,7 @@ def test_a_tool_that_pauses_by_itself(scene: Scene, marked: bool) -> None:
 @pytest.mark.parametrize("odd", [functools.partial(print), Scene])
 def test_a_tool_that_cannot_be_called(scene: Scene, odd: Any) -> None:
     """The framework takes functions alone: the other is named."""
-    with pytest.raises(ConfigurationError, match=r"none that Agno can call \(.*Error\); pass a function"):
+    with pytest.raises(ConfigurationError, match=r"Agno cannot use the tool .* \(.*Error\); pass a function"):
         agent(scene, tools=[odd])
 
 
@@ -320,5 +320,5 @@ def test_misuse(scene: Scene) -> None:
     with pytest.raises(ConfigurationError, match="not guarded yet"):
         guard_agent(agent(scene), scene.guard)
     paused = agent(scene, [PAY]).run("go")
-    with pytest.raises(ConfigurationError, match="pass what guard_agent"):
+    with pytest.raises(ConfigurationError, match="pass the agent that guard_agent"):
         resume(Agent(), paused)

@@ -261,11 +261,11 @@ def test_a_state_that_was_changed(gateway: FakeGateway, gate: Bridge, change: st
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"messages": []}, "state is not the state of a paused run"),
-        ({"messages": [{"calls": ["call-other"]}]}, "state is not the state of a paused run"),
-        ({"messages": None}, "state is not the state of a paused run"),
-        ({"held": []}, "state is not the state of a paused run"),
-        ({"held": [{"call_id": "call-eve"}]}, "state is not the state of a paused run"),
+        ({"messages": []}, "state is not valid; pass"),
+        ({"messages": [{"calls": ["call-other"]}]}, "state is not valid; pass"),
+        ({"messages": None}, "state is not valid; pass"),
+        ({"held": []}, "state is not valid; pass"),
+        ({"held": [{"call_id": "call-eve"}]}, "state is not valid; pass"),
         ({"run_id": 7}, "run_id is 7"),
     ],
 )
@@ -274,7 +274,7 @@ def test_what_is_no_state(gate: Bridge, change: dict[str, Any], why: str) -> Non
     state = paused(gate, "eve")
     with pytest.raises(ConfigurationError, match=why):
         resumed({**state, **change}, Tool(gate, "pay"))
-    with pytest.raises(ConfigurationError, match="state is not the state of a paused run"):
+    with pytest.raises(ConfigurationError, match="state is not valid; pass"):
         resumed({**state, "held": state["held"] * 2}, Tool(gate, "pay"))
 
 
@@ -283,7 +283,7 @@ def test_what_is_no_state(gate: Bridge, change: dict[str, Any], why: str) -> Non
     [
         (["call-eve"], "rejected is"),
         ({"call-eve": None}, "rejected is"),
-        ({"call-ann": "no"}, "'call-ann' was rejected, and does not wait"),
+        ({"call-ann": "no"}, "'call-ann', which is not waiting for approval"),
     ],
 )
 def test_what_is_no_rejection(gate: Bridge, rejected: Any, why: str) -> None:
@@ -297,9 +297,9 @@ def test_what_is_no_rejection(gate: Bridge, rejected: Any, why: str) -> None:
 
 def test_a_rejection_that_cannot_be_recorded(guard: Guard, caplog: Any) -> None:
     """An operator's mistake ends the run, and stands in the program's log."""
-    with pytest.raises(ConfigurationError, match="a server may not be called 'tools'"):
+    with pytest.raises(ConfigurationError, match="a server cannot have the name 'tools'"):
         Bridge(guard).reject(ToolCall("pay", {}, server="tools"), "no")
-    assert "a server may not be called 'tools'" in caplog.text
+    assert "a server cannot have the name 'tools'" in caplog.text
 
 
 def test_what_a_run_shows_while_it_is_paused(gate: Bridge) -> None:
@@ -338,5 +338,5 @@ def test_arguments_of_a_gate_that_are_wrong(guard: Guard) -> None:
         ConfigurationError, match="on_hold is 'later'; use 'pause', 'wait', 'raise' or 'notify_model'"
     ):
         Bridge(guard, on_hold="later", can_pause=True)
-    with pytest.raises(ConfigurationError, match="agent is 7; pass text"):
+    with pytest.raises(ConfigurationError, match="agent is 7; pass a string"):
         Bridge(guard, on_hold="wait", agent=7)  # type: ignore[arg-type]  # what is refused

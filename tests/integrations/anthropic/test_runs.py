@@ -219,20 +219,20 @@ def test_what_cannot_be_resumed(scene: Scene, client: Anthropic, api: MessagesAP
     run.until_done()
     scene.approve(run.held[0].approval_id)
     for state, given, rejected, why in (
-        ({"messages": []}, tools, None, "state is not the state of a paused run"),
-        ({**stored(run), "messages": []}, tools, None, "state is not the state of a paused run"),
-        ({**stored(run), "messages": [GO]}, tools, None, "state is not the state of a paused run"),
+        ({"messages": []}, tools, None, "state is not valid; pass"),
+        ({**stored(run), "messages": []}, tools, None, "state is not valid; pass"),
+        ({**stored(run), "messages": [GO]}, tools, None, "state is not valid; pass"),
         (
             {**stored(run), "held": stored(run)["held"] * 2},
             tools,
             None,
-            "state is not the state of a paused run",
+            "state is not valid; pass",
         ),
         (stored(run), tools, ["call-pay"], "rejected is"),
         (stored(run), tools, {"call-pay": None}, "rejected is"),
         (stored(run), guard_tools(async_tools_of(scene), scene.guard), None, "tool 'pay' waits"),
         (stored(run), tools_of(scene), None, "tool 'pay' waits"),
-        (stored(run), tools, {"call-look": "no"}, "'call-look' was rejected, and does not wait"),
+        (stored(run), tools, {"call-look": "no"}, "'call-look', which is not waiting for approval"),
     ):
         with pytest.raises(ConfigurationError, match=why):
             resume(state, given, maker(client, tools), rejected=rejected)  # type: ignore[arg-type]  # what is refused

@@ -80,9 +80,9 @@ def nothing() -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (lambda tools: {"tools": [nothing]}, "no tool; make one with beta_tool"),
+        (lambda tools: {"tools": [nothing]}, "is not a tool; create one with beta_tool"),
         (lambda tools: {"tools": [Browser()]}, "the toolset 'browser' cannot be guarded"),
-        (lambda tools: {"tools": guard_tools(tools)}, "'look' is guarded already"),
+        (lambda tools: {"tools": guard_tools(tools)}, "'look' is already guarded"),
         (lambda tools: {"tools": tools, "guard": "me"}, "guard is 'me'"),
         (lambda tools: {"tools": tools, "agent": 7}, "agent is 7"),
         (

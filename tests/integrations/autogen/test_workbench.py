@@ -298,15 +298,15 @@ def test_what_cannot_be_guarded_is_said(scene: Scene) -> None:
         GuardedWorkbench(7, scene.guard)  # type: ignore[arg-type]  # what is wrong is the point
     with pytest.raises(ConfigurationError, match="7 is not a tool"):
         GuardedWorkbench([7], scene.guard)  # type: ignore[list-item]  # likewise
-    with pytest.raises(ConfigurationError, match="two tools are called 'look'"):
+    with pytest.raises(ConfigurationError, match="two tools have the name 'look'"):
         GuardedWorkbench([scene.look, FunctionTool(scene.look, description="Look.")], scene.guard)
     with pytest.raises(ConfigurationError, match="on_hold is 'pause'; use 'wait', 'raise' or 'notify_model'"):
         GuardedWorkbench([], scene.guard, on_hold="pause")  # type: ignore[arg-type]  # likewise
-    with pytest.raises(ConfigurationError, match="guarded already"):
+    with pytest.raises(ConfigurationError, match="already guarded"):
         GuardedWorkbench(GuardedWorkbench([], scene.guard), scene.guard)
 
 
 def test_a_guarded_agent_is_not_written_down_unguarded(scene: Scene) -> None:
     """An agent's configuration would be loaded without its guard; it is refused."""
-    with pytest.raises(ConfigurationError, match="make the agent in code"):
+    with pytest.raises(ConfigurationError, match="create the agent in code"):
         GuardedWorkbench([scene.look], scene.guard).dump_component()

@@ -73,7 +73,7 @@ def test_the_users_options_stay_as_they_are(scene: Scene, tmp_path: Path) -> Non
         ({"guard": "me"}, "guard is 'me'"),
         ({"on_hold": "defer"}, "on_hold is 'defer'; use 'wait', 'raise' or 'notify_model'"),
         ({"agents": ["helper"]}, "agents is"),
-        ({"options": ClaudeAgentOptions(extra_args={"bare": None})}, "extra_args has 'bare'"),
+        ({"options": ClaudeAgentOptions(extra_args={"bare": None})}, "extra_args contains 'bare'"),
         ({"options": ClaudeAgentOptions(extra_args={"settings": "{}"})}, "use options.settings"),
         (
             {"options": ClaudeAgentOptions(extra_args={'settings={"a": "sk-secret"}': None})},
@@ -94,7 +94,7 @@ def test_what_cannot_be_is_refused(given: Any, told: str) -> None:
 
 def test_options_are_guarded_once(scene: Scene) -> None:
     """Guarded twice, every call would be asked about twice."""
-    with pytest.raises(ConfigurationError, match="guarded already"):
+    with pytest.raises(ConfigurationError, match="already guarded"):
         guard_options(guard_options(guard=scene.guard), guard=scene.guard)
 
 

@@ -156,7 +156,7 @@ def test_arguments_by_position(scene: Scene) -> None:
     """None is dropped without a word, and none given twice."""
     [paying] = guard_tools([scene.pay], scene.guard)
     for args, kwargs in ((("eve", 40, "now"), {}), (("eve", 40), {"amount": 7})):
-        with pytest.raises(TypeError, match="takes each of its arguments once"):
+        with pytest.raises(TypeError, match="with one argument twice"):
             paying.func(*args, **kwargs)
     assert paying.func("eve", amount=40).startswith("Not done yet")
     assert scene.logged() == [("pay", "pending")]
@@ -242,7 +242,7 @@ def test_copies_of_a_program_are_guarded(scene: Scene) -> None:
 def test_a_program_is_not_saved_with_its_guard(scene: Scene, tmp_path: Any) -> None:
     """The guard belongs to the process, and would not be there where the program is loaded."""
     program = dspy.ReAct("question -> answer", tools=guard_tools([scene.drop], scene.guard))
-    with pytest.raises(Exception, match="the tool 'drop' is guarded, and cannot be saved"):
+    with pytest.raises(Exception, match="the tool 'drop' is guarded and cannot be saved"):
         program.save(tmp_path / "program", save_program=True)
     program.save(tmp_path / "program.json")
 
@@ -331,7 +331,7 @@ async def pages(what: str) -> AsyncIterator[str]:
 
 def test_tools_that_would_run_past_the_guard(scene: Scene) -> None:
     """What is called in a way of its own, or runs after it is recorded, is refused; and what would be unguarded."""
-    with pytest.raises(ConfigurationError, match="Traced'>, whose own way of calling would be lost"):
+    with pytest.raises(ConfigurationError, match="Traced'>, whose own code for calls would be skipped"):
         guard_tools([Traced(scene.look)], scene.guard)
     for each in (lines, pages):
         with pytest.raises(ConfigurationError, match=f"'{each.__name__}' is a generator function"):
@@ -346,11 +346,11 @@ def test_tools_that_would_run_past_the_guard(scene: Scene) -> None:
 @pytest.mark.parametrize("given", ["look", Scene, None])
 def test_misuse(scene: Scene, given: Any) -> None:
     """Each wrong argument is named."""
-    with pytest.raises(ConfigurationError, match="is not a function or"):
+    with pytest.raises(ConfigurationError, match=r"pass a function or a dspy\.Tool"):
         guard_tools([given], scene.guard)
-    with pytest.raises(ConfigurationError, match="or is already guarded"):
+    with pytest.raises(ConfigurationError, match="that is not guarded yet"):
         guard_tools(guard_tools([scene.look], scene.guard), scene.guard)
-    with pytest.raises(ConfigurationError, match="or is already guarded"):
+    with pytest.raises(ConfigurationError, match="that is not guarded yet"):
         guard_tools([dspy.Tool(guard_tools([scene.look], scene.guard)[0].func)], scene.guard)
     with pytest.raises(ConfigurationError, match="on_hold is 'pause'; use 'wait', 'raise' or 'notify_model'"):
         guard_tools([scene.look], scene.guard, on_hold="pause")  # type: ignore[arg-type]  # what it is about

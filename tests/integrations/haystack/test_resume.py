@@ -114,14 +114,14 @@ def test_a_conversation_that_is_not_gone_on_with(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("decision", "why"),
     [
-        (ToolExecutionDecision("pay", False), "is about 2 of the calls"),
-        (ToolExecutionDecision("pay", False, "call-other"), "'call-other', is about 0"),
-        (ToolExecutionDecision("look", False, "call-pay"), "is about 0"),
+        (ToolExecutionDecision("pay", False), "matches 2 waiting calls"),
+        (ToolExecutionDecision("pay", False, "call-other"), "'call-other'\\) matches 0 waiting calls"),
+        (ToolExecutionDecision("look", False, "call-pay"), "matches 0 waiting calls"),
         (
             ToolExecutionDecision("pay", True, "call-pay", final_tool_params={"to": "eve", "amount": 1}),
             "changes its arguments",
         ),
-        (True, "no decision"),
+        (True, "is not a decision"),
     ],
 )
 def test_what_is_no_decision(scene: Scene, decision: Any, why: str) -> None:
@@ -134,7 +134,7 @@ def test_what_is_no_decision(scene: Scene, decision: Any, why: str) -> None:
 
 def test_what_cannot_be_resumed(scene: Scene) -> None:
     """Neither an agent that is not guarded nor a conversation in which nothing waits can be gone on with."""
-    with pytest.raises(ConfigurationError, match="no call of these messages waits"):
+    with pytest.raises(ConfigurationError, match="these messages contain no tool call that waits"):
         resume(agent(scene), GO)
     with pytest.raises(ConfigurationError, match="guard_hooks"):
         resume(agent(scene, hooks=None), GO)

@@ -250,9 +250,9 @@ def test_a_call_that_cannot_be_asked_about(gateway: FakeGateway, guard: Guard, c
     call = made("look", what="sky")
     call.asked = ToolCall("look", {"what": "sky"}, server="tools")
     turn = turn_of(guard, call)
-    with pytest.raises(ConfigurationError, match="a server may not be called 'tools'"):
+    with pytest.raises(ConfigurationError, match="a server cannot have the name 'tools'"):
         turn.ask()
-    assert "a server may not be called 'tools'" in caplog.text
+    assert "a server cannot have the name 'tools'" in caplog.text
 
 
 @pytest.mark.parametrize("way", ["sync", "async"])

@@ -392,7 +392,7 @@ async def test_an_approved_tool_that_stops_itself_is_given_no_answer_of_the_appr
 def test_agents_by_name_are_refused_where_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before langchain 1.2.4 all of them would act as one: that is said, and not done."""
     monkeypatch.setattr(_registry, "version", lambda name: "1.2.3")
-    with pytest.raises(ConfigurationError, match=r"langchain before 1\.2\.4 does not tell which agent"):
+    with pytest.raises(ConfigurationError, match=r"needs langchain 1\.2\.4 or later"):
         GuardMiddleware(agents={"clerk": "a"})
     monkeypatch.setattr(_registry, "version", lambda name: "1.2.4")
     GuardMiddleware(agents={"clerk": "a"})

@@ -180,7 +180,7 @@ async def test_a_function_that_is_guarded_itself_is_told_of_once_others_ran(scen
     run.config["max_concurrency"] = 1
     await run.start()
     assert scene.ran == [("look", "sky")]
-    assert "Ask for it again, alone" in run.read["call-pay"]
+    assert "Call the tool again, alone" in run.read["call-pay"]
     assert list(run.held) == ["call-again"]
     scene.approve(run.held["call-again"])
     await run.resume("go")
@@ -227,7 +227,7 @@ async def test_held_run_without_checkpointer_warns_once(
             await graph.ainvoke({"messages": []})
     assert scene.ran == []
     (warning,) = [record for record in caplog.records if "checkpointer" in record.getMessage()]
-    assert "the call of 'pay' is held" in warning.getMessage()
+    assert "the call of 'pay' needs approval" in warning.getMessage()
 
 
 @MODES
@@ -241,6 +241,6 @@ async def test_held_run_with_checkpointer_does_not_warn(
 @MODES
 async def test_misspelt_tool_action_is_an_error(scene: Scene, mode: Mode) -> None:
     run = running(scene, mode, PAY, tool_actions={"pey": "bank.pay"})
-    with pytest.raises(ConfigurationError, match="'pey', and there is none; did you mean 'pay'"):
+    with pytest.raises(ConfigurationError, match="'pey', which does not exist; did you mean 'pay'"):
         await run.start()
     assert scene.ran == []

@@ -65,7 +65,7 @@ async def test_values_without_names_are_asked_about_by_name(scene: Scene) -> Non
     old, function = guard_tools([Old(scene), scene.drop], scene.guard, tool_actions={"drop": "tools.look"})
     assert (await acall_tool(old, {"input": "sky"})).content == "seen sky"
     assert (await function.acall("users")).content == "dropped users"
-    with pytest.raises(ConfigurationError, match="called with 2 values without names"):
+    with pytest.raises(ConfigurationError, match="called with 2 positional arguments"):
         function.call("users", "more")
     assert scene.ran == [("look", "sky"), ("drop", "users")]
     assert scene.guard.flush(30)

@@ -136,7 +136,7 @@ def test_a_call_keeps_its_name_over_its_rounds():
 
 
 @pytest.mark.parametrize(
-    ("action", "told"), [("decline", "declined in the client"), ("cancel", "was not decided")]
+    ("action", "told"), [("decline", "declined the call in the client"), ("cancel", "was not decided")]
 )
 def test_a_user_who_will_not_have_it_ends_the_call(action, told):
     """A no and a dismissal are told apart."""

@@ -77,7 +77,7 @@ async def test_a_client_that_cannot_ask_is_told(scene: Scene, era: str) -> None:
     [approval_id] = pending(scene)
     assert told.is_error
     assert approval_id in text_of(told)
-    assert "the same call with the same arguments will go through" in text_of(told)
+    assert "the same call with the same arguments will run" in text_of(told)
     scene.approve(approval_id)
     assert text_of(await call(server, era, "pay", PAY)) == "paid 40 to eve"
     assert (await call(server, era, "pay", PAY)).is_error
@@ -111,7 +111,7 @@ async def test_waiting(scene: Scene, era: str) -> None:
 async def test_a_dismissed_question_withdraws_the_request(scene: Scene, era: str) -> None:
     """Nobody could use an approval any more, so nobody is asked for one."""
     told = await call(bank(scene), era, "pay", PAY, User(scene, "cancel"))
-    assert "Asking again makes a new request" in text_of(told)
+    assert "Calling the tool again creates a new request" in text_of(told)
     assert pending(scene) == []
     assert scene.ran == []
 
@@ -122,7 +122,7 @@ async def test_a_user_who_only_clicks_decides_nothing(scene: Scene, era: str) ->
     user = User(scene, "accept")
     told = await call(bank(scene, hold_timeout=0.01), era, "pay", PAY, user)
     assert told.is_error
-    assert "was not decided, and is cancelled" in text_of(told)
+    assert "was not decided and is cancelled" in text_of(told)
     assert len(user.asked) == 8
     assert (scene.ran, pending(scene), scene.requests()) == ([], [], 1)
 
@@ -134,7 +134,7 @@ async def test_a_client_that_fails_to_ask(scene: Scene) -> None:
         raise RuntimeError("no window")
 
     told = await call(bank(scene), HANDSHAKE, "pay", PAY, broken)
-    assert "was not decided, and is cancelled" in text_of(told)
+    assert "was not decided and is cancelled" in text_of(told)
     assert scene.ran == []
 
 
@@ -310,7 +310,7 @@ async def test_dotted_names(scene: Scene, owner: Owner) -> None:
         ({"name": "bank", "functions": ["pay"]}, "functions is \\['pay'\\]"),
         (
             {"name": "bank", "functions": {"bank.pay": print, "pay": print}},
-            "'bank.pay' and 'pay' would both be",
+            "'bank.pay' and 'pay' would have the same action",
         ),
     ],
 )

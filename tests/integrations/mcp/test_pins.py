@@ -106,7 +106,7 @@ def test_only_what_was_shown_is_trusted(pins: Pins) -> None:
     pins.see([tool(description="b"), tool("look", description="b")])
     shown = pins.read()
     pins.see([tool(description="c"), tool("look", description="b")])
-    with pytest.raises(ConfigurationError, match="'pay' of the server 'bank' changed again meanwhile"):
+    with pytest.raises(ConfigurationError, match="'pay' of the server 'bank' changed again in the meantime"):
         pins.trust(shown=shown)
     assert all(pin.changed for pin in pins.read().values())
     assert pins.trust(["look"], shown=shown) == ["look"]
@@ -189,7 +189,7 @@ def test_a_link_in_its_place(pins: Pins, path: Path, tmp_path: Path) -> None:
 def test_more_tools_than_can_be_kept(pins: Pins, path: Path) -> None:
     """A server cannot make the file one that can no longer be read."""
     pins.see([tool()])
-    with pytest.raises(ConfigurationError, match="more tools than can be kept"):
+    with pytest.raises(ConfigurationError, match="more tools than can be stored"):
         pins.see([tool("x" * 5_000_000)])
     assert list(pins.read()) == ["pay"]
 

@@ -65,7 +65,7 @@ async def test_a_held_call_that_its_user_declines(bank: Bank, era: str) -> None:
 
     async with bank.client(mode=era, elicitation_callback=user) as client:
         told = await client.call_tool("pay", {"amount": 40})
-    assert "declined in the client" in text_of(told)
+    assert "declined the call in the client" in text_of(told)
     assert bank.ran() == []
     assert [each["status"] for each in bank.owner.http.get("/api/approvals").json()] == ["cancelled"]
 

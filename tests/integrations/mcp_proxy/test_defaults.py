@@ -76,7 +76,7 @@ def test_absent_members_get_their_defaults(
         ({"properties": [1]}, "not an object"),
         (
             {"allOf": [{"properties": {"a": NUMBER}}, {"properties": {"a": {"default": 1}}}]},
-            "two defaults for 'a'",
+            "two different defaults for 'a'",
         ),
     ],
 )

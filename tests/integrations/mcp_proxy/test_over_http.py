@@ -170,7 +170,7 @@ async def test_a_servers_state_sent_twice(bank: Bank) -> None:
         done = await client.session.call_tool("ask", {}, **options, **back)
         twice = await client.session.call_tool("ask", {}, **options, **back)
     assert text_of(done) == "done"
-    assert text_of(twice) == "Not done. This call was carried out before."
+    assert text_of(twice) == "Not done. This call has already run."
     assert there.ran == ["accept"]
 
 

@@ -51,7 +51,7 @@ async def test_a_change_between_the_question_and_the_tool(bank: Bank) -> None:
 
     async with bank.client("--approval-page", PAGE, mode="legacy", elicitation_callback=user) as client:
         told = await client.call_tool("pay", {})
-    assert "says something else of itself" in text_of(told)
+    assert "has changed since it was trusted" in text_of(told)
     assert told.is_error
     assert bank.ran() == []
     assert bank.logged() == [("pay", "failed"), ("pay", "pending")]
@@ -64,7 +64,7 @@ async def test_a_tool_that_changes_when_it_is_called(bank: Bank) -> None:
         await client.call_tool("change", {"title": "Harmless"})
         again = await client.call_tool("change", {"title": "Harmless"})
         bank.tells(*({"name": each, "description": f"Does {each}."} for each in ("change",)))
-    assert "says something else of itself" in text_of(again)
+    assert "has changed since it was trusted" in text_of(again)
     assert bank.ran() == [("change", {"title": "Harmless"})]
 
 
@@ -112,5 +112,5 @@ def test_trusting_what_nobody_knows(bank: Bank) -> None:
     ended = bank.trust()
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == (
-        "toolgate: no server 'bank' is known; check the name, as in toolgate mcp-proxy --name\n"
+        "toolgate: no tool descriptions of a server 'bank' are stored; check the name: it is the one given to toolgate mcp-proxy --name\n"
     )

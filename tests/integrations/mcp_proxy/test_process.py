@@ -41,8 +41,8 @@ async def test_a_server_that_dies(bank: Bank, era: str) -> None:
     ("command", "said"),
     [
         (["no-such-command"], "the server 'no-such-command' cannot be started: No such file or directory"),
-        ([sys.executable, "-c", "pass"], "did not begin as MCP servers do"),
-        ([sys.executable, "-c", "print('hello', flush=True)"], "did not begin as MCP servers do"),
+        ([sys.executable, "-c", "pass"], "did not complete the initialization"),
+        ([sys.executable, "-c", "print('hello', flush=True)"], "did not complete the initialization"),
     ],
 )
 async def test_a_server_that_cannot_be_had(bank: Bank, command: list[str], said: str) -> None:
@@ -98,12 +98,12 @@ async def test_it_ends_when_told_to(bank: Bank, how: signal.Signals, status: int
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "name one server: either --url ADDRESS, or its command after --"),
-        (("--url", "http://127.0.0.1:1/mcp", "--", "cat"), "name one server"),
+        ((), "give exactly one MCP server: either --url ADDRESS, or its command after --"),
+        (("--url", "http://127.0.0.1:1/mcp", "--", "cat"), "give exactly one MCP server"),
         (("--url", "ftp://x"), "the server's address is 'ftp://x'; use one such as"),
         (("--url", "http://ada:secret@x/mcp"), "without a user or a password in it"),
-        (("--pass-env", "ABSENT", "--", "cat"), "the variable 'ABSENT' is not set"),
-        (("--header-env", "A=B", "--", "cat"), "--header-env is for a server at --url"),
+        (("--pass-env", "ABSENT", "--", "cat"), "the environment variable 'ABSENT' is not set"),
+        (("--header-env", "A=B", "--", "cat"), "--header-env works only with --url"),
         (("--tool-action", "pay", "--", "cat"), "invalid --tool-action 'pay': write TOOL=ACTION"),
         (("--hold-timeout", "-1", "--", "cat"), "hold_timeout is -1.0"),
         (("--approval-page", "x", "--", "cat"), "approval_page is 'x'"),

@@ -37,7 +37,7 @@ async def test_approved_in_the_framework_alone(scene: Scene) -> None:
     result = await Runner.run(agent, state)
     assert scene.ran == []
     (request,) = scene.owner.http.get("/api/approvals").json()
-    assert f"still pending, approval {request['id']}" in outputs(result)["call-pay"]
+    assert f"is not approved (approval {request['id']})" in outputs(result)["call-pay"]
     assert scene.logged() == [("pay", "pending")]
 
 

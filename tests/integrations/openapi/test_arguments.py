@@ -90,7 +90,7 @@ def test_the_same_name_in_several_places(gateway: FakeGateway) -> None:
         asked(gateway, "POST", "/refunds?amount=1", json={"amount": 1000})
     for unread in ({"files": {"amount": (None, "1000")}}, {"content": b'{"amount": 1000}'}):
         with pytest.raises(
-            ConfigurationError, match="'amount' in several places, or beside a body that cannot"
+            ConfigurationError, match="'amount' in several places, or together with a body that cannot"
         ):
             asked(gateway, "POST", "/refunds?amount=1", **unread)
     with pytest.raises(ConfigurationError, match=r"'query\.id' in several places"):
@@ -158,7 +158,7 @@ def test_more_that_is_hidden(gateway: FakeGateway) -> None:
 @pytest.mark.parametrize(
     ("kind", "body", "said"),
     [
-        ("application/json", b'{"amount": 1, "amount": 1000}', "names a member twice"),
+        ("application/json", b'{"amount": 1, "amount": 1000}', "contains the same key twice"),
         ("application/json", b'{"amount": NaN}', "NaN is not a JSON number"),
         ("application/json", b"{", "Expecting"),
         ("application/json", b"\xff", "it is not UTF-8"),

@@ -114,7 +114,7 @@ def test_default_amount_is_compared_with_the_permitted_one() -> None:
 
 
 def test_amount_in_another_place_than_its_default_is_not_sent(gateway: FakeGateway) -> None:
-    with pytest.raises(ConfigurationError, match="has a default in another place"):
+    with pytest.raises(ConfigurationError, match="has a default in another part"):
         send(gateway, "POST", params={"amount": "5"}, json={"charge": "c"})
 
 

@@ -104,14 +104,14 @@ def test_servers_of_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("document", "said"),
     [
-        ({"swagger": "2.0", "paths": {}}, "convert Swagger 2.0"),
+        ({"swagger": "2.0", "paths": {}}, "convert a Swagger 2.0"),
         ("{", "is not JSON"),
-        ('{"openapi": "3.1.0", "openapi": "3.1.0"}', "names a member twice"),
+        ('{"openapi": "3.1.0", "openapi": "3.1.0"}', "contains the same key twice"),
         ("openapi: 3.1.0\npaths: [", "neither JSON nor YAML"),
         ("- a\n- b\n", "openapi is None"),
         ("no-such-file.json", r"'no-such-file\.json' cannot be read: No such file"),
         (7, "is a 'int'"),
-        ({**DOCUMENT, "servers": []}, r"no servers; pass those you use, such as servers="),
+        ({**DOCUMENT, "servers": []}, r"no servers; pass the addresses that you use, such as servers="),
         ({**DOCUMENT, "servers": [{"url": "/v1"}]}, "'/v1' is not an address with a host"),
         ({**DOCUMENT, "servers": [{"url": "ftp://x.test"}]}, "is not an address"),
         ({**DOCUMENT, "servers": [{"url": "https://{a}.test"}]}, "no default for 'a'"),
@@ -120,10 +120,10 @@ def test_servers_of_the_nearest() -> None:
         ({**DOCUMENT, "paths": {"/a": []}}, r"paths\['/a'\] is a 'list'"),
         ({**DOCUMENT, "paths": {"/a": {"get": {"operationId": 7}}}}, "operationId is 7"),
         ({**DOCUMENT, "paths": {"/a": {"$ref": "other.json#/a"}}}, "into one file"),
-        ({**DOCUMENT, "paths": {"/a": {"$ref": "#/paths/~1a"}}}, "without circles"),
+        ({**DOCUMENT, "paths": {"/a": {"$ref": "#/paths/~1a"}}}, "without circular references"),
         (
             {**DOCUMENT, "paths": {"/a": {"get": {"operationId": "x"}, "put": {"operationId": "x"}}}},
-            "GET '/a' and PUT '/a' would both be the action 'pay.x'",
+            "GET '/a' and PUT '/a' would have the same action 'pay.x'",
         ),
     ],
 )

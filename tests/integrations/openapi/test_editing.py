@@ -92,7 +92,7 @@ async def test_a_change_that_would_be_another_operation(gateway: FakeGateway, id
     """It is not sent, and the log says that it failed."""
     client = Client("httpx", "sync", gateway, on_hold=Editor(gateway, id=id_))
     with pytest.raises(
-        ConfigurationError, match="approved with another 'id', which cannot be written into it"
+        ConfigurationError, match="approved with a changed 'id', but the new value cannot be written into"
     ):
         await client.send("GET", "/refunds/re_1")
     assert client.sent == []
@@ -113,7 +113,7 @@ async def test_a_streamed_body_that_was_changed(gateway: FakeGateway) -> None:
 async def test_a_change_that_cannot_be_written(gateway: FakeGateway) -> None:
     """A form has no empty lists: what it would say in its place is not what was approved, and is not sent."""
     client = Client("httpx", "sync", gateway, on_hold=Editor(gateway, tag=[]))
-    with pytest.raises(ConfigurationError, match="another 'tag', which cannot be written"):
+    with pytest.raises(ConfigurationError, match="changed 'tag', but the new value cannot be written"):
         await client.send("POST", "/refunds", data={"tag": ["a", "b"], "x": "1"})
     assert client.sent == []
     assert [each.status for each in gateway.entries] == ["pending", "failed"]
@@ -124,7 +124,7 @@ async def test_what_is_not_in_the_document_goes_where_it_was_asked_for(gateway: 
     gateway.require_approval("pay.unknown")
     options = {"unknown": "pay.unknown", "on_hold": Editor(gateway, url="https://evil.test/")}
     client = Client("httpx", "sync", gateway, **options)
-    with pytest.raises(ConfigurationError, match="another 'url'"):
+    with pytest.raises(ConfigurationError, match="changed 'url'"):
         await client.send("POST", "https://other.test/x", json={"a": 1})
     assert client.sent == []
     client = Client("httpx", "sync", gateway, unknown="pay.unknown", on_hold=Editor(gateway, a=2))

@@ -57,7 +57,8 @@ async def test_a_held_call_of_a_server(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "why"), [({}, "has no name here"), ({"id": "tools"}, "may not be called 'tools'")]
+    ("named", "why"),
+    [({}, "has no name, which its action needs"), ({"id": "tools"}, "cannot have the name 'tools'")],
 )
 async def test_a_server_without_a_name_of_its_own(
     scene: Scene, caplog: pytest.LogCaptureFixture, named: dict[str, str], why: str

@@ -47,7 +47,7 @@ def test_wrong_arguments_are_refused(given: dict[str, Any], said: str) -> None:
 
 def test_a_kernel_is_guarded_once(scene: Scene) -> None:
     """Twice, its calls would be asked about twice."""
-    with pytest.raises(ConfigurationError, match="guarded already"):
+    with pytest.raises(ConfigurationError, match="already guarded"):
         guard_kernel(kernel(scene), scene.guard)
 
 

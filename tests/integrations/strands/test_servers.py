@@ -49,7 +49,10 @@ async def test_a_server_is_called_what_it_is_called_here(scene: Scene) -> None:
 
 @pytest.mark.parametrize(
     ("named", "name", "why"),
-    [({}, "look", "has no name here"), ({"prefix": "tools"}, "tools_look", "may not be called 'tools'")],
+    [
+        ({}, "look", "has no name, which its action needs"),
+        ({"prefix": "tools"}, "tools_look", "cannot have the name 'tools'"),
+    ],
 )
 async def test_a_server_without_a_name_is_refused(
     scene: Scene, caplog: pytest.LogCaptureFixture, named: Any, name: str, why: str

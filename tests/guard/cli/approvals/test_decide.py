@@ -103,7 +103,7 @@ def test_a_lost_answer_is_no_refusal(gateway: PretendGateway, run: Any) -> None:
     gateway.answers["POST", APPROVE] = (503, {"detail": "The disk is full"})
     ended = approve(run)
     assert ended.exit_code == 1
-    assert "whether it was decided is unknown" in ended.stderr
+    assert "it is unknown whether the request was decided" in ended.stderr
     assert f"toolgate approvals show {ID}" in ended.stderr
 
 
@@ -114,7 +114,7 @@ def test_a_login_that_cannot_be_ended_is_told(gateway: PretendGateway, run: Any)
     ended = approve(run)
     assert ended.exit_code == 0
     assert "approved: " in ended.stdout
-    assert "could not be ended" in ended.stderr
+    assert "could not be revoked" in ended.stderr
 
 
 def test_an_edit_sends_the_whole_context(gateway: PretendGateway, run: Any) -> None:
@@ -131,7 +131,7 @@ def test_an_edit_sends_the_whole_context(gateway: PretendGateway, run: Any) -> N
         "context": {"rate": 0.5, "amount": 40.0, "order": "1003"}
     }
     assert "│ amount  40.00" in ended.stdout
-    assert f"edited: the new request is {OTHER}" in ended.stdout
+    assert f"your edit created a new request, which replaces this one: {OTHER}" in ended.stdout
     assert "approved: " in ended.stdout
 
 
@@ -144,16 +144,16 @@ def test_an_edit_sends_the_whole_context(gateway: PretendGateway, run: Any) -> N
         (["--edit", 'order={"a": 1, "a": 2}'], "not valid JSON"),
         (["--edit", "amounts=1"], "it has amount, order, card, nested"),
         (["--edit", "amount=1", "--edit", "amount=2"], "twice"),
-        (["--edit", "amount=250.0"], "change nothing"),
+        (["--edit", "amount=250.0"], "equal those"),
         (["--edit", "card=1"], "redacted"),
         (["--edit", "nested=1"], "redacted"),
-        (["--edit", "amount=1", "--for", "1h", "--uses", "2"], "not both"),
+        (["--edit", "amount=1", "--for", "1h", "--uses", "2"], "cannot be combined"),
         (["--for", "1h"], "both --for and --uses"),
         (["--uses", "3"], "both --for and --uses"),
-        (["--ignore-field", "order"], "needs --for"),
+        (["--ignore-field", "order"], "only together with --for"),
         (["--for", "soon", "--uses", "3"], "invalid duration"),
-        (["--for", "59s", "--uses", "3"], "1 minute"),
-        (["--for", "31d", "--uses", "3"], "30 days"),
+        (["--for", "59s", "--uses", "3"], "from 1m to 30d"),
+        (["--for", "31d", "--uses", "3"], "from 1m to 30d"),
         (["--for", "1h", "--uses", "1001"], "1,000"),
         (["--for", "1h", "--uses", "3", "--ignore-field", "x"], "no field 'x'"),
     ],

@@ -125,7 +125,7 @@ def test_where_it_goes(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAUDE_CONFIG_DIR", str(project.parent / "config"))
     run("install", "--user")
     assert (project.parent / "config" / "settings.json").exists()
-    assert "name one file" in run("install", "--user", "--local", code=1)
+    assert "exclude each other" in run("install", "--user", "--local", code=1)
 
 
 def test_printed_nothing_is_written(project: Path) -> None:

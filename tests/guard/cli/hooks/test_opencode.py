@@ -36,7 +36,7 @@ def asked(scene: Scene, *words: str, **more: Any) -> subprocess.CompletedProcess
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"event": "PreToolUse"}, "'PreToolUse' is not known"),
+        ({"event": "PreToolUse"}, "unknown event 'PreToolUse'"),
         ({"event": None}, "event"),
         ({"tool": ""}, "tool"),
         ({"arguments": None}, "arguments"),
@@ -46,7 +46,7 @@ def asked(scene: Scene, *words: str, **more: Any) -> subprocess.CompletedProcess
         ({"process": None}, "process"),
         ({"process": True}, "process"),
         ({"process": 0}, "process"),
-        ({"tool": "my_bank_pay"}, "which server"),
+        ({"tool": "my_bank_pay"}, "the server of the tool"),
     ],
 )
 def test_what_is_no_question_is_refused(more: dict[str, Any], why: str) -> None:

@@ -78,13 +78,15 @@ def test_a_command_that_is_not_on_path_is_told(
     project: Path, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     """Every tool would be blocked: the reason and the cure are printed. So is another installation that comes first."""
-    assert "not on this PATH" not in install("--for", program)
+    assert "not on your PATH" not in install("--for", program)
     monkeypatch.setenv("PATH", os.defpath)
     if shutil.which("toolgate") is None:
-        assert "toolgate is not on this PATH: every tool is blocked" in install("--for", program)
+        assert "toolgate is not on your PATH, so every tool call is blocked" in install("--for", program)
     other = project / "bin" / "toolgate"
     other.parent.mkdir()
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
     monkeypatch.setenv("PATH", str(other.parent))
-    assert f"another installation: {other}" in install("--for", program)
+    assert f"another installation of toolgate, which is first on your PATH: {other}" in install(
+        "--for", program
+    )

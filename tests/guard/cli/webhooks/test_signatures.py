@@ -31,14 +31,14 @@ def test_what_is_signed_with_the_secret_is_right(verifier: Verifier) -> None:
 @pytest.mark.parametrize(
     ("changed", "body", "word"),
     [
-        ({}, BODY + b" ", "secret is another one"),
-        ({"webhook-id": "msg_2"}, BODY, "secret is another one"),
+        ({}, BODY + b" ", "the secret is wrong"),
+        ({"webhook-id": "msg_2"}, BODY, "the secret is wrong"),
         ({"webhook-timestamp": "1"}, BODY, "more than 5 minutes ago"),
-        ({"webhook-timestamp": "99999999999"}, BODY, "this clock is behind"),
+        ({"webhook-timestamp": "99999999999"}, BODY, "this machine's clock is behind"),
         ({"webhook-timestamp": "soon"}, BODY, "not a number"),
         ({"webhook-signature": "v1"}, BODY, "form"),
         ({"webhook-signature": "v1,A"}, BODY, "form"),
-        ({"webhook-signature": "v2,AAAA"}, BODY, "no signature fits"),
+        ({"webhook-signature": "v2,AAAA"}, BODY, "no signature matches"),
         ({}, b"\xff", "UTF-8"),
         ({"webhook-signature": ""}, BODY, "webhook-signature is missing"),
     ],
@@ -52,7 +52,7 @@ def test_why_a_signature_is_wrong(
 
 def test_another_secret_and_no_headers_are_told(verifier: Verifier) -> None:
     """The two mistakes that receivers begin with."""
-    assert "secret is another one" in (verifier.find_error(signed(BODY, secret=OTHER), BODY) or "")
+    assert "the secret is wrong" in (verifier.find_error(signed(BODY, secret=OTHER), BODY) or "")
     told = verifier.find_error({}, BODY) or ""
     assert "webhook-id, webhook-timestamp, webhook-signature is missing" in told
 
