@@ -231,7 +231,7 @@ class GuardHook(_Hook):
         """
         if self._written is None:
             raise ConfigurationError(
-                "this hook cannot be serialized; remove guard=, and pass tool_actions as a mapping"
+                "cannot serialize this hook; remove guard=, pass a mapping as tool_actions"
             )
         return default_to_dict(self, **self._written)
 
