@@ -230,9 +230,7 @@ class GuardHook(_Hook):
                 serialized.
         """
         if self._written is None:
-            raise ConfigurationError(
-                "cannot serialize this hook; remove guard=, pass a mapping as tool_actions"
-            )
+            raise ConfigurationError("cannot serialize the hook: remove guard=, map tool_actions by name")
         return default_to_dict(self, **self._written)
 
     def _turn(self, state: State) -> Turn:
