@@ -55,7 +55,7 @@ def listen(
     secret: Annotated[
         str | None,
         typer.Option(
-            help=f"The webhook's secret, whsec_…. Better set the environment variable {SECRET_VARIABLE}: "
+            help=f"The webhook's secret, whsec_…. Prefer the environment variable {SECRET_VARIABLE}: "
             "other users of this machine can see options.",
         ),
     ] = None,

@@ -174,7 +174,7 @@ class MailQueue:
                 return
             if failure.final or pause is None:
                 self.results["given_up"] += 1
-                logger.error("%r was not sent and is not retried: %s", email, failure)
+                logger.error("the e-mail %r was not sent and is not retried: %s", email, failure)
                 return
             logger.warning("%r was not sent and is retried: %s", email, failure)
             await asyncio.sleep(pause)

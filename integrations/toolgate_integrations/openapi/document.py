@@ -155,7 +155,7 @@ def load(source: Document) -> Mapping[str, Any]:
     version = found.get("openapi") if isinstance(found, Mapping) else None
     if not str(version).startswith("3."):
         raise ConfigurationError(
-            f"openapi is {version!r} in the document; pass one of OpenAPI 3, and convert a Swagger 2.0 "
+            f"the document's OpenAPI version is {version!r}, but only OpenAPI 3 is supported; convert a Swagger 2.0 "
             "document to OpenAPI 3 first"
         )
     document: Mapping[str, Any] = found

@@ -108,7 +108,7 @@ def test_servers_of_the_nearest() -> None:
         ("{", "is not JSON"),
         ('{"openapi": "3.1.0", "openapi": "3.1.0"}', "contains the same key twice"),
         ("openapi: 3.1.0\npaths: [", "neither JSON nor YAML"),
-        ("- a\n- b\n", "openapi is None"),
+        ("- a\n- b\n", "OpenAPI version is None"),
         ("no-such-file.json", r"'no-such-file\.json' cannot be read: No such file"),
         (7, "is a 'int'"),
         ({**DOCUMENT, "servers": []}, r"no servers; pass the addresses that you use, such as servers="),

@@ -134,7 +134,9 @@ async def test_more_than_can_be_carried_is_refused_aloud(
     mailer = Stuck()
     mails = MailQueue(mailer)
     assert [mails.send(EMAIL) for _ in range(3)] == [True, True, False]
-    assert said(caplog, logging.ERROR) == [f"{EMAIL!r} is not sent: the queue is full with 2 e-mails"]
+    assert said(caplog, logging.ERROR) == [
+        f"{EMAIL!r} is not sent: the queue is full, because 2 e-mails wait to be sent"
+    ]
     await mails.close()
     mailer.over.set()
 
