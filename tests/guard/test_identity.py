@@ -50,7 +50,7 @@ def test_bad_ids(bad: str) -> None:
 def test_entered_once() -> None:
     """One acting_as object cannot be entered twice."""
     acting = acting_as("agent")
-    with acting, pytest.raises(ConfigurationError, match="once"), acting:
+    with acting, pytest.raises(ConfigurationError, match="already entered"), acting:
         pass
 
 

@@ -204,7 +204,7 @@ def test_entered_once(guard: Guard) -> None:
     resume = guard.resume("appr-9")
     with resume:
         pass
-    with pytest.raises(ConfigurationError, match="once"), resume:
+    with pytest.raises(ConfigurationError, match="already entered"), resume:
         pytest.fail("it was entered again")
 
 

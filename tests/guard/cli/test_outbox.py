@@ -193,8 +193,8 @@ def test_drop_leaves_what_is_running(run: Run, environment: dict[str, str]) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["purge"], "either"),
-        (["purge", "abcd", "--parked"], "either"),
+        (["purge"], "exactly one way"),
+        (["purge", "abcd", "--parked"], "exactly one way"),
         (["purge", "abcd", "--yes"], "no entry"),
         (["purge", "a", "--yes"], "no entry"),
         (["purge", "--parked", "--yes"], "nothing to delete"),
@@ -219,7 +219,7 @@ def test_no_outbox(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch, comman
     monkeypatch.setenv("TOOLGATE_OUTBOX", str(home / "other.db"))
     monkeypatch.setenv("TOOLGATE_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("TOOLGATE_API_KEY", "ak_" + "a" * 37)
-    assert "no outbox" in refused(run(*command.split()))
+    assert "is not an outbox" in refused(run(*command.split()))
 
 
 def test_retry_needs_a_key(run: Run, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
