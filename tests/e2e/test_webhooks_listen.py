@@ -93,7 +93,7 @@ def test_what_is_not_right_is_refused_with_the_reason(user):
         assert there.post() == 400
         assert "INVALID: the header webhook-id" in there.lines_up_to("INVALID")[-1]
         assert there.post(BODY + b" ", signed(BODY)) == 400
-        assert "INVALID: no signature fits" in there.lines_up_to("INVALID")[-1]
+        assert "INVALID: no signature matches" in there.lines_up_to("INVALID")[-1]
         assert there.post(b"[" * 100_000, signed(BODY)) == 400
         assert there.lines_up_to("99,500")
         assert there.post(b"\xff\x00", signed(BODY)) == 400

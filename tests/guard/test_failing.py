@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -148,8 +149,8 @@ async def test_it_is_counted(guard: Guard, gateway: Any, caplog: pytest.LogCaptu
     down(gateway)
     tool()
     tool()
-    said = [each.toolgate_reason.split()[1] for each in caplog.records if hasattr(each, "toolgate_reason")]
-    first, second = (int(each) for each in said)
+    reasons = [each.toolgate_reason for each in caplog.records if hasattr(each, "toolgate_reason")]
+    first, second = (int(re.findall(r"\(call (\d+) of this process", each)[0]) for each in reasons)
     assert second == first + 1
 
 

@@ -47,7 +47,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "grant huge": (["permissions", "create", "bot", "a.b", "--max-amount", "1e999999999"], "--max-amount"),
     "grant dots": (["permissions", "create", "bot", "a.b", "--max-amount", "1.2.3"], "--max-amount"),
     "grant no span": (["permissions", "create", "bot", "a.b", "--approval-ttl", "soon"], "--approval-ttl"),
-    "grant long span": (["permissions", "create", "bot", "a.b", "--approval-ttl", "31d"], "30 days"),
+    "grant long span": (["permissions", "create", "bot", "a.b", "--approval-ttl", "31d"], "from 1s to 30d"),
     "grant no time": (["permissions", "create", "bot", "a.b", "--approval-ttl", "0s"], "from 1s to 30d"),
     "change nothing": (["permissions", "update", "bot", "mail.send"], "--help"),
     "change both": (

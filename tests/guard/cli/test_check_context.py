@@ -89,9 +89,9 @@ def test_examples(text: str, value: Any) -> None:
     [
         (["amount"], None, "NAME=VALUE"),
         (["=40"], None, "NAME=VALUE"),
-        (["a=1", "a=2"], None, "'a' twice"),
-        (["a=1"], '{"a": 1}', "'a' twice"),
-        ([], "[1]", "not an object"),
+        (["a=1", "a=2"], None, "'a' is given twice"),
+        (["a=1"], '{"a": 1}', "'a' is given twice"),
+        ([], "[1]", "not a JSON object"),
         ([], "{", "not valid JSON"),
         ([], '{"a": 1, "a": 2}', "not valid JSON"),
         ([], '{"a": NaN}', "not valid JSON"),

@@ -88,7 +88,7 @@ def test_it_acts_as_nobody_else(acme: Owner, own_key: str) -> None:
     approval = acme.check(other, "held").json()["approval_id"]
     blocked = send(acme, own_key, "/sdk/check", other)
     assert (blocked.status_code, blocked.json()["allowed"]) == (200, False)
-    assert "own agent" in blocked.json()["reason"]
+    assert "belongs to another agent" in blocked.json()["reason"]
     refused(send(acme, own_key, "/sdk/log", other), 404, "Agent not found")
     path, headers = f"/sdk/approvals/{approval}", {"X-API-Key": own_key}
     refused(acme.http.get(path, headers=headers), 404, "Approval not found")

@@ -117,7 +117,7 @@ def test_what_is_no_origin_is_named(entry: str) -> None:
 
 def test_every_origin_stands_alone() -> None:
     """`*` together with other origins is an error."""
-    with pytest.raises(ValueError, match="alone"):
+    with pytest.raises(ValueError, match="cannot be combined"):
         read_origins(f"*, {APP}")
 
 

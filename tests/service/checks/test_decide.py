@@ -46,7 +46,7 @@ def test_an_agents_key_acts_only_as_its_agent() -> None:
     """Another agent is blocked for an agent's own key, whether it exists or not; its own is not."""
     own = GOOD._replace(key_agent_id="bot")
     assert decide(own, "bot", "pay", {}) == Allowed()
-    assert "own agent" in reason(own, "other")
+    assert "belongs to another agent" in reason(own, "other")
     assert reason(own._replace(**ABSENT), "other") == reason(own, "other")
 
 

@@ -317,7 +317,7 @@ def test_secret_that_is_a_part_of_a_setting_name_does_not_hide_the_name(
 ) -> None:
     monkeypatch.setenv("TOOLGATE_SECRET", "SECRET")
     report = check({}, ())
-    assert "TOOLGATE_SECRET: too short" in report.findings[0].message
+    assert "TOOLGATE_SECRET: is too short" in report.findings[0].message
 
 
 @pytest.mark.parametrize(

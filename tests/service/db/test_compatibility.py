@@ -111,7 +111,7 @@ async def test_what_took_away_something_this_version_does_without_is_used(
     newer(tmp_path / "newer", contracts=newest())
     await update(database, tmp_path / "newer")
     await database.start()
-    assert f"gateways that know {newest()} can use it" in caplog.text
+    assert f"gateways that know schema {newest()} can use it" in caplog.text
 
 
 async def test_a_newer_schema_without_a_word_is_refused(bare: AsyncEngine, tmp_path: Path) -> None:

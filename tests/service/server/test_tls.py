@@ -178,12 +178,12 @@ def test_files_that_cannot_be_used_are_named(files: tuple[Path, Path], tmp_path:
         ((nowhere, key), ("TOOLGATE_TLS_CERT", "nowhere.pem", "No such file")),
         ((certificate, folder), ("TOOLGATE_TLS_KEY", "directory")),
         ((notes, key), ("TOOLGATE_TLS_CERT", "notes.pem", "no certificate")),
-        ((strange, key), ("TOOLGATE_TLS_CERT", "strange.pem", "of a kind")),
+        ((strange, key), ("TOOLGATE_TLS_CERT", "strange.pem", "unsupported type")),
         ((key, key), ("TOOLGATE_TLS_CERT", "no certificate")),
         ((certificate, notes), ("TOOLGATE_TLS_KEY", "no private key")),
         ((certificate, certificate), ("TOOLGATE_TLS_KEY", "no private key")),
         ((certificate, tmp_path / "encrypted.pem"), ("TOOLGATE_TLS_KEY", "encrypted", "passphrase")),
-        ((certificate, other), ("TOOLGATE_TLS_KEY", "not the key of")),
+        ((certificate, other), ("TOOLGATE_TLS_KEY", "does not belong to the first certificate")),
     ):
         with pytest.raises(StartError) as refused:
             read_certificate(*pair)

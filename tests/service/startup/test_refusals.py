@@ -90,7 +90,7 @@ def test_a_database_that_cannot_be_used(home: Path, url: str, words: list[str]) 
         ("mysql://user:hunter2@localhost/toolgate", ["'mysql'", "postgresql://USER", "sqlite:///PATH"]),
         ("nonsense://", ["'nonsense'", "sqlite:///PATH"]),
         ("gateway.db", ["not a database URL", "sqlite:///PATH"]),
-        ("sqlite://", ["names no file", "sqlite:///PATH"]),
+        ("sqlite://", ["does not contain the path of a file", "sqlite:///PATH"]),
     ],
 )
 def test_a_database_url_that_leads_nowhere(
