@@ -53,7 +53,7 @@ def test_an_edited_request_is_another(user, owner):
     """What was asked is replaced; the edited call alone passes, with its id."""
     agent_id, approval_id = held(owner)
     shown = approve(user, approval_id, "--edit", "amount=40.00")
-    (new,) = [line.rsplit(" ", 1)[1] for line in shown.splitlines() if line.startswith("edited: ")]
+    (new,) = [line.rsplit(" ", 1)[1] for line in shown.splitlines() if line.startswith("your edit created")]
     assert "approved: shop-assistant may do this once" in shown
     page = user.done("approvals", "show", approval_id)
     assert f"Approval {approval_id} · replaced" in page

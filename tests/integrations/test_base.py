@@ -261,8 +261,8 @@ def test_tool_of_another_agent_is_a_warning_once(caplog: pytest.LogCaptureFixtur
     for _ in range(3):
         names.verify(TOOLS)
     assert sorted(record.getMessage() for record in caplog.records) == [
-        "tool_actions contains the tool 'delete_database', which this agent does not have",
-        "tool_actions contains the tool 'read_invoices', which this agent does not have",
+        "tool_actions contains the tool 'delete_database', which this agent does not have; correct or remove the name",
+        "tool_actions contains the tool 'read_invoices', which this agent does not have; correct or remove the name",
     ]
 
 

@@ -71,7 +71,7 @@ async def test_a_guard_given_twice(scene: Scene) -> None:
     """Two questions about one call are a mistake that is told."""
     guard = GuardMiddleware(scene.guard)
     agent, _ = made(scene, LOOK, middleware=[*guard, *guard])
-    with pytest.raises(ConfigurationError, match="given twice"):
+    with pytest.raises(ConfigurationError, match="add it exactly once"):
         await agent.run("go", session=AgentSession())
     assert scene.ran == []
 

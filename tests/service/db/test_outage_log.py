@@ -18,7 +18,9 @@ def test_repeated_failures_are_one_line_until_the_database_works(caplog: pytest.
         log.ended()
         log.ended()
         log.failed("requests", StorageFault("PostgreSQL: 57P01"))
-    lines = [(record.levelname, record.getMessage().partition(" fail because")[0]) for record in caplog.records]
+    lines = [
+        (record.levelname, record.getMessage().partition(" fail because")[0]) for record in caplog.records
+    ]
     assert lines == [
         ("ERROR", "requests"),
         ("ERROR", "batches of log entries"),
