@@ -20,7 +20,10 @@ FACTS = {"action": "mail.send", "agent_id": "bot", "reason": "The note says no"}
     ("error", "told"),
     [
         (ActionDenied(**FACTS), ["'mail.send' is blocked", "The note says no.", "will not help"]),
-        (ApprovalDenied(**FACTS), ["a person rejected 'mail.send'", "The note says no.", "Do not call the tool again"]),
+        (
+            ApprovalDenied(**FACTS),
+            ["a person rejected 'mail.send'", "The note says no.", "Do not call the tool again"],
+        ),
         (ApprovalPending(approval_id="a-1", **FACTS), ["waits for a person", "a-1", "same arguments"]),
         (ApprovalExpired(approval_id="a-1", **FACTS), ["was not decided in time", "a-1", "new request"]),
         (GatewayUnavailable("connection refused"), ["did not answer", "later"]),

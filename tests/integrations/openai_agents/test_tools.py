@@ -251,7 +251,7 @@ async def test_a_tool_by_another_action(scene: Scene) -> None:
     [
         ("treasurer", {}, "pass an agents.Agent"),
         (Agent("a"), {"on_hold": "later"}, "'later'"),
-        (Agent("a", tools=[ApplyPatchTool(editor=object())]), {}, "ApplyPatchTool cannot be guarded"),
+        (Agent("a", tools=[ApplyPatchTool(editor=object())]), {}, "ApplyPatchTool, which cannot be guarded"),
     ],
 )
 def test_what_cannot_be_guarded_is_refused(agent: Any, options: Any, words: str) -> None:
