@@ -134,7 +134,7 @@ async def test_what_does_not_fit_is_refused(scene: Scene) -> None:
     with pytest.raises(ConfigurationError, match="'call-more'"):
         await aresume(kernel(scene), history, rejected={"call-more": "no"})
     cut = ChatHistory(messages=history.messages[-1:])
-    with pytest.raises(ConfigurationError, match="no call 'call-pay'"):
+    with pytest.raises(ConfigurationError, match="not the call 'call-pay'"):
         await aresume(kernel(scene), cut, arguments=arguments())
     assert scene.ran == []
 
@@ -152,6 +152,6 @@ async def test_a_history_that_was_cut_carries_nothing_out(scene: Scene) -> None:
         begun.append(context.function.name)
 
     fresh.add_filter(FilterTypes.AUTO_FUNCTION_INVOCATION, begin)
-    with pytest.raises(ConfigurationError, match="no call 'call-more'"):
+    with pytest.raises(ConfigurationError, match="not the call 'call-more'"):
         await aresume(fresh, cut, arguments=arguments())
     assert begun == []
