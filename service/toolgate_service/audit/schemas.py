@@ -39,7 +39,7 @@ class AuditEntryView(BaseModel):
     environment: str | None = Field(
         description="`production` or `test`; null if the event belongs to no environment, such as a change of the team."
     )
-    type: str = Field(description="Type of the event, such as `permission.created`.")
+    type: str = Field(default="", description="Type of the event, such as `permission.created`.")
     kind: str = Field(description="Same value as `type`.")
     resource_id: str | None = Field(description="Id of the changed resource, or null.")
     user_id: str | None = Field(

@@ -79,14 +79,18 @@ class GrantView(BaseModel):
     status: str = Field(
         description="`proposed` (more users must vote), `active`, `exhausted` (no uses are left), `expired` or `revoked`."
     )
-    max_uses: int = Field(description="Number of further calls that the temporary approval allows in total.")
+    max_uses: int = Field(
+        default=0, description="Number of further calls that the temporary approval allows in total."
+    )
     uses_left: int = Field(description="Number of calls that are still allowed.")
-    duration_seconds: int = Field(description="Duration in seconds. It begins when enough users have voted.")
+    duration_seconds: int = Field(
+        default=0, description="Duration in seconds. It begins when enough users have voted."
+    )
     context: Mapping[str, Any] = Field(
         description="Context of the approved call. Calls with the same context are allowed."
     )
     ignored_fields: Sequence[str] = Field(
-        description="Names of the fields of `context` whose values may differ."
+        default=(), description="Names of the fields of `context` whose values may differ."
     )
     uses: int = Field(
         deprecated=True, description="Former name of `max_uses`, part of the response until version 0.2."

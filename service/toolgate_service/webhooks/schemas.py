@@ -188,7 +188,9 @@ class WebhookView(BaseModel):
 
     id: ResourceId
     environment: str = Field(description="Environment whose events are sent: `production` or `test`.")
-    type: str = Field(description="`standard` for a receiver of signed events, `slack` for a Slack channel.")
+    type: str = Field(
+        default="", description="`standard` for a receiver of signed events, `slack` for a Slack channel."
+    )
     kind: str = Field(description="Same value as `type`.")
     url: str = Field(
         description="URL that receives the events; for the type `slack` without the secret path."
@@ -257,7 +259,7 @@ class DeliveryView(BaseModel):
     event_id: str = Field(
         description="Id of the event, a UUID. The receiver gets it in the header `webhook-id`."
     )
-    type: str = Field(description="Type of the event, such as `approval.requested`.")
+    type: str = Field(default="", description="Type of the event, such as `approval.requested`.")
     status: str = Field(description="`pending`, `delivered` or `failed`.")
     attempts: int = Field(description="Number of attempts so far.")
     response_code: int | None = Field(

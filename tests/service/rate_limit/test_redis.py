@@ -274,7 +274,7 @@ async def test_a_server_that_refuses_to_count_is_not_used(
         await until_recovered(limiter)
     refused, back = [record.getMessage() for record in caplog.records]
     assert f"it rejected the command that counts requests ({why});" in refused
-    assert "is back" in back
+    assert "is available again" in back
 
 
 async def test_an_outage_of_the_database_is_none_of_redis(

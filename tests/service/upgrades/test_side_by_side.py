@@ -1,6 +1,7 @@
 """A gateway of the version before and one of this version serve one database: whatever one does, the other sees."""
 
 from functools import partial
+from typing import Any
 
 import httpx
 import pytest
@@ -14,6 +15,8 @@ pytestmark = pytest.mark.postgresql_only(
     "gateways share a server; of two on one file tells the rolling update"
 )
 
+#: members of responses that the version before does not have
+ADDED = {"type"}
 PAGES = [
     "start",
     "overview",
@@ -40,6 +43,13 @@ def ok(answer: Heard, status: int = 200) -> Heard:
     return answer
 
 
+def without_added(shown: Any) -> Any:
+    """Return a response body without the members that the version before does not have."""
+    if not isinstance(shown, list):
+        return shown
+    return [{name: value for name, value in one.items() if name not in ADDED} for one in shown]
+
+
 def test_people_agents_and_pages(ways: tuple[LiveGateway, LiveGateway]) -> None:
     """Somebody who registers with one logs in at the other; agents, permissions, entries and pages are the same."""
     here, there = ways
@@ -57,7 +67,8 @@ def test_people_agents_and_pages(ways: tuple[LiveGateway, LiveGateway]) -> None:
                 assert [wire.allowed(agent, "mail.send", amount=amount) for amount in (5, 6)] == [True, False]
         paths = ("/api/agents", f"/api/agents/{agent}/permissions", "/api/logs", "/api/audit", "/api/team")
         for path in (*paths, "/api/billing/usage", "/api/organization"):
-            assert ok(other.send("GET", path)).json() == owner.http.get(path).json(), path
+            shown = [ok(other.send("GET", path)).json(), owner.http.get(path).json()]
+            assert without_added(shown[0]) == without_added(shown[1]), path
         with Reader.of(here.url, owner.email) as reader, Reader(there.url) as second:
             second.http.cookies = reader.http.cookies
             for page in PAGES:
