@@ -259,7 +259,7 @@ class DeliveryView(BaseModel):
     event_id: str = Field(
         description="Id of the event, a UUID. The receiver gets it in the header `webhook-id`."
     )
-    type: str = Field(default="", description="Type of the event, such as `approval.requested`.")
+    type: str = Field(description="Type of the event, such as `approval.requested`.")
     status: str = Field(description="`pending`, `delivered` or `failed`.")
     attempts: int = Field(description="Number of attempts so far.")
     response_code: int | None = Field(
