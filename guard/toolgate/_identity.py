@@ -80,7 +80,7 @@ def valid_id(value: object, name: str) -> str:
         raise ConfigurationError(f"{name} is {value!r}; pass a non-empty string")
     if len(value) > _MAX_ID_LENGTH or not value.isprintable():
         raise ConfigurationError(
-            f"Invalid {name} {value[:40]!r}: use at most {_MAX_ID_LENGTH} printable characters"
+            f"Invalid {name} {value[:40]!r}; use at most {_MAX_ID_LENGTH} printable characters"
         )
     return value
 

@@ -96,7 +96,7 @@ def test_nothing_set_is_told(home: Path) -> None:
         ("TOOLGATE_API_KEY", "two words", "key", "white space"),
         ("TOOLGATE_API_KEY", "ak_" + "x" * 37, "key works", "refuses the key ak_…xxxx"),
         ("TOOLGATE_AGENT_ID", "refund-bot", "agent works", "no agent 'refund-bot'"),
-        ("TOOLGATE_AGENT_ID", "x" * 300, "agent", "at most 255 printable characters"),
+        ("TOOLGATE_AGENT_ID", "x" * 300, "agent", "Invalid TOOLGATE_AGENT_ID"),
         ("TOOLGATE_TIMEOUT", "soon", "settings", "'soon'"),
         ("TOOLGATE_HTTP", "curl", "settings", "'curl'"),
     ],
