@@ -85,7 +85,7 @@ class Race:
             heard = self._send(wire, deed)
             ended = time.monotonic()
         assert heard.status < 500, heard.raw
-        assert heard.status != 429, "the rate limit hides what was done"
+        assert heard.status != 429, "the rate limit rejected a request of the race"
         return Happened(deed, _seen(deed, heard), began, ended)
 
     def _send(self, wire: Wire, deed: Deed) -> Heard:

@@ -13,6 +13,7 @@ from toolgate_service.core.schemas import (
     CreatedAt,
     OrganizationId,
     ResourceId,
+    added_field,
     example,
 )
 
@@ -39,7 +40,7 @@ class AuditEntryView(BaseModel):
     environment: str | None = Field(
         description="`production` or `test`; null if the event belongs to no environment, such as a change of the team."
     )
-    type: str = Field(default="", description="Type of the event, such as `permission.created`.")
+    type: str = added_field("", "Type of the event, such as `permission.created`.")
     kind: str = Field(description="Same value as `type`.")
     resource_id: str | None = Field(description="Id of the changed resource, or null.")
     user_id: str | None = Field(

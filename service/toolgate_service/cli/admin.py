@@ -135,7 +135,7 @@ async def _reseal(session: AsyncSession, vault: Vault) -> Counter[str]:
 async def _reseal_one(
     session: AsyncSession, vault: Vault, model: type[SealedModel], row: str, organization: str, sealed: bytes
 ) -> str | None:
-    """Encrypt one value with the current secret, and return what was done.
+    """Encrypt one value with the current secret, and return the result as a word.
 
     The result is `resealed` if the value was encrypted again, `present` if it was already encrypted with the current
     secret, `lost` if no known secret can decrypt it, and None if it is empty. A value is empty after it was discarded

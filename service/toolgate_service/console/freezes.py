@@ -1,6 +1,6 @@
 """Console page that lists, creates and lifts freezes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
@@ -13,6 +13,7 @@ from toolgate_service.console.queries import load_emails
 from toolgate_service.console.templates import first_page, read_pagination, render_page
 from toolgate_service.freezes import service
 from toolgate_service.freezes.schemas import NewFreeze
+from toolgate_service.logs.repository import agent_names
 
 FREEZES = "/console/freezes"
 #: Maximum number of active freezes that the page shows.
@@ -34,7 +35,7 @@ async def show_freezes(
         shown = [*active.rows, *lifted.rows]
         people = {one for freeze in shown for one in (freeze.created_by, freeze.lifted_by) if one}
         emails = await load_emails(session, people)
-        names = await _load_agent_names(session, {freeze.agent_id for freeze in shown if freeze.agent_id})
+        names = await agent_names(session, {freeze.agent_id for freeze in shown if freeze.agent_id})
         agents = await _list_agents(session, page)
     return await render_page(
         page,
@@ -51,11 +52,6 @@ async def show_freezes(
         offset=pagination.offset,
         next_offset=pagination.offset + PAGE_SIZE if lifted.last else None,
     )
-
-
-async def _load_agent_names(session: AsyncSession, agent_ids: set[str]) -> Mapping[str, str]:
-    query = select(Agent.id, Agent.name).where(col(Agent.id).in_(agent_ids))
-    return dict((await session.exec(query)).all())
 
 
 async def _list_agents(session: AsyncSession, page: PageContext) -> Sequence[Agent]:

@@ -263,6 +263,15 @@ def example(**fields: JsonValue) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [dict(fields)]})
 
 
+def added_field(default: Any, description: str) -> Any:
+    """Return a field that responses contain only since a later version.
+
+    The field has a default, so that the OpenAPI document does not require it: during a rolling update, a gateway of the
+    earlier version sends responses without it. The gateway itself always sets the field.
+    """
+    return Field(default=default, description=description)
+
+
 class Change(Body):
     """Base class of request bodies that update a resource. All fields are optional.
 

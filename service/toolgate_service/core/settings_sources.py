@@ -26,7 +26,7 @@ RENAMED: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
-#: Renamed settings that decide what is allowed or whose events are trusted. If both names have different values, the
+#: Renamed settings that affect decisions, or verify events of the payment provider. If both names have different values, the
 #: gateway does not start, because either value could be the outdated one.
 STRICT: Final = frozenset({"approval_use_ttl_seconds", "denial_cache_seconds", "stripe_webhook_secret"})
 

@@ -23,6 +23,7 @@ from toolgate_service.core.schemas import (
     AgentId,
     CreatedAt,
     ResourceId,
+    added_field,
     example,
 )
 from toolgate_service.db.database import now
@@ -79,18 +80,14 @@ class GrantView(BaseModel):
     status: str = Field(
         description="`proposed` (more users must vote), `active`, `exhausted` (no uses are left), `expired` or `revoked`."
     )
-    max_uses: int = Field(
-        default=0, description="Number of further calls that the temporary approval allows in total."
-    )
+    max_uses: int = added_field(0, "Number of further calls that the temporary approval allows in total.")
     uses_left: int = Field(description="Number of calls that are still allowed.")
-    duration_seconds: int = Field(
-        default=0, description="Duration in seconds. It begins when enough users have voted."
-    )
+    duration_seconds: int = added_field(0, "Duration in seconds. It begins when enough users have voted.")
     context: Mapping[str, Any] = Field(
         description="Context of the approved call. Calls with the same context are allowed."
     )
-    ignored_fields: Sequence[str] = Field(
-        default=(), description="Names of the fields of `context` whose values may differ."
+    ignored_fields: Sequence[str] = added_field(
+        (), "Names of the fields of `context` whose values may differ."
     )
     uses: int = Field(
         deprecated=True, description="Former name of `max_uses`, part of the response until version 0.2."

@@ -24,6 +24,7 @@ from toolgate_service.core.schemas import (
     CreatedAt,
     Description,
     ResourceId,
+    added_field,
     example,
 )
 from toolgate_service.outbound.ssrf import MAX_URL
@@ -188,9 +189,7 @@ class WebhookView(BaseModel):
 
     id: ResourceId
     environment: str = Field(description="Environment whose events are sent: `production` or `test`.")
-    type: str = Field(
-        default="", description="`standard` for a receiver of signed events, `slack` for a Slack channel."
-    )
+    type: str = added_field("", "`standard` for a receiver of signed events, `slack` for a Slack channel.")
     kind: str = Field(description="Same value as `type`.")
     url: str = Field(
         description="URL that receives the events; for the type `slack` without the secret path."

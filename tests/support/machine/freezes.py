@@ -44,7 +44,7 @@ class FreezeRules(PermissionRules):
     @precondition(lambda self: self.world.freezes)
     @rule(data=st.data())
     def lift(self, data: st.DataObject) -> None:
-        """End a freeze; nobody of another organization can."""
+        """End a freeze; a user of another organization cannot."""
         freeze = self.choose(data, self.world.freezes, "freeze")
         caller = self.whoever(data, self.tenants[0])
         path = f"/api/freeze/{freeze.id}"
