@@ -217,7 +217,7 @@ def test_ended_gateway_is_unavailable(open_guard: Open) -> None:
 
 
 async def test_response_in_time_counts_after_a_blocked_event_loop(open_guard: Open) -> None:
-    guard, ran = open_guard(":memory:", timeout=0.5), list[str]()
+    guard, ran = open_guard(":memory:", timeout=2), list[str]()
     asked, taken = guard.gateway._service.request, list[Any]()  # type: ignore[attr-defined]  # the gateway's own
 
     def request(*given: Any) -> Any:
@@ -235,7 +235,7 @@ async def test_response_in_time_counts_after_a_blocked_event_loop(open_guard: Op
             await asyncio.sleep(0)
         began = time.monotonic()
         taken[0].result(30)
-        threading.Event().wait(began + 1 - time.monotonic())
+        threading.Event().wait(began + 3 - time.monotonic())
 
     found, _ = await asyncio.gather(send(), hold(), return_exceptions=True)
     assert ran == []

@@ -99,7 +99,7 @@ async def test_a_late_answer(scene: Scene) -> None:
 
 async def test_an_answer_without_a_gateway_is_not_used_up(scene: Scene, live_gateway: LiveGateway) -> None:
     """Nobody can say: nothing runs, and the same request is answered again later."""
-    with Guard(scene.owner.url, scene.owner.key, scene.agent_id, timeout=0.3) as guard:
+    with Guard(scene.owner.url, scene.owner.key, scene.agent_id, timeout=3) as guard:
         bank = Bank(scene, (PAY,), guard=GuardPlugin(guard))
         [request] = await bank.hears()
         scene.approve(approval(request))
