@@ -386,7 +386,7 @@ class FakeGateway(InProcessGateway, Records):
         approval_id, call_id, is_dry = body.get("approval_id"), body.get("call_id"), body.get("dry_run")
         used = [each.check for each in self._approvals.values() if each.status == "consumed"]
         if call_id and any(_is_same(each, body, "agent_id", "action", "run_id", "call_id") for each in used):
-            reason = f"Call {call_id!r} was already let through once"
+            reason = f"Call {call_id!r} has already been allowed once; use a new call_id for a new call"
             return _Decision("blocked", reason, headers={"x-call-let-through": "true"})
         for each in own:
             # If an approver edited the arguments, only a check that contains the approval's id may use the approval.

@@ -278,7 +278,10 @@ def test_call_with_an_id_runs_once(scene: Scene) -> None:
     assert scene.guard.check("mail.send", context, call_id="once", dry_run=True).allowed
     assert scene.guard.check("mail.send", context, call_id="once").allowed
     again = scene.guard.check("mail.send", context, call_id="once")
-    assert (again.blocked, again.reason) == (True, "Call 'once' was already let through once")
+    assert (again.blocked, again.reason) == (
+        True,
+        "Call 'once' has already been allowed once; use a new call_id for a new call",
+    )
 
 
 def test_cancelled_request_is_requested_again(scene: Scene) -> None:
