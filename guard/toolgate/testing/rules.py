@@ -71,7 +71,7 @@ def read_freeze(action: str | None, reason: str) -> Freeze:
                 f"Invalid action {name[:40]!r} of a freeze: expected an action, or a prefix and one '*' at its end, "
                 "such as 'stripe.*'; omit action to freeze all actions"
             )
-    if not isinstance(reason, str) or not reason.strip():
+    if not reason.strip():
         raise ConfigurationError(
             f"Invalid reason {reason!r} of a freeze: expected a text, such as 'under review'"
         )
