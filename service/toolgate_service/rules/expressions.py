@@ -1,0 +1,334 @@
+"""CEL expressions, the conditions of rules, evaluated by Google's `cel-expr-python` (the extra `policy`).
+
+An expression is compiled, type-checked and limited before it is stored. It sees `args` (a map of the arguments), `action` (a
+string), `agent` (a map with `id` and `name`), `run` (a map with `id`) and `now` (a timestamp).
+
+An evaluation returns True, False, or None if there is no result: for an error, a missing field, a value that is not a boolean,
+and for arguments that are too large for the expression. The caller decides what None means, so that a rule never becomes more
+lenient because of an error.
+
+Numbers: an integer of the arguments is a CEL int, any other number a CEL double, rounded to the nearest one. To compare an
+integer with a double, the library rounds an integer beyond 2^53 too. An amount of money must therefore be limited by an exact
+decimal limit instead.
+
+An expression that reads an argument which CEL cannot represent has no result: an integer beyond 64 bits, a number that a double
+would turn into infinity or zero (1e400, 1e-400), a text with a NUL character or a lone surrogate, and values nested deeper than
+64 levels.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from functools import cached_property, lru_cache
+from typing import Any
+
+from toolgate_service.core.strict_json import Json
+from toolgate_service.rules.expression_cost import FIELDS, MAX_COST, Analysis, Path, analyze
+from toolgate_service.rules.syntax_tree import InvalidExpression, decode
+
+__all__ = ["MAX_LENGTH", "Expression", "InvalidExpression", "Variables", "compile_expression", "is_available"]
+
+#: maximum number of characters of an expression
+MAX_LENGTH = 2_000
+#: maximum depth of lists and maps in the arguments of a call
+_MAX_DEPTH = 64
+_MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
+#: number of compiled expressions that are kept; each takes about 16 kB
+_KEPT = 2_000
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.+)")
+_UNDECLARED = re.compile(r"undeclared reference to '(.+?)'")
+_OVERLOAD = re.compile(r"found no matching overload for '(.+?)' applied to '\S*?\((.*)\)'")
+
+
+class _UnusableError(Exception):
+    """Error for a value of the arguments that CEL cannot represent."""
+
+
+@dataclass(frozen=True)
+class Variables:
+    """Values that the expressions of all rules see during one check.
+
+    The values are converted once, when the first expression reads them. `args` must not change afterwards.
+    """
+
+    args: Mapping[str, Json]
+    action: str
+    agent_id: str
+    agent_name: str
+    #: empty if the call belongs to no run
+    run_id: str
+    now: datetime
+
+    @cached_property
+    def _others(self) -> dict[str, object]:
+        return {
+            "action": _usable_text(self.action),
+            "agent": {"id": _usable_text(self.agent_id), "name": _usable_text(self.agent_name)},
+            "run": {"id": _usable_text(self.run_id)},
+            "now": self.now,
+        }
+
+    @cached_property
+    def arguments(self) -> "ConvertedArguments":
+        """The arguments as the library needs them."""
+        return ConvertedArguments(self.args)
+
+    @cached_property
+    def activation(self) -> Any:
+        """The variables without the arguments, in the library's form."""
+        return _library().environment.Activation(self._others)
+
+    @cached_property
+    def activation_with_arguments(self) -> Any:
+        """All variables in the library's form."""
+        return _library().environment.Activation({**self._others, "args": self.arguments.usable})
+
+
+class ConvertedArguments:
+    """Arguments of a call in the types that the library converts, and their size."""
+
+    def __init__(self, args: Mapping[str, Json]) -> None:
+        self.usable: dict[str, object] = {}
+        #: names of the arguments that CEL cannot represent
+        self.unusable: set[str] = set()
+        converter = _Converter()
+        for name, value in args.items():
+            try:
+                self.usable[converter.text(name)] = converter.convert(value, _MAX_DEPTH)
+            except _UnusableError:
+                self.unusable.add(name)
+        #: number of values, and number of bytes of all texts
+        self.size = converter.values, converter.length
+        self._sizes: dict[Path, tuple[int, int]] = {}
+
+    def measure(self, path: Path) -> tuple[int, int]:
+        """Return the size of one of the usable arguments, or of a value in it; zero if there is no such value."""
+        if path not in self._sizes:
+            value: Any = self.usable
+            for key in path:
+                try:
+                    value = value[key]
+                except (KeyError, IndexError, TypeError):
+                    value = None
+                    break
+            converter = _Converter()
+            converter.convert(value, _MAX_DEPTH + 1)
+            self._sizes[path] = converter.values, converter.length
+        return self._sizes[path]
+
+
+class _Converter:
+    """Converts JSON values, and counts them."""
+
+    def __init__(self) -> None:
+        self.values = 0
+        self.length = 0
+
+    def convert(self, value: "Json | float", depth: int) -> object:
+        """Return a value without decimals, which the library does not convert.
+
+        Raises:
+            _UnusableError: CEL cannot represent the value.
+        """
+        self.values += 1
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, bool) or value is None:
+            return value
+        if isinstance(value, int):
+            if not _MIN_INT <= value <= _MAX_INT:
+                raise _UnusableError
+            return value
+        if isinstance(value, Decimal | float):
+            return _double(value)
+        if not depth:
+            raise _UnusableError
+        if isinstance(value, dict):
+            self.values += len(value)
+            return {self.text(key): self.convert(member, depth - 1) for key, member in value.items()}
+        return [self.convert(element, depth - 1) for element in value]
+
+    def text(self, text: str) -> str:
+        """Count a text, and return it.
+
+        Raises:
+            _UnusableError: CEL cannot represent the text.
+        """
+        if text.isascii():
+            self.length += len(text)
+        else:
+            self.length += 4 * len(text)
+        return _usable_text(text)
+
+
+def _double(number: Decimal | float) -> float:
+    double = float(number)
+    if not math.isfinite(double) or (number and not double):
+        raise _UnusableError
+    return double
+
+
+def _usable_text(text: str) -> str:
+    if not _is_usable_text(text):
+        raise _UnusableError
+    return text
+
+
+def _is_usable_text(text: str) -> bool:
+    """Return whether the library reads the whole text: it stops at a NUL character, and crashes at a lone surrogate."""
+    return "\0" not in text and (text.isascii() or _SURROGATE.search(text) is None)
+
+
+class Expression:
+    """Compiled expression. Equal texts share one object."""
+
+    def __init__(self, text: str, program: Any, analysis: Analysis) -> None:
+        self.text = text
+        self._program = program
+        self._analysis = analysis
+
+    def evaluate(self, variables: Variables) -> bool | None:
+        """Return the result, or None for an error, a missing field, or a result that is not a boolean.
+
+        Never raises an exception.
+        """
+        try:
+            return self._evaluate(variables)
+        except Exception:  # noqa: BLE001 - the library raises errors of several types; each means that there is no result
+            return None
+
+    def _evaluate(self, variables: Variables) -> bool | None:
+        if self._analysis.uses_args:
+            arguments = variables.arguments
+            if not self._can_read(arguments):
+                return None
+            activation = variables.activation_with_arguments
+        else:
+            activation = variables.activation
+        value = self._program.eval(activation)
+        # An error is a value of another type.
+        return value.value() is True if value.type() == _library().boolean else None
+
+    def _can_read(self, arguments: "ConvertedArguments") -> bool:
+        """Return whether CEL can represent all arguments that are read, and reading them takes a short time."""
+        names = self._analysis.argument_names
+        if arguments.unusable and (names is None or not names.isdisjoint(arguments.unusable)):
+            return False
+        cost = self._analysis.cost
+        values = sum(value for value, _ in cost.terms.values())
+        length = sum(byte for _, byte in cost.terms.values())
+        if cost.base + values * arguments.size[0] + length * arguments.size[1] <= MAX_COST:
+            return True
+        exact = cost.base
+        for path, (value, byte) in cost.terms.items():
+            size = arguments.measure(path)
+            exact += value * size[0] + byte * size[1]
+        return exact <= MAX_COST
+
+
+@dataclass(frozen=True)
+class _Library:
+    environment: Any
+    boolean: Any
+
+
+@lru_cache(1)
+def _library() -> _Library:
+    """Import the library, which takes 10 ms and 50 MB on disk, only when the first rule has an expression."""
+    from cel_expr_python import cel
+
+    kind = cel.Type
+    fields = kind.Map(kind.STRING, kind.STRING)
+    variables = {
+        "args": kind.Map(kind.STRING, kind.DYN),
+        "action": kind.STRING,
+        "agent": fields,
+        "run": fields,
+        "now": kind.TIMESTAMP,
+    }
+    return _Library(cel.NewEnv(variables=variables), kind.BOOL)
+
+
+def is_available() -> bool:
+    """Return whether the library that evaluates expressions is installed."""
+    try:
+        _library()
+    except ImportError:
+        return False
+    return True
+
+
+def compile_expression(text: str) -> Expression:
+    """Return the compiled expression of a text.
+
+    Raises:
+        InvalidExpression: The text is not a valid expression, does not result in a boolean, or exceeds a limit. Also if
+            the library is not installed.
+    """
+    if len(text) > MAX_LENGTH:
+        raise InvalidExpression(f"The expression has {len(text)} characters: use at most {MAX_LENGTH:,}")
+    return _compile(text)
+
+
+@lru_cache(_KEPT)
+def _compile(text: str) -> Expression:
+    if not is_available():
+        raise InvalidExpression(
+            "Expressions need the package cel-expr-python: install it with `pip install 'toolgate[policy]'`"
+        )
+    if not _is_usable_text(text):
+        raise InvalidExpression("The expression contains a NUL character or a lone surrogate: remove it")
+    if not text.strip():
+        raise InvalidExpression("The expression is empty: write a condition such as args.amount <= 100")
+    environment = _library().environment
+    try:
+        program = environment.compile(text)
+    except Exception as error:  # noqa: BLE001 - the library raises errors of several types
+        raise InvalidExpression(_explain(str(error))) from None
+    result = program.return_type().name()
+    if result not in {"BOOL", "DYN"}:
+        raise InvalidExpression(
+            f"The expression results in {result.lower()}, not in a boolean: compare it with a value"
+        )
+    analysis = analyze(decode(program.serialize()), text)
+    for pattern in analysis.regexes:
+        if problem := _problem(f"''.matches({_quoted(pattern)})"):
+            raise InvalidExpression(f"Invalid regular expression {pattern!r}: {problem}")
+    for zone in analysis.time_zones:
+        if _problem(f"timestamp('2026-01-01T00:00:00Z').getHours({_quoted(zone)}) >= 0"):
+            raise InvalidExpression(
+                f"Unknown time zone {zone!r}: use a name such as Europe/Berlin, or an offset such as +02:00"
+            )
+    return Expression(text, program, analysis)
+
+
+def _problem(text: str) -> str:
+    """Return the error of an expression without variables, or an empty string."""
+    value = _library().environment.compile(text).eval()
+    return "" if value.type() == _library().boolean else str(value.value()).removeprefix("INVALID_ARGUMENT: ")
+
+
+def _quoted(text: str) -> str:
+    """Return a string literal of CEL, which has all escapes of JSON that are used here."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _explain(error: str) -> str:
+    """Return a message for people from the first error of the library."""
+    found = _ERROR.search(error)
+    if found is None or int(found[1]) < 1:
+        return "The expression is nested too deeply: split it into several rules"
+    where = f" (line {found[1]}, column {found[2]})"
+    message = found[3].split(" expecting ")[0].split(" [")[0]
+    if undeclared := _UNDECLARED.search(message):
+        name = undeclared[1].split(".")[0]
+        return f"Unknown variable or function {name!r}{where}: the variables are {', '.join(FIELDS)}"
+    if overload := _OVERLOAD.search(message):
+        return f"The operator or function {overload[1].strip('@_')!r} cannot be used with {overload[2]}{where}: convert a value"
+    return f"Invalid expression{where}: {message}"
