@@ -48,6 +48,10 @@ OPEN = (PENDING, APPROVED)
 STATUSES = (PENDING, APPROVED, DENIED, EXPIRED, CANCELLED, REPLACED, CONSUMED)
 
 
+#: value of `permission_id` if no permission covers the call, and only rules require the approval
+NO_PERMISSION = "00000000-0000-0000-0000-000000000000"
+
+
 def _of_status(name: str, status: str, column: str) -> Index:
     columns = ("organization_id", "environment", "agent_id", "action", column)
     return index_where(name, f"status = '{status}'", *columns)
@@ -106,7 +110,8 @@ class Approval(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     agent_id: str = Field(sa_type=Id)
-    #: id of the permission; not a foreign key, because the request remains after the permission is deleted
+    #: id of the permission, or `NO_PERMISSION`; not a foreign key, because the request remains after the permission is
+    #: deleted
     permission_id: str = Field(sa_type=Id)
     action: str = Field(max_length=255)
     #: context of the call as canonical JSON; it is never changed
@@ -134,6 +139,8 @@ class Approval(Table, table=True):
     #: JSON list with the ids of the users who created the agent or the permission, or changed the permission to allow
     #: more; with separation of duties, they may not approve
     makers: str | None = Field(default=None, sa_type=Text)
+    #: ids of the only users who may approve, as a JSON list; null if every user with the right may approve
+    approvers: str | None = Field(default=None, sa_type=Text)
     max_amount: Decimal | None = Field(default=None, sa_type=ExactDecimal)
     amount_required: bool | None = None
     created_at: datetime = Field(sa_type=Timestamp)
@@ -159,6 +166,8 @@ class Approval(Table, table=True):
     replaces: str | None = Field(default=None, sa_type=Id)
     #: id of the temporary approval that approved this request; its voters count as the approvers of the request
     grant_id: str | None = Field(default=None, sa_type=Id)
+    #: id of the rule that required the approval when the request was created; null if only the permission required it
+    rule_id: str | None = Field(default=None, sa_type=Id)
 
 
 class ApprovalVote(Table, table=True):
