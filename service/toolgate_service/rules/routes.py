@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from toolgate_service.http.dependencies import AdminCaller, AnyCaller, EnvironmentName, GatewayDep, PageDep
-from toolgate_service.http.openapi import NOT_FOUND, REFUSED, problems
+from toolgate_service.http.openapi import NOT_FOUND, problems
 from toolgate_service.http.responses import NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
 from toolgate_service.rules import service
@@ -26,9 +26,7 @@ async def list_rules(
     return Reply([service.serialize_rule(rule) for rule in found.rows], headers=page.headers(found))
 
 
-@router.post(
-    "", response_model=RuleView, status_code=201, responses=problems(REFUSED), summary="Create a rule"
-)
+@router.post("", response_model=RuleView, status_code=201, summary="Create a rule")
 async def create_rule(
     new: NewRule, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:

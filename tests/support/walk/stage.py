@@ -102,6 +102,9 @@ class Stage:
             "permission_id": permission,
             "approval_id": approval,
             "grant_id": grant["id"],
+            "rule_id": self._post(
+                "/api/rules", 201, {"name": marker(), "effect": "allow", "actions": ["a.ruled"]}
+            )["id"],
             "freeze_id": self._post(
                 "/api/freeze", 201, {"agent_id": agent, "action": "a.frozen", "reason": marker()}
             )["id"],

@@ -19,6 +19,14 @@ TABLE = "rules"
 #: tables whose rows contain the terms of an approval
 WITH_TERMS = ("approvals", "grants")
 
+SQLITE_TRIGGER = """
+    CREATE TRIGGER {table}_epoch_{operation} AFTER {operation} ON {table} BEGIN
+        INSERT INTO epochs (organization_id, environment, epoch)
+        VALUES ({row}.organization_id, {row}.environment, 1)
+        ON CONFLICT (organization_id, environment) DO UPDATE SET epoch = epochs.epoch + 1;
+    END
+"""
+
 
 def upgrade() -> None:
     op.create_table(
@@ -68,12 +76,7 @@ def upgrade() -> None:
         return
     for operation in ("insert", "update", "delete"):
         row = "OLD" if operation == "delete" else "NEW"
-        op.execute(
-            f"CREATE TRIGGER {TABLE}_epoch_{operation} AFTER {operation} ON {TABLE} BEGIN "
-            "INSERT INTO epochs (organization_id, environment, epoch) "
-            f"VALUES ({row}.organization_id, {row}.environment, 1) "
-            "ON CONFLICT (organization_id, environment) DO UPDATE SET epoch = epochs.epoch + 1; END"
-        )
+        op.execute(SQLITE_TRIGGER.format(table=TABLE, operation=operation, row=row))
 
 
 def downgrade() -> None:
