@@ -19,7 +19,6 @@ from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.models import (
     APPROVED,
     CONSUMED,
-    NO_PERMISSION,
     PENDING,
     REPLACED,
     Approval,
@@ -130,8 +129,9 @@ class ApprovalView(SdkApprovalView):
     )
 
     agent_name: str = Field(description="Current name of the agent.")
-    permission_id: str | None = Field(
-        description="Id of the permission that covers the call, a UUID; null if only rules require the approval."
+    permission_id: str = Field(
+        description="Id of the permission that covers the call, a UUID. If only rules require the approval, all its "
+        "digits are 0."
     )
     rule_id: str | None = added_field(
         None,
@@ -332,7 +332,6 @@ def _common_fields(
         "run_id": approval.run_id or None,
         "call_id": approval.call_id or None,
         "separation_of_duties": bool(approval.separation_of_duties),
-        "permission_id": None if approval.permission_id == NO_PERMISSION else approval.permission_id,
         "approvers": None if approval.approvers is None else json.loads(approval.approvers),
     }
 

@@ -9,7 +9,16 @@ from sqlalchemy.orm import load_only
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.approvals.models import APPROVED, CONSUMED, DENIED, EXPIRED, PENDING, Approval, state_of
+from toolgate_service.approvals.models import (
+    APPROVED,
+    CONSUMED,
+    DENIED,
+    EXPIRED,
+    NO_PERMISSION,
+    PENDING,
+    Approval,
+    state_of,
+)
 from toolgate_service.approvals.policy import approver_rejection
 from toolgate_service.approvals.schemas import ApprovalView, serialize_approvals
 from toolgate_service.console.dependencies import PageContext
@@ -258,7 +267,7 @@ async def _card(
 
 
 def _reasons(view: ApprovalView, permission: Permission | None, rule: str | None) -> list[str]:
-    if permission is None and view.permission_id is not None:
+    if permission is None and view.permission_id != NO_PERMISSION:
         return ["The permission was deleted: the call cannot run even if you approve it."]
     reasons = []
     if view.rule_id is not None:

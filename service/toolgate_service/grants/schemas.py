@@ -12,7 +12,6 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.sessions import CREDENTIAL, read_credential
 from toolgate_service.agents.models import Agent
-from toolgate_service.approvals.models import NO_PERMISSION
 from toolgate_service.core import strict_json
 from toolgate_service.core.schemas import (
     EXAMPLE_AGENT_ID,
@@ -74,8 +73,9 @@ class GrantView(BaseModel):
     agent_id: AgentId
     agent_name: str = Field(description="Current name of the agent.")
     action: str = Field(description="Action of the calls that the temporary approval allows.")
-    permission_id: str | None = Field(
-        description="Id of the permission that covers the calls, a UUID; null if only rules require the approvals."
+    permission_id: str = Field(
+        description="Id of the permission that covers the calls, a UUID. If only rules require the approvals, all its "
+        "digits are 0."
     )
     approval_id: str = Field(
         description="Id of the approval request with which the temporary approval was given, a UUID."
@@ -145,7 +145,6 @@ async def serialize_grants(
                 "duration_seconds": grant.seconds,
                 "ignored_fields": json.loads(grant.except_fields),
                 "agent_name": names[grant.agent_id],
-                "permission_id": None if grant.permission_id == NO_PERMISSION else grant.permission_id,
                 "status": state_of(grant, moment),
                 "context": strict_json.loads_own(grant.context),
                 "except_fields": json.loads(grant.except_fields),

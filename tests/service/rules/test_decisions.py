@@ -9,6 +9,8 @@ import pytest
 from support.gateway import LiveGateway, Owner
 from support.team import Colleague
 
+from toolgate_service.approvals.models import NO_PERMISSION
+
 
 @pytest.fixture
 def acme(gateway: LiveGateway) -> Iterator[Owner]:
@@ -126,7 +128,7 @@ def test_call_that_a_rule_holds_runs_once_after_its_approval(acme: Owner, *, per
     assert acme.check(agent, "stripe.refund", context).json()["approval_id"] == approval_id
     shown = acme.http.get(f"/api/approvals/{approval_id}").json()
     assert shown["rule_id"] == made
-    assert (shown["permission_id"] is not None) is permitted
+    assert (shown["permission_id"] != NO_PERMISSION) is permitted
     assert approve(acme, approval_id).status_code == 200
     assert outcome(acme.check(agent, "stripe.refund", {"amount": 6}))[0] == "approval_required"
     assert outcome(acme.check(agent, "stripe.refund", context)) == ("approved", made)
