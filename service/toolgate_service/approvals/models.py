@@ -17,6 +17,7 @@ expired, even if the background job has not updated its row yet. Therefore `stat
 
 from datetime import datetime
 from decimal import Decimal
+from uuid import UUID, uuid5
 
 from sqlalchemy import ColumnElement, Connection, ForeignKeyConstraint, Index, Text, UniqueConstraint, text
 from sqlalchemy.event import listen
@@ -48,8 +49,17 @@ OPEN = (PENDING, APPROVED)
 STATUSES = (PENDING, APPROVED, DENIED, EXPIRED, CANCELLED, REPLACED, CONSUMED)
 
 
-#: value of `permission_id` if no permission covers the call, and only rules require the approval
+#: id that the API shows instead of `permission_id` if no permission covers the call
 NO_PERMISSION = "00000000-0000-0000-0000-000000000000"
+_RULED = UUID("6f1d1c7e-3c0a-5d8b-9a55-0c6b3f1e2d47")
+
+
+def ruled_permission_id(action: str) -> str:
+    """Return the value of `permission_id` for a call of an action that no permission covers, but that rules hold.
+
+    It is an id of its own for each action, because requests and temporary approvals are found by this column.
+    """
+    return str(uuid5(_RULED, action))
 
 
 def _of_status(name: str, status: str, column: str) -> Index:
@@ -110,8 +120,8 @@ class Approval(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     agent_id: str = Field(sa_type=Id)
-    #: id of the permission, or `NO_PERMISSION`; not a foreign key, because the request remains after the permission is
-    #: deleted
+    #: id of the permission, or `ruled_permission_id`; not a foreign key, because the request remains after the
+    #: permission is deleted
     permission_id: str = Field(sa_type=Id)
     action: str = Field(max_length=255)
     #: context of the call as canonical JSON; it is never changed

@@ -28,10 +28,10 @@ from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.models import (
     APPROVED,
     DENIED,
-    NO_PERMISSION,
     Approval,
     ApprovalVote,
     DenialClearance,
+    ruled_permission_id,
 )
 from toolgate_service.audit import service as audit
 from toolgate_service.core import strict_json
@@ -182,7 +182,7 @@ async def _evaluate_voters(
     if not users:
         return None, ()
     agent, permission, _ = users[0]
-    if permission is None and of.permission_id != NO_PERMISSION:
+    if permission is None and of.permission_id != ruled_permission_id(of.action):
         return None, ()
     terms = current_terms(permission, agent).stricter(stored_terms(of))
     if more is not None:

@@ -19,10 +19,12 @@ from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.models import (
     APPROVED,
     CONSUMED,
+    NO_PERMISSION,
     PENDING,
     REPLACED,
     Approval,
     ApprovalVote,
+    ruled_permission_id,
     state_of,
 )
 from toolgate_service.core import strict_json
@@ -42,6 +44,7 @@ from toolgate_service.core.schemas import (
     example,
 )
 from toolgate_service.db.database import now
+from toolgate_service.grants.models import Grant
 
 _EXAMPLE: dict[str, JsonValue] = {
     "id": EXAMPLE_APPROVAL_ID,
@@ -332,8 +335,14 @@ def _common_fields(
         "run_id": approval.run_id or None,
         "call_id": approval.call_id or None,
         "separation_of_duties": bool(approval.separation_of_duties),
+        "permission_id": shown_permission_id(approval),
         "approvers": None if approval.approvers is None else json.loads(approval.approvers),
     }
+
+
+def shown_permission_id(of: Approval | Grant) -> str:
+    """Return the id of the permission that covers a request or a temporary approval; `NO_PERMISSION` without one."""
+    return NO_PERMISSION if of.permission_id == ruled_permission_id(of.action) else of.permission_id
 
 
 def _approved_context(

@@ -15,7 +15,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.events import emit_approval_event
-from toolgate_service.approvals.models import CONSUMED, DENIED, NO_PERMISSION, PENDING, Approval
+from toolgate_service.approvals.models import CONSUMED, DENIED, PENDING, Approval, ruled_permission_id
 from toolgate_service.approvals.policy import Terms, current_terms, store_terms, stored_terms
 from toolgate_service.approvals.service import expire_duplicate
 from toolgate_service.checks.decide import ApprovalRequired
@@ -120,7 +120,7 @@ def match_values(auth: AuthContext, request: CheckRequest) -> dict[str, str | No
         "agent_id": auth.agent_id,
         "action": request.action,
         "digest": request.digest,
-        "permission_id": auth.permission_id or NO_PERMISSION,
+        "permission_id": auth.permission_id or ruled_permission_id(request.action),
         "run_id": request.run_id or "",
     }
 
@@ -224,7 +224,7 @@ def new_request(session: AsyncSession, auth: AuthContext, request: CheckRequest,
         organization_id=auth.organization_id,
         environment=auth.environment,
         agent_id=auth.agent_id,
-        permission_id=auth.permission_id or NO_PERMISSION,
+        permission_id=auth.permission_id or ruled_permission_id(request.action),
         action=request.action,
         context=request.canonical,
         digest=request.digest,

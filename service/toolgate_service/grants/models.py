@@ -44,8 +44,8 @@ class Grant(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     agent_id: str = Field(sa_type=Id)
-    #: id of the permission, or `NO_PERMISSION`; not a foreign key, because the temporary approval is kept after its
-    #: permission was deleted
+    #: id of the permission, or `ruled_permission_id`; not a foreign key, because the temporary approval is kept after
+    #: its permission was deleted
     permission_id: str = Field(sa_type=Id)
     #: id of the approval request with which the temporary approval was proposed
     approval_id: str = Field(sa_type=Id)

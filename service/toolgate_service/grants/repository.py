@@ -10,7 +10,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service.accounts.sessions import Caller
 from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.grant_proposals import covers
-from toolgate_service.approvals.models import NO_PERMISSION, Approval
+from toolgate_service.approvals.models import Approval, ruled_permission_id
 from toolgate_service.approvals.policy import Terms, grant_invalid_reason, quorum_failure, voters_of
 from toolgate_service.context import AuthContext
 from toolgate_service.core import strict_json
@@ -115,7 +115,7 @@ async def find_usable(
         "environment": auth.environment,
         "agent_id": auth.agent_id,
         "action": action,
-        "permission_id": auth.permission_id or NO_PERMISSION,
+        "permission_id": auth.permission_id or ruled_permission_id(action),
         "now": now(session),
         "required_approvals": max(pending.required_approvals if pending else 1, terms.required_approvals),
     }

@@ -12,6 +12,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.sessions import CREDENTIAL, read_credential
 from toolgate_service.agents.models import Agent
+from toolgate_service.approvals.schemas import shown_permission_id
 from toolgate_service.core import strict_json
 from toolgate_service.core.schemas import (
     EXAMPLE_AGENT_ID,
@@ -145,6 +146,7 @@ async def serialize_grants(
                 "duration_seconds": grant.seconds,
                 "ignored_fields": json.loads(grant.except_fields),
                 "agent_name": names[grant.agent_id],
+                "permission_id": shown_permission_id(grant),
                 "status": state_of(grant, moment),
                 "context": strict_json.loads_own(grant.context),
                 "except_fields": json.loads(grant.except_fields),

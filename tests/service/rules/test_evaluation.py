@@ -31,7 +31,7 @@ def rule(
     rule_id: str = "1",
     agents: frozenset[str] | None = None,
     actions: tuple[str, ...] = ("*",),
-    result: bool | None | str = "no condition",
+    result: bool | str | None = "no condition",
     terms: RuleTerms = RuleTerms(),  # noqa: B008 - an immutable tuple
 ) -> CompiledRule:
     condition: Callable[[Variables], bool | None] | None = None
@@ -150,7 +150,7 @@ AGENTS = st.sampled_from(["bot", "eve"])
     ACTIONS,
 )
 def test_index_finds_the_rules_that_a_search_finds(
-    drawn: list[tuple[str, frozenset[str] | None, list[str], bool | None | str]], agent: str, action: str
+    drawn: list[tuple[str, frozenset[str] | None, list[str], bool | str | None]], agent: str, action: str
 ) -> None:
     made = [
         rule(effect, rule_id=str(place), agents=agents, actions=tuple(actions), result=result)
