@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TypeVar
@@ -12,6 +13,7 @@ from support.gateway import LiveGateway, Owner
 
 from toolgate_service.auth_store.sqlite import SqliteAuthStore
 from toolgate_service.checks.decide import ALLOWED, decide
+from toolgate_service.checks.schemas import CheckRequest
 from toolgate_service.context import AuthContext
 from toolgate_service.core import strict_json
 from toolgate_service.core.plans import BUILT_IN
@@ -19,6 +21,7 @@ from toolgate_service.core.strict_json import canonical, digest
 from toolgate_service.db.sqlite import SqliteDatabase
 from toolgate_service.organizations.repository import key_digest
 from toolgate_service.rate_limit.limiter import MemoryRateLimiter
+from toolgate_service.rules.evaluation import NO_RULES
 
 T = TypeVar("T")
 
@@ -49,7 +52,8 @@ def test_canonical_digest(benchmark: BenchmarkFixture) -> None:
 def test_decide(benchmark: BenchmarkFixture) -> None:
     """Decide about a permitted amount."""
     context = {"amount": Decimal("12.5")}
-    assert benchmark(decide, STANDING, "a", "stripe.refund", context) is ALLOWED
+    request = CheckRequest("a", "stripe.refund", context, None, None, None, dry_run=False)
+    assert benchmark(decide, STANDING, request, NO_RULES, datetime.now(UTC)) is ALLOWED
 
 
 def finished(start: Callable[[], Coroutine[None, None, T]]) -> T:

@@ -56,8 +56,10 @@ class AuthContext(NamedTuple):
         agent_id: Id of the requested agent; None if none was requested, or if it does not exist in the environment.
         permission_id: Id of the agent's permission for the action. None if there is no permission; then the other
             fields of the permission are None too.
+        agent_name: Name of the agent; None if there is no agent.
         freeze_reason: Reason of an active freeze that denies the call; None if there is none.
-        epoch: Epoch (version of the environment's data) when the row was read; None if the auth store has no cache.
+        has_rules: 1 if the environment has enabled rules; otherwise 0. None if no agent was requested.
+        epoch: Epoch (version of the environment's data) when the row was read.
     """
 
     key_id: str
@@ -75,6 +77,8 @@ class AuthContext(NamedTuple):
     max_amount: str | None = None
     amount_required: int | None = None
     freeze_reason: str | None = None
+    agent_name: str | None = None
+    has_rules: int | None = None
     epoch: int | None = None
 
     def rate_limit(self, plans: Mapping[str, Plan]) -> int:
@@ -95,7 +99,11 @@ SELECT k.id, k.agent_id, k.organization_id, k.environment, o.is_active, o.plan, 
           AND (f.agent_id IS NULL OR f.agent_id = :agent_id)
           AND (f.action IS NULL OR f.action = :action
                OR (f.action LIKE '%*' AND f.action = substr(:action, 1, length(f.action) - 1) || '*'))
-        ORDER BY f.created_at, f.id LIMIT 1)
+        ORDER BY f.created_at, f.id LIMIT 1),
+       a.name,
+       EXISTS (SELECT 1 FROM rules r
+               WHERE r.organization_id = k.organization_id AND r.environment = k.environment AND r.enabled),
+       (SELECT e.epoch FROM epochs e WHERE e.organization_id = k.organization_id AND e.environment = k.environment)
 FROM api_keys k
 JOIN organizations o ON o.id = k.organization_id
 LEFT JOIN agents a
@@ -111,9 +119,7 @@ _IDS = ("key_id", "key_agent_id", "organization_id", "agent_id", "permission_id"
 _TYPED = (
     text(AUTH_CONTEXT_SQL)
     .bindparams(bindparam("agent_id", type_=Id()))
-    .columns(
-        *(column(name, Id() if name in _IDS else None) for name in AuthContext._fields if name != "epoch")
-    )
+    .columns(*(column(name, Id() if name in _IDS else None) for name in AuthContext._fields))
 )
 
 
@@ -162,7 +168,7 @@ class ContextCache:
     """Cache of authentication contexts by API key, agent and action.
 
     Each environment has an epoch, a version number of its data. Every transaction that changes its API keys, agents,
-    permissions or freezes, or the organization, increments the epoch. Each context contains the epoch at which it was
+    permissions, rules or freezes, or the organization, increments the epoch. Each context contains the epoch at which it was
     read. A request compares this epoch with the epoch that the database returned for the request. If the context's
     epoch is equal or later, no change is missing in the context, and the request may use it.
 

@@ -19,6 +19,8 @@ from toolgate_service.organizations.ip_allowlist import AllowlistAlerts
 from toolgate_service.outbound.sender import Sender
 from toolgate_service.rate_limit.auth_failures import AuthFailures
 from toolgate_service.rate_limit.limiter import RateLimiter
+from toolgate_service.rules.repository import RuleCache
+from toolgate_service.rules.service import refuse_missing_library
 from toolgate_service.secret_check import refuse_other_secret
 from toolgate_service.slack.client import Replies
 from toolgate_service.slack.messages import slack_message
@@ -45,6 +47,7 @@ class Gateway(AppContext):
         self.allowlist_alerts = AllowlistAlerts(self.database)
         self.rate_limiter, self.auth_store, self.log_store = _open_stores(self.database, settings)
         self.metrics = _open_metrics(settings)
+        self.rules = RuleCache(self.database)
         self.log_writer = LogWriter(self.log_store, self.metrics)
         self.readiness = Readiness(self.database)
         jobs = maintenance_jobs(self.database, settings, self.plans)
@@ -72,10 +75,12 @@ class Gateway(AppContext):
         """Open and migrate the database, and start the background jobs.
 
         Raises:
-            StorageError: The database cannot be used, or the secret does not decrypt the values stored in it.
+            StorageError: The database cannot be used, the secret does not decrypt the values stored in it, or the
+                library is missing that evaluates the conditions of the stored rules.
         """
         await self.database.start(migrate=self.settings.migrate == "auto")
         await refuse_other_secret(self.database, self.settings, self.vault)
+        await refuse_missing_library(self.database)
         await self.auth_store.open()
         await self.rate_limiter.open()
         await self.log_writer.start()

@@ -107,7 +107,14 @@ class InsideGateway:
         asked = strict_json.loads(body)
         assert isinstance(asked, dict)
         return self._finish(
-            explain(self._gateway, self._gateway.rate_limiter, organization, environment, asked)
+            explain(
+                self._gateway,
+                self._gateway.rate_limiter,
+                self._gateway.rules,
+                organization,
+                environment,
+                asked,
+            )
         )
 
     def restart(self) -> None:

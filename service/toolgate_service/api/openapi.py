@@ -163,6 +163,10 @@ TAGS = (
     {"name": "agents", "description": "Agents and their API keys."},
     {"name": "permissions", "description": "Actions that an agent may perform, and under which conditions."},
     {
+        "name": "rules",
+        "description": "Rules that forbid, require approval for, or allow calls by action and by conditions.",
+    },
+    {
         "name": "freezes",
         "description": "Orders to deny all calls of the organization, an agent or an action.",
     },

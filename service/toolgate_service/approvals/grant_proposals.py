@@ -210,6 +210,7 @@ def _new_grant(session: AsyncSession, approval: Approval, terms: GrantTerms, fre
                 "required_approvals",
                 "separation_of_duties",
                 "makers",
+                "approvers",
                 "expires_at",
             }
         ),

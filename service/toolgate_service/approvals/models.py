@@ -17,6 +17,7 @@ expired, even if the background job has not updated its row yet. Therefore `stat
 
 from datetime import datetime
 from decimal import Decimal
+from uuid import UUID, uuid5
 
 from sqlalchemy import ColumnElement, Connection, ForeignKeyConstraint, Index, Text, UniqueConstraint, text
 from sqlalchemy.event import listen
@@ -46,6 +47,19 @@ CONSUMED = "consumed"
 #: states that are not final: a request in one of them can still change
 OPEN = (PENDING, APPROVED)
 STATUSES = (PENDING, APPROVED, DENIED, EXPIRED, CANCELLED, REPLACED, CONSUMED)
+
+
+#: id that the API shows instead of `permission_id` if no permission covers the call
+NO_PERMISSION = "00000000-0000-0000-0000-000000000000"
+_RULED = UUID("6f1d1c7e-3c0a-5d8b-9a55-0c6b3f1e2d47")
+
+
+def ruled_permission_id(action: str) -> str:
+    """Return the value of `permission_id` for a call of an action that no permission covers, but that rules hold.
+
+    It is an id of its own for each action, because requests and temporary approvals are found by this column.
+    """
+    return str(uuid5(_RULED, action))
 
 
 def _of_status(name: str, status: str, column: str) -> Index:
@@ -106,7 +120,8 @@ class Approval(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     agent_id: str = Field(sa_type=Id)
-    #: id of the permission; not a foreign key, because the request remains after the permission is deleted
+    #: id of the permission, or `ruled_permission_id`; not a foreign key, because the request remains after the
+    #: permission is deleted
     permission_id: str = Field(sa_type=Id)
     action: str = Field(max_length=255)
     #: context of the call as canonical JSON; it is never changed
@@ -134,6 +149,8 @@ class Approval(Table, table=True):
     #: JSON list with the ids of the users who created the agent or the permission, or changed the permission to allow
     #: more; with separation of duties, they may not approve
     makers: str | None = Field(default=None, sa_type=Text)
+    #: ids of the only users who may approve, as a JSON list; null if every user with the right may approve
+    approvers: str | None = Field(default=None, sa_type=Text)
     max_amount: Decimal | None = Field(default=None, sa_type=ExactDecimal)
     amount_required: bool | None = None
     created_at: datetime = Field(sa_type=Timestamp)
@@ -159,6 +176,8 @@ class Approval(Table, table=True):
     replaces: str | None = Field(default=None, sa_type=Id)
     #: id of the temporary approval that approved this request; its voters count as the approvers of the request
     grant_id: str | None = Field(default=None, sa_type=Id)
+    #: id of the rule that required the approval when the request was created; null if only the permission required it
+    rule_id: str | None = Field(default=None, sa_type=Id)
 
 
 class ApprovalVote(Table, table=True):

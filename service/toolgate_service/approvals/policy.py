@@ -25,7 +25,14 @@ from sqlmodel.sql.expression import SelectOfScalar
 from toolgate_service.accounts.models import VIEWER, User
 from toolgate_service.accounts.sessions import Caller
 from toolgate_service.agents.models import Agent
-from toolgate_service.approvals.models import APPROVED, DENIED, Approval, ApprovalVote, DenialClearance
+from toolgate_service.approvals.models import (
+    APPROVED,
+    DENIED,
+    Approval,
+    ApprovalVote,
+    DenialClearance,
+    ruled_permission_id,
+)
 from toolgate_service.audit import service as audit
 from toolgate_service.core import strict_json
 from toolgate_service.core.errors import FieldErrors, not_found
@@ -35,6 +42,7 @@ from toolgate_service.core.strict_json import Json, canonical
 from toolgate_service.db.database import now
 from toolgate_service.grants.models import ACTIVE, Grant, GrantVote
 from toolgate_service.permissions.models import Permission, find_amount_violation, loosening_users
+from toolgate_service.rules.evaluation import RuleTerms, intersect
 
 #: The SDK replaces a redacted argument by a JSON object. The member with this name contains a keyed digest of the
 #: argument's value.
@@ -71,11 +79,19 @@ class Terms(NamedTuple):
         required_approvals: Number of different users who must approve.
         separation_of_duties: True if the users in `makers` may not approve.
         makers: Ids of the users who created the agent or the permission, or changed the permission to allow more.
+        approvers: Ids of the only users who may approve, by the rules that require the approval; None if every user
+            with the right may approve.
     """
 
     required_approvals: int
     separation_of_duties: bool
     makers: frozenset[str]
+    approvers: frozenset[str] | None = None
+
+    @classmethod
+    def of_rules(cls, terms: RuleTerms) -> "Terms":
+        """Return the terms that rules set in addition to those of the permission."""
+        return cls(terms.required_approvals or 1, False, frozenset(), terms.approvers)
 
     def stricter(self, other: "Terms") -> "Terms":
         """Return the combination of two sets of approval rules, with the stricter value of each rule."""
@@ -83,11 +99,14 @@ class Terms(NamedTuple):
             max(self.required_approvals, other.required_approvals),
             self.separation_of_duties or other.separation_of_duties,
             self.makers | other.makers,
+            intersect(self.approvers, other.approvers),
         )
 
 
-def current_terms(permission: Permission, agent: Agent) -> Terms:
-    """Return the current approval rules of a permission."""
+def current_terms(permission: Permission | None, agent: Agent) -> Terms:
+    """Return the current approval rules of a permission; without a permission, one user must approve."""
+    if permission is None:
+        return Terms(1, False, frozenset({agent.created_by}))
     makers = {agent.created_by, permission.created_by, *loosening_users(permission)}
     return Terms(permission.required_approvals, permission.separation_of_duties, frozenset(makers))
 
@@ -99,13 +118,15 @@ def stored_terms(of: Approval | Grant) -> Terms:
     revision 0016 contain only `required_approvals`.
     """
     makers = json.loads(of.makers) if of.makers else ()
-    return Terms(of.required_approvals, bool(of.separation_of_duties), frozenset(makers))
+    approvers = None if of.approvers is None else frozenset(json.loads(of.approvers))
+    return Terms(of.required_approvals, bool(of.separation_of_duties), frozenset(makers), approvers)
 
 
 def store_terms(of: Approval | Grant, terms: Terms) -> None:
     """Store approval rules in the row of a request or of a temporary approval."""
     of.required_approvals, of.separation_of_duties = terms.required_approvals, terms.separation_of_duties
     of.makers = json.dumps(sorted(terms.makers))
+    of.approvers = None if terms.approvers is None else json.dumps(sorted(terms.approvers))
 
 
 #: ids of the users who voted: a collection of ids, or a query that selects them
@@ -117,21 +138,23 @@ async def approver_rejection(session: AsyncSession, of: Approval | Grant, user_i
 
     The reason contains no names or ids of users, because agents receive it too.
     """
-    terms, reasons = await _evaluate_voters(session, of, [user_id])
+    terms, reasons = await _evaluate_voters(session, of, [user_id], None)
     return _shortfall(terms, reasons, 1)
 
 
-async def quorum_failure(session: AsyncSession, of: Approval | Grant, voters: Voters) -> str | None:
+async def quorum_failure(
+    session: AsyncSession, of: Approval | Grant, voters: Voters, more: Terms | None = None
+) -> str | None:
     """Return the reason why the voters are not enough to approve a request or a temporary approval.
 
-    The result is None if they are enough.
+    The result is None if they are enough. `more` contains terms of rules that the call must also satisfy.
     """
-    terms, reasons = await _evaluate_voters(session, of, voters)
+    terms, reasons = await _evaluate_voters(session, of, voters, more)
     return _shortfall(terms, reasons, 1 if terms is None else terms.required_approvals)
 
 
 async def _evaluate_voters(
-    session: AsyncSession, of: Approval | Grant, voters: Voters
+    session: AsyncSession, of: Approval | Grant, voters: Voters, more: Terms | None
 ) -> tuple[Terms | None, Sequence[str | None]]:
     """Return the approval rules that apply, and for each voter the reason why the vote does not count.
 
@@ -139,33 +162,39 @@ async def _evaluate_voters(
     longer members of the organization are left out.
     """
     query = (
-        select(Permission, Agent, User)
-        .join(Agent, col(Agent.id) == Permission.agent_id)
+        select(Agent, Permission, User)
+        .outerjoin(
+            Permission,
+            (col(Permission.id) == of.permission_id)
+            & (col(Permission.organization_id) == Agent.organization_id)
+            & (col(Permission.agent_id) == Agent.id),
+        )
         .outerjoin(
             User,
-            (col(User.organization_id) == Permission.organization_id)
+            (col(User.organization_id) == Agent.organization_id)
             & col(User.id).in_(voters)
             & col(User.removed_at).is_(None),
         )
-        .where(
-            Permission.id == of.permission_id,
-            Permission.organization_id == of.organization_id,
-            Agent.id == of.agent_id,
-        )
+        .where(Agent.id == of.agent_id, Agent.organization_id == of.organization_id)
     )
-    found = (await session.exec(query)).all()
-    # If none of the voters is still a member, the outer join returns one row in which the user is None.
-    users: Sequence[tuple[Permission, Agent, User | None]] = found
-    if not found:
+    # If there is no permission, or none of the voters is still a member, the outer joins return None instead.
+    users: Sequence[tuple[Agent, Permission | None, User | None]] = (await session.exec(query)).all()
+    if not users:
         return None, ()
-    permission, agent, _ = found[0]
+    agent, permission, _ = users[0]
+    if permission is None and of.permission_id != ruled_permission_id(of.action):
+        return None, ()
     terms = current_terms(permission, agent).stricter(stored_terms(of))
+    if more is not None:
+        terms = terms.stricter(more)
     return terms, [_reason(terms, user) for _, _, user in users if user is not None]
 
 
 def _reason(terms: Terms, user: User) -> str | None:
     if user.role == VIEWER:
         return "the approver's role is 'viewer', which may not decide"
+    if terms.approvers is not None and user.id not in terms.approvers:
+        return "the rule that requires the approval names other approvers"
     if terms.separation_of_duties and user.id in terms.makers:
         return "users who created the agent, or created or loosened the permission, may not approve (separation of duties)"
     return None
@@ -183,29 +212,33 @@ def _shortfall(terms: Terms | None, reasons: Sequence[str | None], required: int
     return lost or f"{required} users must approve it, but only {counted} of the approvals are valid"
 
 
-async def approval_invalid_reason(session: AsyncSession, approval: Approval) -> str | None:
-    """Return the reason why an approved request can no longer be used for a call; None if it can."""
+async def approval_invalid_reason(session: AsyncSession, approval: Approval, more: Terms) -> str | None:
+    """Return the reason why an approved request can no longer be used for a call; None if it can.
+
+    `more` contains the terms of the rules that currently require the approval.
+    """
     if approval.grant_id is None:
         voters = select(ApprovalVote.user_id).where(
             ApprovalVote.approval_id == approval.id, ApprovalVote.decision == APPROVED
         )
-        return await quorum_failure(session, approval, voters)
+        return await quorum_failure(session, approval, voters, more)
     grant = (await session.exec(select(Grant).where(Grant.id == approval.grant_id))).first()
     if grant is None:
         return "its temporary approval was deleted"
-    return await grant_invalid_reason(session, grant) or await quorum_failure(
-        session, approval, voters_of(grant)
+    return await grant_invalid_reason(session, grant, more) or await quorum_failure(
+        session, approval, voters_of(grant), more
     )
 
 
-async def grant_invalid_reason(session: AsyncSession, grant: Grant) -> str | None:
-    """Return the reason why a temporary approval is not valid for calls; None if it is valid.
+async def grant_invalid_reason(session: AsyncSession, grant: Grant, more: Terms) -> str | None:
+    """Return the reason why a temporary approval is not valid for a call; None if it is valid.
 
-    The remaining uses and the expiry are not checked here.
+    `more` contains the terms of the rules that require the approval. The remaining uses and the expiry are not checked
+    here.
     """
     if grant.status != ACTIVE:
         return "its temporary approval was revoked"
-    return await quorum_failure(session, grant, voters_of(grant))
+    return await quorum_failure(session, grant, voters_of(grant), more)
 
 
 def voters_of(grant: Grant) -> SelectOfScalar[str]:
@@ -232,8 +265,9 @@ async def validate_edit(session: AsyncSession, approval: Approval, context: Mapp
             raise FieldErrors(
                 {"context": [f"{path!r} is redacted and cannot be edited; send the original value"]}
             )
-    permission = (await session.exec(select(Permission).where(Permission.id == approval.permission_id))).one()
-    for limit in (permission, approval):
+    query = select(Permission).where(Permission.id == approval.permission_id)
+    limits: list[Permission | Approval] = [approval, *(await session.exec(query)).all()]
+    for limit in reversed(limits):
         required = bool(limit.amount_required)
         violation = find_amount_violation(limit.max_amount, required, approval.action, context)
         if violation is not None:

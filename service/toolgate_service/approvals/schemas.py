@@ -3,6 +3,7 @@
 Users receive all data of an approval request. The agent receives neither votes nor the names of approvers.
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,10 +19,12 @@ from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.models import (
     APPROVED,
     CONSUMED,
+    NO_PERMISSION,
     PENDING,
     REPLACED,
     Approval,
     ApprovalVote,
+    ruled_permission_id,
     state_of,
 )
 from toolgate_service.core import strict_json
@@ -37,9 +40,11 @@ from toolgate_service.core.schemas import (
     CreatedAt,
     Description,
     ResourceId,
+    added_field,
     example,
 )
 from toolgate_service.db.database import now
+from toolgate_service.grants.models import Grant
 
 _EXAMPLE: dict[str, JsonValue] = {
     "id": EXAMPLE_APPROVAL_ID,
@@ -109,6 +114,8 @@ class ApprovalView(SdkApprovalView):
         **_EXAMPLE,
         agent_name="refund-bot",
         permission_id=EXAMPLE_ID,
+        rule_id=None,
+        approvers=None,
         digest="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
         reason="The customer returned the order",
         waiting=True,
@@ -125,7 +132,17 @@ class ApprovalView(SdkApprovalView):
     )
 
     agent_name: str = Field(description="Current name of the agent.")
-    permission_id: str = Field(description="Id of the permission that requires the approval, a UUID.")
+    permission_id: str = Field(
+        description="Id of the permission that covers the call, a UUID. If only rules require the approval, all its "
+        "digits are 0."
+    )
+    rule_id: str | None = added_field(
+        None,
+        "Id of the rule that required the approval when the request was created; null if the permission required it.",
+    )
+    approvers: Sequence[str] | None = added_field(
+        None, "Ids of the only users who may approve, by a rule; null if every admin and member may approve."
+    )
     digest: str = Field(
         description="SHA-256 digest of the context's canonical JSON, in hexadecimal. The approval is bound to it."
     )
@@ -318,7 +335,14 @@ def _common_fields(
         "run_id": approval.run_id or None,
         "call_id": approval.call_id or None,
         "separation_of_duties": bool(approval.separation_of_duties),
+        "permission_id": shown_permission_id(approval),
+        "approvers": None if approval.approvers is None else json.loads(approval.approvers),
     }
+
+
+def shown_permission_id(of: Approval | Grant) -> str:
+    """Return the id of the permission that covers a request or a temporary approval; `NO_PERMISSION` without one."""
+    return NO_PERMISSION if of.permission_id == ruled_permission_id(of.action) else of.permission_id
 
 
 def _approved_context(

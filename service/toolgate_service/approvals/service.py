@@ -302,6 +302,8 @@ async def _replace(session: AsyncSession, caller: Caller, approval: Approval, co
                 "required_approvals",
                 "separation_of_duties",
                 "makers",
+                "approvers",
+                "rule_id",
                 "max_amount",
                 "amount_required",
                 "expires_at",

@@ -207,6 +207,9 @@ SELECT k.id, k.agent_id, k.organization_id, k.environment, o.is_active, o.plan, 
           AND (f.action IS NULL OR f.action = $3
                OR (f.action LIKE '%*' AND f.action = substr($3, 1, length(f.action) - 1) || '*'))
         ORDER BY f.created_at, f.id LIMIT 1),
+       a.name,
+       EXISTS (SELECT 1 FROM rules r
+               WHERE r.organization_id = k.organization_id AND r.environment = k.environment AND r.enabled)::int,
        (SELECT epoch FROM epochs WHERE organization_id = k.organization_id AND environment = k.environment)
 FROM (SELECT * FROM api_keys WHERE digest = $1 AND revoked_at IS NULL LIMIT 1) AS k
 CROSS JOIN LATERAL (SELECT * FROM organizations WHERE id = k.organization_id LIMIT 1) AS o

@@ -32,16 +32,7 @@ WHERE k.digest = ? AND k.revoked_at IS NULL
 """
 
 # Replace the named parameters of the query by positional parameters, because sqlite3 binds positional ones faster.
-_CONTEXT = (
-    AUTH_CONTEXT_SQL.replace(
-        "FROM api_keys k",
-        ", (SELECT epoch FROM epochs e WHERE e.organization_id = k.organization_id AND e.environment = k.environment)\n"
-        "FROM api_keys k",
-    )
-    .replace(":key_digest", "?1")
-    .replace(":agent_id", "?2")
-    .replace(":action", "?3")
-)
+_CONTEXT = AUTH_CONTEXT_SQL.replace(":key_digest", "?1").replace(":agent_id", "?2").replace(":action", "?3")
 _EPOCH = "SELECT epoch FROM epochs WHERE organization_id = ? AND environment = ?"
 _NO_EPOCH = -1
 _PENDING = "SELECT 1 FROM approvals WHERE id = ? AND status = 'pending' AND expires_at > ?"

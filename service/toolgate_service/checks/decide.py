@@ -1,20 +1,25 @@
 """Decision about a tool call, and the results of a check.
 
-The decision uses neither I/O nor the current time. It examines, in this order: the agent, freezes, the permission, the
-amount, and whether the permission requires an approval.
+The decision uses no I/O. It examines, in this order: the agent, freezes, rules that forbid the call, and then together
+the permission with its amount and the other rules. A permission has the effect of a rule that allows its action, or
+requires approval for it, if the amount is valid.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import TypeAlias
 
 from toolgate_service.agents.models import ACTIVE
+from toolgate_service.checks.schemas import CheckRequest
 from toolgate_service.context import AuthContext
 from toolgate_service.core import strict_json
 from toolgate_service.core.ids import is_id
 from toolgate_service.permissions.models import AmountCheck, find_amount_violation
+from toolgate_service.rules.evaluation import NO_TERMS, CompiledRule, RuleSet, RuleTerms
+from toolgate_service.rules.expressions import Variables
 
 UNKNOWN_AGENT = "Agent not found: no agent of this organization has the agent_id given"
 #: maximum number of characters of an invalid `agent_id` that are quoted in the reason for a denial
@@ -35,6 +40,8 @@ class Step(StrEnum):
     AGENT = "agent"
     FREEZE = "freeze"
     AGENT_ENABLED = "enabled"
+    #: step that tests whether a rule forbids the call
+    RULES = "rules"
     PERMISSION = "permission"
     AMOUNT_PRESENT = "amount named"
     AMOUNT_VALID = "amount read"
@@ -73,6 +80,7 @@ _REASON_CODES = {
     Step.AGENT: "agent_not_found",
     Step.FREEZE: "frozen",
     Step.AGENT_ENABLED: "agent_disabled",
+    Step.RULES: "forbidden_by_rule",
     Step.PERMISSION: "no_permission",
     Step.AMOUNT_PRESENT: "amount_missing",
     Step.AMOUNT_VALID: "amount_invalid",
@@ -101,7 +109,13 @@ def ignore_step(_step: Step, _detail: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Decision that the call is allowed without an approval."""
+    """Decision that the call is allowed without an approval.
+
+    Attributes:
+        rule_id: Id of the rule that allows the call; None if the permission allows it.
+    """
+
+    rule_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,18 +126,29 @@ class Denied:
         reason: Reason for the agent.
         at: Step that denied the call.
         call_consumed: True if a call with the same `call_id` consumed an approval before.
+        rule_id: Id of the rule that forbids the call, or that requires the approval; None if there is none.
     """
 
     reason: str
     at: Step
     call_consumed: bool = False
+    rule_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequired:
-    """Decision that the call needs an approval."""
+    """Decision that the call needs an approval.
+
+    Attributes:
+        by_permission: False if only rules require the approval, and no permission covers the call.
+        terms: Terms of the rules that require the approval, in addition to the terms of the permission.
+        rule_id: Id of the oldest rule that requires the approval; None if only the permission requires it.
+    """
 
     reason: str
+    by_permission: bool = True
+    terms: RuleTerms = NO_TERMS
+    rule_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +163,13 @@ class Consumed:
         at: Step that allowed the call.
         by: Id of the approval request that the check consumed, or of the grant whose use it consumed. None for a retry
             with the same idempotency key, which consumes nothing.
+        rule_id: Id of the rule that requires the approval; None if only the permission requires it.
     """
 
     decision_id: str
     at: Step
     by: str | None = None
+    rule_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,11 +180,13 @@ class PendingApproval:
         reason: Reason why the call needs an approval.
         approval_id: Id of the pending request; None for a dry run that would create a new request.
         at: Step that produced this result.
+        rule_id: Id of the rule that requires the approval; None if only the permission requires it.
     """
 
     reason: str
     approval_id: str | None
     at: Step
+    rule_id: str | None = None
 
 
 ALLOWED = Allowed()
@@ -170,13 +199,20 @@ _AMOUNT_STEPS = {
 
 
 def decide(
-    auth: AuthContext, agent_id: str, action: str, context: Mapping[str, object]
+    auth: AuthContext, request: CheckRequest, rules: RuleSet, now: datetime
 ) -> Allowed | Denied | ApprovalRequired:
     """Decide whether an agent may run an action with a context.
 
     For an unknown agent and for an agent of another organization, the reason of the denial is the same, so that it does
     not reveal which ids exist in other organizations.
+
+    Args:
+        auth: Context of the API key, the agent and the permission.
+        request: Body of the check.
+        rules: Rules of the environment.
+        now: Current time, which the conditions of rules can use.
     """
+    agent_id = request.agent_id
     if auth.key_agent_id is not None and auth.key_agent_id != agent_id:
         reason = f"This API key belongs to another agent than the one named by agent_id{_id_hint(agent_id)}"
         return Denied(reason, Step.AGENT)
@@ -186,16 +222,59 @@ def decide(
         return Denied(f"Calls are frozen: {auth.freeze_reason}", Step.FREEZE)
     if auth.agent_status != ACTIVE:
         return Denied("Agent is inactive", Step.AGENT_ENABLED)
+    by_permission = _decide_by_permission(auth, request)
+    if not rules.rules:
+        return by_permission
+    found = rules.match(auth.agent_id, call_variables(auth, request, now))
+    if found.forbidding is not None:
+        reason = f"Rule '{found.forbidding.name}' forbids action '{request.action}'"
+        return Denied(reason, Step.RULES, rule_id=found.forbidding.id)
+    if found.requiring:
+        return _combine(by_permission, found.requiring, found.terms, request.action)
+    if found.allowing is not None and isinstance(by_permission, Denied):
+        return Allowed(found.allowing.id)
+    return by_permission
+
+
+def call_variables(auth: AuthContext, request: CheckRequest, now: datetime) -> Variables:
+    """Return the values that the conditions of rules can use."""
+    return Variables(
+        args=request.context,
+        action=request.action,
+        agent_id=auth.agent_id or "",
+        agent_name=auth.agent_name or "",
+        run_id=request.run_id or "",
+        now=now,
+    )
+
+
+def _decide_by_permission(auth: AuthContext, request: CheckRequest) -> Allowed | Denied | ApprovalRequired:
     if auth.permission_id is None:
-        return Denied(f"Agent has no permission for action '{action}'", Step.PERMISSION)
+        return Denied(f"Agent has no permission for action '{request.action}'", Step.PERMISSION)
     if auth.max_amount is not None:
         maximum, required = Decimal(auth.max_amount), bool(auth.amount_required)
-        violation = find_amount_violation(maximum, required, action, context)
+        violation = find_amount_violation(maximum, required, request.action, request.context)
         if violation is not None:
             return Denied(violation.reason, _AMOUNT_STEPS[violation.failed])
     if auth.requires_approval:
-        return ApprovalRequired(f"Action '{action}' needs human approval")
+        return ApprovalRequired(f"Action '{request.action}' needs human approval")
     return ALLOWED
+
+
+def _combine(
+    by_permission: Allowed | Denied | ApprovalRequired,
+    requiring: tuple[CompiledRule, ...],
+    terms: RuleTerms,
+    action: str,
+) -> ApprovalRequired:
+    """Return the decision for a call for which rules require approval, with or without a permission."""
+    first = requiring[0]
+    reason = (
+        by_permission.reason
+        if isinstance(by_permission, ApprovalRequired)
+        else f"Rule '{first.name}' requires approval for action '{action}'"
+    )
+    return ApprovalRequired(reason, not isinstance(by_permission, Denied), terms, first.id)
 
 
 def _id_hint(agent_id: str) -> str:

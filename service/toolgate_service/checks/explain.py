@@ -4,8 +4,8 @@ The explanation calls the same functions as the check. Each decision names the s
 all earlier steps.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 from sqlalchemy import bindparam
@@ -19,6 +19,8 @@ from toolgate_service.checks.decide import (
     Denied,
     PendingApproval,
     Step,
+    StepObserver,
+    call_variables,
     decide,
     response_body,
 )
@@ -28,9 +30,12 @@ from toolgate_service.context import AppContext, AuthContext, load_auth_context,
 from toolgate_service.core.errors import ApiError
 from toolgate_service.core.settings import Settings
 from toolgate_service.core.strict_json import Json, plain_number
+from toolgate_service.db.database import now
 from toolgate_service.organizations.repository import organization_key
 from toolgate_service.permissions.models import Permission
 from toolgate_service.rate_limit.limiter import Rate, RateLimiter
+from toolgate_service.rules.evaluation import CompiledRule
+from toolgate_service.rules.repository import RuleCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +55,14 @@ class Explanation:
         at: The step that produced the result.
         summary: A sentence that explains the result.
         passed: The earlier steps that the check passes, in order.
+        rules: All rules that apply to the agent and the action, and whether the condition of each matches the call.
     """
 
     decision: Allowed | Denied | PendingApproval | Consumed | ApiError
     at: Step
     summary: str
     passed: Sequence[Passed]
+    rules: Sequence[tuple[CompiledRule, bool]] = ()
 
     @property
     def response(self) -> bytes | None:
@@ -76,6 +83,7 @@ class Explanation:
 async def explain(
     context: AppContext,
     rate_limiter: RateLimiter,
+    rule_cache: RuleCache,
     organization_id: str,
     environment: str,
     body: Mapping[str, Json],
@@ -85,6 +93,7 @@ async def explain(
     Args:
         context: Dependencies of the services.
         rate_limiter: Rate limiter, whose counts are read but not changed.
+        rule_cache: Cache of the rules of each environment.
         organization_id: Id of the organization.
         environment: Name of the environment.
         body: Parsed body of the check.
@@ -103,20 +112,36 @@ async def explain(
                 raise rate.refusal()
         except ApiError as refusal:
             return _explain_error(refusal, auth, environment)
-        decision = decide(auth, request.agent_id, request.action, request.context)
-        steps = _describe_steps(auth, rate, request)
+        rules = await rule_cache.load(session, auth)
+        moment = now(session)
+        decision = decide(auth, request, rules, moment)
+        steps = _describe_steps(auth, rate, request, decision)
+        explained = rules.explain(auth.agent_id or "", call_variables(auth, request, moment))
         if isinstance(decision, Denied):
-            return Explanation(
-                decision, decision.at, f"{decision.reason}.", _steps_before(decision.at, steps)
-            )
+            before = _steps_before(decision.at, steps)
+            return Explanation(decision, decision.at, f"{decision.reason}.", before, explained)
         if isinstance(decision, Allowed) and request.approval_id is None:
-            return Explanation(decision, Step.APPROVAL, _NO_APPROVAL, _steps_before(Step.APPROVAL, steps))
-        return await _explain_settled(
-            session, context.settings, key.digest, request, decision, auth.permission_id, list(steps)
-        )
+            at, summary = _describe_allowed(decision, explained)
+            return Explanation(decision, at, summary, _steps_before(at, steps), explained)
+
+        async def settled(on_step: StepObserver) -> Allowed | Denied | PendingApproval | Consumed:
+            return await settle(
+                session, context.settings, rule_cache, key.digest, request, None, b"", on_step
+            )
+
+        found = await _explain_settled(session, context.settings, settled, auth, decision, list(steps))
+        return replace(found, rules=explained)
 
 
 _NO_APPROVAL = "The permission does not require an approval."
+
+
+def _describe_allowed(decision: Allowed, rules: Sequence[tuple[CompiledRule, bool]]) -> tuple[Step, str]:
+    """Return the step that allowed a call without an approval, and a sentence that explains it."""
+    if decision.rule_id is None:
+        return Step.APPROVAL, _NO_APPROVAL
+    [name] = [rule.name for rule, _ in rules if rule.id == decision.rule_id]
+    return Step.RULES, f"Rule '{name}' allows the call."
 
 
 async def _peek(context: AppContext, rate_limiter: RateLimiter, auth: AuthContext) -> Rate | None:
@@ -150,7 +175,9 @@ def _steps_before(at: Step, steps: Iterator[Passed]) -> Sequence[Passed]:
     return before
 
 
-def _describe_steps(auth: AuthContext, rate: Rate, request: CheckRequest) -> Iterator[Passed]:
+def _describe_steps(
+    auth: AuthContext, rate: Rate, request: CheckRequest, decision: Allowed | Denied | ApprovalRequired
+) -> Iterator[Passed]:
     """Yield each step up to `APPROVAL`, with a sentence that explains why the check continues after it."""
     yield Passed(Step.KEY, f"The organization's API key for {auth.environment} is valid.")
     yield Passed(Step.ORGANIZATION, _ACTIVE)
@@ -162,12 +189,20 @@ def _describe_steps(auth: AuthContext, rate: Rate, request: CheckRequest) -> Ite
     yield Passed(Step.AGENT, "The agent belongs to this organization.")
     yield Passed(Step.FREEZE, "No freeze applies to the call.")
     yield Passed(Step.AGENT_ENABLED, "The agent is enabled.")
+    if isinstance(decision, ApprovalRequired) and not decision.by_permission:
+        yield Passed(Step.RULES, f"{decision.reason}.")
+        yield Passed(Step.APPROVAL, "The rule requires an approval.")
+        return
+    yield Passed(Step.RULES, "No rule forbids the call.")
     yield Passed(Step.PERMISSION, f"The agent has a permission for '{request.action}'.")
     if auth.max_amount is None:
         yield Passed(Step.AMOUNT_PRESENT, "The permission has no maximum amount.")
     else:
         yield from _describe_amount(plain_number(Decimal(auth.max_amount)), request.context)
-    yield Passed(Step.APPROVAL, "The permission requires an approval for every call.")
+    if isinstance(decision, ApprovalRequired) and not auth.requires_approval:
+        yield Passed(Step.APPROVAL, f"{decision.reason}.")
+    else:
+        yield Passed(Step.APPROVAL, "The permission requires an approval for every call.")
 
 
 def _describe_amount(maximum: str, context: Mapping[str, Json]) -> Iterator[Passed]:
@@ -188,10 +223,9 @@ def _describe_amount(maximum: str, context: Mapping[str, Json]) -> Iterator[Pass
 async def _explain_settled(
     session: AsyncSession,
     settings: Settings,
-    key_digest: str,
-    request: CheckRequest,
+    settled: Callable[[StepObserver], Awaitable[Allowed | Denied | PendingApproval | Consumed]],
+    auth: AuthContext,
     first: Allowed | ApprovalRequired,
-    permission_id: str | None,
     passed: list[Passed],
 ) -> Explanation:
     if isinstance(first, Allowed):
@@ -200,7 +234,7 @@ async def _explain_settled(
     def on_step(step: Step, detail: str) -> None:
         passed.append(Passed(step, _PASSED_TEXTS[step].format(detail, settings=settings)))
 
-    decision = await settle(session, settings, key_digest, request, None, b"", on_step)
+    decision = await settled(on_step)
     match decision:
         case Allowed():
             return Explanation(
@@ -212,7 +246,7 @@ async def _explain_settled(
         case Denied():
             return Explanation(decision, decision.at, f"{decision.reason}.", passed)
         case PendingApproval(at=Step.NEW_REQUEST):
-            people = (await session.exec(_REQUIRED_APPROVALS, params={"id": permission_id})).one()
+            people = await _count_approvers(session, auth, first)
             return Explanation(decision, decision.at, _describe_request(people), passed)
         case PendingApproval() | Consumed():
             return Explanation(decision, decision.at, _DECIDED_TEXTS[decision.at], passed)
@@ -235,6 +269,17 @@ _DECIDED_TEXTS: Mapping[Step, str] = {
     Step.PENDING: "An approval request for an identical call is already pending.",
 }
 _REQUIRED_APPROVALS = select(Permission.required_approvals).where(col(Permission.id) == bindparam("id"))
+
+
+async def _count_approvers(
+    session: AsyncSession, auth: AuthContext, decision: Allowed | ApprovalRequired
+) -> int:
+    """Return the number of users who must approve a new request, by the permission and the rules."""
+    required = (await session.exec(_REQUIRED_APPROVALS, params={"id": auth.permission_id})).first() or 1
+    if isinstance(decision, ApprovalRequired):
+        by_rules = decision.terms.required_approvals or 1
+        return max(required, by_rules) if decision.by_permission else by_rules
+    return required
 
 
 def _describe_request(people: int) -> str:

@@ -15,9 +15,10 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.events import emit_approval_event
-from toolgate_service.approvals.models import CONSUMED, DENIED, PENDING, Approval
-from toolgate_service.approvals.policy import current_terms, store_terms, stored_terms
+from toolgate_service.approvals.models import CONSUMED, DENIED, PENDING, Approval, ruled_permission_id
+from toolgate_service.approvals.policy import Terms, current_terms, store_terms, stored_terms
 from toolgate_service.approvals.service import expire_duplicate
+from toolgate_service.checks.decide import ApprovalRequired
 from toolgate_service.checks.schemas import CheckRequest
 from toolgate_service.context import AuthContext
 from toolgate_service.core.ids import new_id
@@ -79,9 +80,9 @@ _CONSUMED_CALLS = tuple(
 )
 
 _PERMISSION = (
-    select(Permission, Agent)
-    .join(Agent, col(Agent.id) == Permission.agent_id)
-    .where(col(Permission.id) == bindparam("id"))
+    select(Agent, Permission)
+    .outerjoin(Permission, col(Permission.id) == bindparam("permission_id"))
+    .where(col(Agent.id) == bindparam("agent_id"))
 )
 
 _DENIED = (
@@ -119,7 +120,7 @@ def match_values(auth: AuthContext, request: CheckRequest) -> dict[str, str | No
         "agent_id": auth.agent_id,
         "action": request.action,
         "digest": request.digest,
-        "permission_id": auth.permission_id,
+        "permission_id": auth.permission_id or ruled_permission_id(request.action),
         "run_id": request.run_id or "",
     }
 
@@ -148,18 +149,28 @@ async def is_call_consumed(session: AsyncSession, auth: AuthContext, request: Ch
 
 
 async def create_request(
-    session: AsyncSession, settings: Settings, auth: AuthContext, request: CheckRequest
-) -> str:
-    """Create a pending request for a check and return its id.
+    session: AsyncSession,
+    settings: Settings,
+    auth: AuthContext,
+    request: CheckRequest,
+    decision: ApprovalRequired,
+) -> str | None:
+    """Create a pending request for a check and return its id; a dry run creates no request, and returns None.
 
     The permission contains the time after which the request expires. If it contains none, the time in the settings of
-    the gateway applies.
+    the gateway applies. The rules that require the approval can shorten this time.
     """
-    permission, agent = (await session.exec(_PERMISSION, params={"id": auth.permission_id})).one()
-    seconds = permission.approval_ttl_seconds or settings.approval_ttl_seconds
+    if request.dry_run:
+        return None
+    agent, permission = await _load_permission(session, auth)
+    seconds = (permission and permission.approval_ttl_seconds) or settings.approval_ttl_seconds
+    if decision.terms.ttl_seconds is not None:
+        seconds = min(seconds, decision.terms.ttl_seconds)
     approval = new_request(session, auth, request, seconds=seconds)
-    store_terms(approval, current_terms(permission, agent))
-    approval.max_amount, approval.amount_required = permission.max_amount, permission.amount_required
+    approval.rule_id = decision.rule_id
+    store_terms(approval, current_terms(permission, agent).stricter(Terms.of_rules(decision.terms)))
+    if permission is not None:
+        approval.max_amount, approval.amount_required = permission.max_amount, permission.amount_required
     # Send the reminder `approval_reminder_seconds` before the request expires, but not before the last quarter of its
     # lifetime.
     ahead = min(settings.approval_reminder_seconds, seconds / 4)
@@ -173,18 +184,20 @@ async def create_request(
     return approval.id
 
 
-async def tighten_terms(session: AsyncSession, auth: AuthContext, approval: Approval) -> None:
+async def tighten_terms(session: AsyncSession, auth: AuthContext, approval: Approval, terms: Terms) -> None:
     """Tighten the approval rules and limits of a pending request for which another check has arrived.
 
-    For each rule and limit, the stricter value is stored: the request's own or the permission's current value.
+    For each rule and limit, the strictest value is stored: the request's own, the permission's current value, or that
+    of `terms`, which the rules of the environment require.
     """
-    permission, agent = (await session.exec(_PERMISSION, params={"id": auth.permission_id})).one()
+    agent, permission = await _load_permission(session, auth)
     before = (stored_terms(approval), approval.max_amount, bool(approval.amount_required))
-    limits = [limit for limit in (approval.max_amount, permission.max_amount) if limit is not None]
+    maximum = None if permission is None else permission.max_amount
+    limits = [limit for limit in (approval.max_amount, maximum) if limit is not None]
     after = (
-        current_terms(permission, agent).stricter(before[0]),
+        current_terms(permission, agent).stricter(before[0]).stricter(terms),
         min(limits, default=None),
-        before[2] or permission.amount_required,
+        before[2] or (permission is not None and permission.amount_required),
     )
     if after != before:
         store_terms(approval, after[0])
@@ -192,20 +205,26 @@ async def tighten_terms(session: AsyncSession, auth: AuthContext, approval: Appr
         session.add(approval)
 
 
+async def _load_permission(session: AsyncSession, auth: AuthContext) -> tuple[Agent, Permission | None]:
+    params = {"agent_id": auth.agent_id, "permission_id": auth.permission_id}
+    agent, permission = (await session.exec(_PERMISSION, params=params)).one()
+    return agent, permission
+
+
 def new_request(session: AsyncSession, auth: AuthContext, request: CheckRequest, *, seconds: int) -> Approval:
     """Return a new approval request for a check, without adding it to the session.
 
     `seconds` is the time after which the request expires.
     """
-    if auth.agent_id is None or auth.permission_id is None:
-        raise RuntimeError("a check without agent or permission is blocked before a request is created")
+    if auth.agent_id is None:
+        raise RuntimeError("a check without agent is denied before a request is created")
     moment = now(session)
     return Approval(
         id=new_id(),
         organization_id=auth.organization_id,
         environment=auth.environment,
         agent_id=auth.agent_id,
-        permission_id=auth.permission_id,
+        permission_id=auth.permission_id or ruled_permission_id(request.action),
         action=request.action,
         context=request.canonical,
         digest=request.digest,

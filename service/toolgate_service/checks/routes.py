@@ -20,6 +20,7 @@ from toolgate_service.checks.decide import (
 )
 from toolgate_service.checks.schemas import CheckRequest, read_check_request
 from toolgate_service.checks.service import settle
+from toolgate_service.core.clock import utcnow
 from toolgate_service.core.concurrency import DEADLINE, MAX_ON_LOOP
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.schemas import (
@@ -43,6 +44,8 @@ from toolgate_service.http.openapi import operation
 DECISION_ID = b"x-decision-id"
 REASON_CODE = b"x-reason-code"
 CALL_CONSUMED = b"x-call-let-through"
+#: response header with the id of the rule that decided, or that requires the approval
+RULE_ID = b"x-rule-id"
 #: response header with the id of the approved request that allows the call; a client that only made a dry run can use
 #: the id to cancel the request
 APPROVAL_ID = b"x-approval-id"
@@ -64,8 +67,9 @@ def check_endpoint(gateway: Gateway) -> Handler:
             request = await gateway.parser.run(len(raw), partial(_parse, raw))
         retry_key = idempotency_key(received.header(b"idempotency-key"))
         auth = await load_context(gateway, caller, request.agent_id, request.action)
+        rules = await gateway.rules.find(auth)
         with span("toolgate.gateway.decide"):
-            decision = decide(auth, request.agent_id, request.action, request.context)
+            decision = decide(auth, request, rules, utcnow())
         if isinstance(decision, Denied) or (isinstance(decision, Allowed) and request.approval_id is None):
             return _respond(received, decision)
         database = gateway.database
@@ -79,7 +83,9 @@ def check_endpoint(gateway: Gateway) -> Handler:
             else:
                 transaction = database.writing(auth.organization_id, until=deadline)
             async with transaction as session:
-                return await settle(session, gateway.settings, caller.key_digest, request, retry_key, raw)
+                return await settle(
+                    session, gateway.settings, gateway.rules, caller.key_digest, request, retry_key, raw
+                )
 
         # Build the response after the commit of the transaction, so that it never contains a decision that was not
         # stored.
@@ -97,6 +103,8 @@ def _respond(
 ) -> PlainResponse:
     received.scope[OUTCOME] = _outcome(decision)
     add_headers(received.scope, {REASON_CODE: reason_code(decision).encode()})
+    if decision.rule_id is not None:
+        add_headers(received.scope, {RULE_ID: decision.rule_id.encode()})
     if isinstance(decision, Consumed):
         add_headers(received.scope, {DECISION_ID: decision.decision_id.encode()})
         if decision.at is Step.APPROVED and decision.by is not None:
@@ -198,5 +206,5 @@ CHECK = operation(
     body="CheckRequest",
     answer="CheckResult",
     ok="Decision about the call.",
-    headers=("X-Decision-ID", "X-Reason-Code", "X-Approval-ID", "X-Call-Let-Through"),
+    headers=("X-Decision-ID", "X-Reason-Code", "X-Rule-ID", "X-Approval-ID", "X-Call-Let-Through"),
 )

@@ -7,7 +7,7 @@ read transaction is enough for it.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -24,6 +24,7 @@ from toolgate_service.approvals.models import (
     state_of,
 )
 from toolgate_service.approvals.policy import (
+    Terms,
     approval_invalid_reason,
     load_denial_blocks,
     store_terms,
@@ -32,6 +33,7 @@ from toolgate_service.approvals.policy import (
 from toolgate_service.approvals.service import REJECTED
 from toolgate_service.checks.decide import (
     Allowed,
+    ApprovalRequired,
     Consumed,
     Denied,
     PendingApproval,
@@ -60,6 +62,7 @@ from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import now
 from toolgate_service.grants.models import Grant
 from toolgate_service.grants.repository import find_usable
+from toolgate_service.rules.repository import RuleCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,10 @@ class _Check:
     """A check whose action needs an approval.
 
     Attributes:
-        auth: Context of the API key, the agent and the permission.
+        auth: Context of the API key, the agent and the permission. It contains no permission if no permission covers
+            the call, but a rule requires an approval for it.
         request: Body of the check.
+        decision: Decision without regard to existing approvals.
         attempt: Idempotency key of the check, or None.
         matching: Approval requests that match the check, each with its state.
         on_step: Callback for each step that the check passes.
@@ -76,14 +81,21 @@ class _Check:
 
     auth: AuthContext
     request: CheckRequest
+    decision: ApprovalRequired
     attempt: Attempt | None
     matching: Sequence[tuple[Approval, str]]
     on_step: StepObserver
+
+    @property
+    def terms(self) -> Terms:
+        """Terms of the rules that require the approval. Those of the permission apply in addition."""
+        return Terms.of_rules(self.decision.terms)
 
 
 async def settle(
     session: AsyncSession,
     settings: Settings,
+    rule_cache: RuleCache,
     key_digest: str,
     request: CheckRequest,
     idempotency_key: str | None,
@@ -99,6 +111,7 @@ async def settle(
     Args:
         session: Session with a write transaction under the organization's lock; for a dry run, with a read transaction.
         settings: Settings of the gateway.
+        rule_cache: Cache of the rules of each environment.
         key_digest: Digest of the API key.
         request: Body of the check.
         idempotency_key: Value of the header `Idempotency-Key`, or None.
@@ -110,13 +123,15 @@ async def settle(
         return Denied(
             "The API key was revoked, or its organization was deactivated, during the check", Step.KEY
         )
-    decision = decide(auth, request.agent_id, request.action, request.context)
+    decision = decide(auth, request, await rule_cache.load(session, auth), now(session))
     if isinstance(decision, Denied) or (isinstance(decision, Allowed) and request.approval_id is None):
         return decision
     attempt = Attempt.of(idempotency_key, request.identity(raw))
     earlier = await load_idempotent(session, auth, attempt, now(session))
     if earlier is not None:
         return Consumed(earlier, Step.RETRY)
+    if isinstance(decision, ApprovalRequired) and not decision.by_permission:
+        auth = auth._replace(permission_id=None)
     approvals = await find_matching(session, auth, request)
     if request.approval_id is not None:
         approvals = [approval for approval in approvals if approval.id == request.approval_id]
@@ -131,14 +146,15 @@ async def settle(
         return decision
     moment = now(session)
     matching = [(approval, state_of(approval, moment)) for approval in approvals]
-    check = _Check(auth, request, attempt, matching, on_step)
-    return await _settle_by_approval(session, settings, check, decision.reason)
+    check = _Check(auth, request, decision, attempt, matching, on_step)
+    result = await _settle_by_approval(session, settings, check)
+    return replace(result, rule_id=decision.rule_id)
 
 
 async def _settle_by_approval(
-    session: AsyncSession, settings: Settings, check: _Check, reason: str
+    session: AsyncSession, settings: Settings, check: _Check
 ) -> Denied | Consumed | PendingApproval:
-    request = check.request
+    request, reason = check.request, check.decision.reason
     if request.call_id:
         if await is_call_consumed(session, check.auth, request):
             return Denied(
@@ -159,7 +175,7 @@ async def _settle_by_approval(
     # `own` is the pending request if this check may use it. If an approver edited the context of the request, only a
     # check that sends the id of the request may use it.
     own = pending if pending and _is_for_this_check(pending, request) else None
-    grant = await find_usable(session, check.auth, request.action, request.context, own)
+    grant = await find_usable(session, check.auth, request.action, request.context, own, check.terms)
     # If an approver rejected the call, or the action is blocked, deny the call even if a grant covers it.
     denial = None
     if grant or not pending:
@@ -173,7 +189,7 @@ async def _settle_by_approval(
     if denial is not None:
         return denial
     check.on_step(Step.PENDING_LIMIT, "")
-    created = None if request.dry_run else await create_request(session, settings, check.auth, request)
+    created = await create_request(session, settings, check.auth, request, check.decision)
     return PendingApproval(reason, created, Step.NEW_REQUEST)
 
 
@@ -181,7 +197,7 @@ async def _try_approved(session: AsyncSession, check: _Check) -> Denied | Consum
     for approval, state in check.matching:
         if state != APPROVED or not _is_for_this_check(approval, check.request):
             continue
-        invalid = await approval_invalid_reason(session, approval)
+        invalid = await approval_invalid_reason(session, approval, check.terms)
         if invalid is None:
             return await _consume(session, check, approval)
         if check.request.approval_id is not None:
@@ -198,7 +214,7 @@ async def _find_pending(session: AsyncSession, check: _Check) -> Approval | None
     if pending is not None and not check.request.dry_run:
         pending.last_asked_at = now(session)
         session.add(pending)
-        await tighten_terms(session, check.auth, pending)
+        await tighten_terms(session, check.auth, pending, check.terms)
     return pending
 
 
@@ -248,7 +264,7 @@ async def _consume(
     if isinstance(by, Approval):
         decision_id = await consume_approval(session, by, check.request)
     else:
-        decision_id = await consume_grant(session, check.auth, check.request, by, pending)
+        decision_id = await consume_grant(session, check, by, pending)
     await store_idempotent(session, check.auth, check.attempt, decision_id, now(session))
     return Consumed(decision_id, step, by.id)
 
@@ -267,9 +283,7 @@ async def consume_approval(session: AsyncSession, approval: Approval, request: C
     return decision_id
 
 
-async def consume_grant(
-    session: AsyncSession, auth: AuthContext, request: CheckRequest, grant: Grant, pending: Approval | None
-) -> str:
+async def consume_grant(session: AsyncSession, check: _Check, grant: Grant, pending: Approval | None) -> str:
     """Consume one use of a grant and return the id of the decision.
 
     Each use is stored as a consumed approval request, so that it appears in lists, emits events and blocks a second run
@@ -280,12 +294,13 @@ async def consume_grant(
     session.add(grant)
     if pending is not None:
         await end_proposal(session, pending)
-    approval = pending or new_request(session, auth, request, seconds=0)
-    terms = stored_terms(grant)
+    approval = pending or new_request(session, check.auth, check.request, seconds=0)
+    approval.rule_id = check.decision.rule_id
+    terms = stored_terms(grant).stricter(check.terms)
     store_terms(approval, terms.stricter(stored_terms(pending)) if pending else terms)
     approval.grant_id = grant.id
     approval.decided_at, approval.remind_at = now(session), None
-    return await consume_approval(session, approval, request)
+    return await consume_approval(session, approval, check.request)
 
 
 async def _denial_block(

@@ -9,7 +9,16 @@ from sqlalchemy.orm import load_only
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
-from toolgate_service.approvals.models import APPROVED, CONSUMED, DENIED, EXPIRED, PENDING, Approval, state_of
+from toolgate_service.approvals.models import (
+    APPROVED,
+    CONSUMED,
+    DENIED,
+    EXPIRED,
+    NO_PERMISSION,
+    PENDING,
+    Approval,
+    state_of,
+)
 from toolgate_service.approvals.policy import approver_rejection
 from toolgate_service.approvals.schemas import ApprovalView, serialize_approvals
 from toolgate_service.console.dependencies import PageContext
@@ -19,6 +28,7 @@ from toolgate_service.core.strict_json import plain_number
 from toolgate_service.core.text_safety import hidden_names
 from toolgate_service.db.database import now
 from toolgate_service.permissions.models import Permission
+from toolgate_service.rules.models import Rule
 
 #: Number of an agent's newest approval requests among which the card searches for similar requests.
 HISTORY_LIMIT = 200
@@ -191,6 +201,7 @@ async def load_cards(
     shown = await serialize_approvals(session, approvals)
     similar = await find_similar(session, approvals)
     permissions = await _permissions(session, approvals)
+    rules = await _rule_names(session, approvals)
     people = await load_emails(session, {user for view in shown for user in _people(view)})
     at_most = None if whole else MAX_CARD_LENGTH
     # Format the arguments in a thread, because formatting large ones would block the event loop.
@@ -208,7 +219,8 @@ async def load_cards(
             view,
             laid_out,
             similar[view.id],
-            permissions.get(view.permission_id),
+            permissions.get(approval.permission_id),
+            rules.get(approval.rule_id or ""),
             people,
         )
         for approval, view, laid_out in zip(approvals, shown, arguments, strict=True)
@@ -223,6 +235,7 @@ async def _card(
     arguments: Arguments,
     similar: SimilarRequests,
     permission: Permission | None,
+    rule: str | None,
     people: Mapping[str, str],
 ) -> Card:
     is_pending = view.status == PENDING
@@ -231,14 +244,14 @@ async def _card(
     # page of the request has them.
     decides = is_pending and page.may_decide and arguments.is_complete
     refusal = None
-    if decides and permission is not None and _is_separated(view, permission):
+    if decides and (view.approvers is not None or _is_separated(view, permission)):
         refusal = await approver_rejection(session, approval, page.caller.user_id)
     may_approve = decides and refusal is None
     return Card(
         approval=view,
         action=describe_action(view.action),
         arguments=arguments,
-        reasons=list(_reasons(view, permission)) if is_pending else [],
+        reasons=_reasons(view, permission, rule) if is_pending else [],
         similar=similar,
         people=people,
         voted=[people.get(user, "a former member") for user in voted],
@@ -253,14 +266,23 @@ async def _card(
     )
 
 
-def _reasons(view: ApprovalView, permission: Permission | None) -> list[str]:
-    if permission is None:
+def _reasons(view: ApprovalView, permission: Permission | None, rule: str | None) -> list[str]:
+    if permission is None and view.permission_id != NO_PERMISSION:
         return ["The permission was deleted: the call cannot run even if you approve it."]
-    reasons = ["The permission requires an approval for every call"]
-    if permission.max_amount is not None:
-        reasons[0] += f", and allows amounts up to {plain_number(permission.max_amount)}"
-    reasons[0] += "."
-    required = max(view.required_approvals, permission.required_approvals)
+    reasons = []
+    if view.rule_id is not None:
+        reasons.append(
+            "A rule that was deleted since required an approval for this call."
+            if rule is None
+            else f"The rule '{rule}' requires an approval for this call."
+        )
+    if view.approvers is not None:
+        reasons.append("Only the approvers that the rule names may approve this request.")
+    if permission is not None and (permission.requires_approval or view.rule_id is None):
+        limit = permission.max_amount
+        also = "" if limit is None else f", and allows amounts up to {plain_number(limit)}"
+        reasons.append(f"The permission requires an approval for every call{also}.")
+    required = max(view.required_approvals, permission.required_approvals if permission else 1)
     if required > 1:
         voted = sum(vote.decision == "approved" for vote in view.votes)
         reasons.append(f"{required} people must approve this request; {voted} of them have approved so far.")
@@ -273,8 +295,8 @@ def _reasons(view: ApprovalView, permission: Permission | None) -> list[str]:
     return reasons
 
 
-def _is_separated(view: ApprovalView, permission: Permission) -> bool:
-    return view.separation_of_duties or permission.separation_of_duties
+def _is_separated(view: ApprovalView, permission: Permission | None) -> bool:
+    return view.separation_of_duties or (permission is not None and permission.separation_of_duties)
 
 
 def _people(view: ApprovalView) -> set[str]:
@@ -287,3 +309,13 @@ async def _permissions(session: AsyncSession, approvals: Sequence[Approval]) -> 
         Permission.organization_id == approvals[0].organization_id,
     )
     return {permission.id: permission for permission in (await session.exec(query)).all()}
+
+
+async def _rule_names(session: AsyncSession, approvals: Sequence[Approval]) -> Mapping[str, str]:
+    ids = {one.rule_id for one in approvals if one.rule_id is not None}
+    if not ids:
+        return {}
+    query = select(Rule.id, Rule.name).where(
+        col(Rule.id).in_(ids), Rule.organization_id == approvals[0].organization_id
+    )
+    return dict((await session.exec(query)).all())

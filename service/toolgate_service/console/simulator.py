@@ -42,6 +42,7 @@ QUESTIONS: Mapping[Step, str] = {
     Step.AGENT: "Does the agent exist?",
     Step.FREEZE: "Does a freeze deny the call?",
     Step.AGENT_ENABLED: "Is the agent enabled?",
+    Step.RULES: "Does a rule decide about the call?",
     Step.PERMISSION: "Does the agent have a permission for the action?",
     Step.AMOUNT_PRESENT: "Does the call contain an amount?",
     Step.AMOUNT_VALID: "Is the amount a number?",
@@ -75,8 +76,9 @@ async def simulate(page: PageContext, form: Form) -> Response:
         await agents.get_agent(session, page.caller, page.environment, agent_id)
     try:
         body = _read_check(form, agent_id)
+        gateway, organization_id = page.gateway, page.caller.organization_id
         found = await explain(
-            page.gateway, page.gateway.rate_limiter, page.caller.organization_id, page.environment, body
+            gateway, gateway.rate_limiter, gateway.rules, organization_id, page.environment, body
         )
     except ApiError as error:
         return await _render(page, form, error.status_code, message=error_message(error))

@@ -44,7 +44,8 @@ class Grant(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     agent_id: str = Field(sa_type=Id)
-    #: id of the permission; not a foreign key, because the temporary approval is kept after its permission was deleted
+    #: id of the permission, or `ruled_permission_id`; not a foreign key, because the temporary approval is kept after
+    #: its permission was deleted
     permission_id: str = Field(sa_type=Id)
     #: id of the approval request with which the temporary approval was proposed
     approval_id: str = Field(sa_type=Id)
@@ -63,6 +64,8 @@ class Grant(Table, table=True):
     separation_of_duties: bool | None = None
     #: ids of the users who created the agent or the permission, or changed the permission to allow more, as a JSON list
     makers: str | None = Field(default=None, sa_type=Text)
+    #: ids of the only users who may approve, as a JSON list; null if every user with the right may approve
+    approvers: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
     starts_at: datetime | None = Field(default=None, sa_type=Timestamp)
     #: for a proposed temporary approval, the expiry of the approval request; for an active one, its own end

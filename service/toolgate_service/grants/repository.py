@@ -10,8 +10,8 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service.accounts.sessions import Caller
 from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.grant_proposals import covers
-from toolgate_service.approvals.models import Approval
-from toolgate_service.approvals.policy import grant_invalid_reason, quorum_failure, voters_of
+from toolgate_service.approvals.models import Approval, ruled_permission_id
+from toolgate_service.approvals.policy import Terms, grant_invalid_reason, quorum_failure, voters_of
 from toolgate_service.context import AuthContext
 from toolgate_service.core import strict_json
 from toolgate_service.core.errors import not_found
@@ -102,20 +102,22 @@ async def find_usable(
     action: str,
     context: Mapping[str, object],
     pending: Approval | None,
+    terms: Terms,
 ) -> Grant | None:
     """Return the temporary approval that covers a call, or None. If several cover it, return the first one to expire.
 
     The users who voted for it must still be allowed to approve the call. If the call has a pending approval request,
-    the votes must also satisfy the approval rules of this request.
+    the votes must also satisfy the approval rules of this request. `terms` contains those of the rules that require the
+    approval.
     """
     values = {
         "organization_id": auth.organization_id,
         "environment": auth.environment,
         "agent_id": auth.agent_id,
         "action": action,
-        "permission_id": auth.permission_id,
+        "permission_id": auth.permission_id or ruled_permission_id(action),
         "now": now(session),
-        "required_approvals": pending.required_approvals if pending else 1,
+        "required_approvals": max(pending.required_approvals if pending else 1, terms.required_approvals),
     }
     for grant in (await session.exec(_USABLE, params=values)).all():
         approved_context = strict_json.loads_own(grant.context)
@@ -123,7 +125,7 @@ async def find_usable(
             approved_context, context, json.loads(grant.except_fields)
         ):
             continue
-        if await grant_invalid_reason(session, grant) is not None:
+        if await grant_invalid_reason(session, grant, terms) is not None:
             continue
         if pending is None or await quorum_failure(session, pending, voters_of(grant)) is None:
             return grant

@@ -12,6 +12,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.sessions import CREDENTIAL, read_credential
 from toolgate_service.agents.models import Agent
+from toolgate_service.approvals.schemas import shown_permission_id
 from toolgate_service.core import strict_json
 from toolgate_service.core.schemas import (
     EXAMPLE_AGENT_ID,
@@ -73,7 +74,10 @@ class GrantView(BaseModel):
     agent_id: AgentId
     agent_name: str = Field(description="Current name of the agent.")
     action: str = Field(description="Action of the calls that the temporary approval allows.")
-    permission_id: str = Field(description="Id of the permission that requires the approvals, a UUID.")
+    permission_id: str = Field(
+        description="Id of the permission that covers the calls, a UUID. If only rules require the approvals, all its "
+        "digits are 0."
+    )
     approval_id: str = Field(
         description="Id of the approval request with which the temporary approval was given, a UUID."
     )
@@ -142,6 +146,7 @@ async def serialize_grants(
                 "duration_seconds": grant.seconds,
                 "ignored_fields": json.loads(grant.except_fields),
                 "agent_name": names[grant.agent_id],
+                "permission_id": shown_permission_id(grant),
                 "status": state_of(grant, moment),
                 "context": strict_json.loads_own(grant.context),
                 "except_fields": json.loads(grant.except_fields),

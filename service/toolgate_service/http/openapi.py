@@ -304,6 +304,11 @@ HEADERS: dict[str, dict[str, Any]] = {
     "X-Decision-ID": _header(
         "Id of the decision. Send it as `decision_id` of the log entry.", {"type": "string"}
     ),
+    "X-Rule-ID": _header(
+        "Id of the rule that decided about the call, or that requires the approval.",
+        {"type": "string", "format": "uuid"},
+        required=False,
+    ),
     "X-Reason-Code": _header(
         "Code of the decision, for instance `allowed`, `no_permission`, `amount_exceeded` or `approval_required`.",
         {"type": "string", "pattern": "^[a-z_]+$"},

@@ -1,11 +1,17 @@
-"""The decision alone, without I/O (decisions §4)."""
+"""The decision alone, without I/O (decisions §4). Rules have tests of their own."""
 
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from toolgate_service.checks.decide import Allowed, ApprovalRequired, Denied, decide
+from toolgate_service.checks import decide as module
+from toolgate_service.checks.decide import Allowed, ApprovalRequired, Denied
+from toolgate_service.checks.schemas import CheckRequest
 from toolgate_service.context import AuthContext
+from toolgate_service.rules.evaluation import NO_RULES
 
 GOOD = AuthContext(
     key_id="k",
@@ -29,6 +35,13 @@ ABSENT = {
     "requires_approval": None,
     "amount_required": None,
 }
+
+
+def decide(
+    standing: AuthContext, agent_id: str, action: str, context: Mapping[str, Any]
+) -> Allowed | Denied | ApprovalRequired:
+    request = CheckRequest(agent_id, action, context, None, None, None, dry_run=False)
+    return module.decide(standing, request, NO_RULES, datetime.now(UTC))
 
 
 def reason(standing: AuthContext, agent_id: str = "bot", **context: object) -> str:

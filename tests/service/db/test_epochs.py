@@ -15,7 +15,7 @@ from toolgate_service.db.migrate import upgrade
 from toolgate_service.migrations.metadata import METADATA
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-ORGANIZATION, OTHER, USER, AGENT, PERMISSION, KEY = (new_id() for _ in range(6))
+ORGANIZATION, OTHER, USER, AGENT, PERMISSION, RULE, KEY = (new_id() for _ in range(7))
 
 #: changes of what a check reads, by name
 CHANGES = {
@@ -23,6 +23,8 @@ CHANGES = {
     "agent deleted": "UPDATE agents SET deleted_at = created_at WHERE id = :agent",
     "permission loosened": "UPDATE permissions SET max_amount = NULL WHERE id = :permission",
     "permission deleted": "DELETE FROM permissions WHERE id = :permission",
+    "rule disabled": "UPDATE rules SET enabled = false WHERE id = :rule",
+    "rule deleted": "DELETE FROM rules WHERE id = :rule",
     "key revoked": "UPDATE api_keys SET revoked_at = created_at WHERE id = :key",
     "key deleted": "DELETE FROM api_keys WHERE id = :key",
 }
@@ -68,6 +70,10 @@ async def connection(tmp_path: Path) -> AsyncIterator[AsyncConnection]:
             created_at=MOMENT, **scope,
         )  # fmt: skip
         await insert(
+            connection, "rules", id=RULE, name="r", effect="forbid", actions="[]", enabled=True, created_by=USER,
+            created_at=MOMENT, **scope,
+        )  # fmt: skip
+        await insert(
             connection,
             "api_keys",
             id=KEY,
@@ -94,7 +100,7 @@ async def test_change_of_a_row_raises_the_epoch_of_its_environment(
     connection: AsyncConnection, change: str
 ) -> None:
     before = await epochs(connection)
-    types = {"agent": AGENT, "permission": PERMISSION, "key": KEY}
+    types = {"agent": AGENT, "permission": PERMISSION, "rule": RULE, "key": KEY}
     name = change.split(maxsplit=1)[0]
     await connection.execute(text(CHANGES[change]), {name: types[name]})
     after = await epochs(connection)

@@ -20,11 +20,13 @@ ROUNDS = 16
 HAPPENED = (
     "voted", "used with a quorum", "edited", "edited and used", "grant active", "used by a grant", "grant: revoked",
     "became viewer", "withdrawn", "jobs", "restarted", "stored terms", "frozen", "lifted",
+    "rule: forbid", "rule: require_approval", "rule: allow", "rule changed",
 )  # fmt: skip
 #: steps at which a check must have been decided, and explained
 STEPS_MET = {
     Step.AGENT,
     Step.FREEZE,
+    Step.RULES,
     Step.AMOUNT_WITHIN,
     Step.APPROVAL,
     Step.APPROVED,

@@ -10,7 +10,7 @@ from support.machine.deciding import NOTES
 from support.machine.driver import ACTIONS, refused, told
 from support.machine.paging import Wanted, compare_list, wanted
 from support.machine.permissions import TERMS
-from support.reference.facts import Approval, Tenant
+from support.reference.facts import NO_PERMISSION, Approval, Tenant
 
 STATES = ("pending", "approved", "denied", "expired", "cancelled", "replaced", "consumed")
 
@@ -26,11 +26,11 @@ class ApprovalRules(CheckRules):
         self.judge(data, approval, True, note)
         self.look(data, approval.agent_id)
 
-    @precondition(lambda self: self._in_state("pending"))
+    @precondition(lambda self: self._of_permissions())
     @rule(data=st.data(), terms=TERMS, again=st.booleans(), note=NOTES)
     def change_terms(self, data: st.DataObject, terms: dict[str, Any], again: bool, note: str | None) -> None:
         """Change the terms of something that waits; then approve it, with another check before it or without."""
-        approval = self.choose(data, self._in_state("pending"), "pending")
+        approval = self.choose(data, self._of_permissions(), "pending")
         owner = self.world.owner_of(approval.permission_id)
         assert owner is not None
         person = self.choose(data, self.managers(approval.tenant), "person")
@@ -106,6 +106,9 @@ class ApprovalRules(CheckRules):
         by_id = {one.id: one for one in expected}
         for one in shown:
             self.shows_approval(by_id[one["id"]], one, for_people=True)
+
+    def _of_permissions(self) -> list[Approval]:
+        return [one for one in self._in_state("pending") if one.permission_id != NO_PERMISSION]
 
     def _in_state(self, state: str) -> list[Approval]:
         return [one for one in self.world.approvals if one.state(self.now()) == state]

@@ -1,7 +1,7 @@
 """The decision of a check, sentence by sentence as the decisions have it (§4, §5)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -11,13 +11,14 @@ from support.reference.facts import (
     ApprovalTerms,
     Grant,
     Permission,
+    Rule,
     Tenant,
     digits,
     meaning,
     read,
 )
 from support.reference.matching import covers
-from support.reference.world import CheckAnswer, World
+from support.reference.world import RULED, CheckAnswer, World
 
 WAITS = timedelta(hours=24)
 DENIAL_HOLDS = timedelta(minutes=5)
@@ -82,6 +83,59 @@ class Outcome:
     decision_id: str | None = None
 
 
+@dataclass(slots=True)
+class _Call:
+    """A call that nothing forbids.
+
+    Attributes:
+        permission: Permission of the call; `RULED` if there is none.
+        held_by: Rules that require an approval.
+        covered: False if the permission does not cover the call, and only rules hold it.
+        allowed: True if a rule allows what the permission does not.
+    """
+
+    world: World
+    agent: Agent
+    own: Permission
+    question: Question
+    now: datetime
+    held_by: list[Rule] = field(default_factory=list)
+    covered: bool = True
+    allowed: bool = False
+
+    @property
+    def permission(self) -> Permission:
+        return self.own if self.covered else RULED
+
+    @property
+    def requires_approval(self) -> bool:
+        return bool(self.held_by) or (self.own.requires_approval and not self.allowed)
+
+    @property
+    def why(self) -> str:
+        by_permission = self.covered and self.own.requires_approval
+        return "needs human approval" if by_permission else "requires approval for action"
+
+    @property
+    def more(self) -> ApprovalTerms:
+        """Terms of the rules."""
+        terms = ApprovalTerms(1, False, frozenset(), None, False)
+        for rule in self.held_by:
+            terms = terms.stricter(rule.terms)
+        return terms
+
+    @property
+    def terms(self) -> ApprovalTerms:
+        """Current terms of the permission and of the rules."""
+        return self.agent.terms(self.permission).stricter(self.more)
+
+    @property
+    def waits(self) -> timedelta:
+        """Time after which a new request expires."""
+        own = timedelta(seconds=self.permission.waits) if self.permission.waits else WAITS
+        return min([own, *(timedelta(seconds=one.waits) for one in self.held_by if one.waits)])
+
+
 def check(world: World, tenant: Tenant, question: Question, now: datetime) -> Outcome:
     """Decide a check, and change the world as the gateway should."""
     agent = world.agent(tenant, question.agent_id)
@@ -92,15 +146,30 @@ def check(world: World, tenant: Tenant, question: Question, now: datetime) -> Ou
         return Outcome("blocked", "frozen", (freeze.reason,))
     if not agent.active:
         return Outcome("blocked", "inactive")
+    matching = [one for one in world.rules if one.matches(agent, question.action, question.facts)]
+    forbidding = next((one for one in matching if one.effect == "forbid"), None)
+    if forbidding is not None:
+        return Outcome("blocked", "forbids action", (question.action,))
+    requiring = [one for one in matching if one.effect == "require_approval"]
     permission = agent.permissions.get(question.action)
+    no = _no(permission, question)
+    if no is not None and not requiring and not matching:
+        return no
+    call = _Call(world, agent, permission or RULED, question, now)
+    if requiring:
+        call.held_by = requiring
+        call.covered = no is None
+    elif no is not None:
+        call.allowed = True
+    if not call.requires_approval and question.approval_id is None:
+        return Outcome("allowed")
+    return _with_approval(call)
+
+
+def _no(permission: Permission | None, question: Question) -> Outcome | None:
     if permission is None:
         return Outcome("blocked", "no permission", (question.action,))
-    too_much = _amount(permission, question.facts)
-    if too_much is not None:
-        return too_much
-    if not permission.requires_approval and question.approval_id is None:
-        return Outcome("allowed")
-    return _with_approval(world, agent, permission, question, now)
+    return _amount(permission, question.facts)
 
 
 def keep_answer(world: World, tenant: Tenant, question: Question, decision_id: str, now: datetime) -> None:
@@ -129,54 +198,47 @@ def _amount(limit: Permission | ApprovalTerms, facts: dict[str, object]) -> Outc
     return None
 
 
-def _with_approval(
-    world: World, agent: Agent, permission: Permission, question: Question, now: datetime
-) -> Outcome:
+def _with_approval(call: _Call) -> Outcome:
+    world, agent, question, now = call.world, call.agent, call.question, call.now
     # A lost answer must not cost a second approval.
     earlier = world.check_answers.get((agent.tenant, question.idempotency_key))
     if earlier is not None and earlier.body == question.body and now < earlier.until:
         return Outcome("allowed", decision_id=earlier.decision_id)
-    equal = list(_equal(world, agent, permission, question))[::-1]
+    equal = list(_equal(world, agent, call.permission, question))[::-1]
     if question.approval_id is not None:
         mine = [approval for approval in equal if approval.id == question.approval_id]
         if not mine:
             return Outcome("blocked", "does not belong")
     else:
         mine = [approval for approval in equal if approval.call_id == question.call_id]
-    if not permission.requires_approval:
+    if not call.requires_approval:
         return Outcome("allowed")
     if question.call_id and _call(agent, question, question.call_id) in world.let_through:
         return Outcome("blocked", "has already been allowed once", (question.call_id,))
-    settled = _by_approved(mine, agent, question, world, now) or _edited(mine, question, now)
+    settled = _by_approved(mine, call) or _edited(mine, question, now)
     if settled is not None:
         return settled
-    held = _pending(mine, agent, permission, question, now)
-    waits = held and Outcome("held", "needs human approval", (question.action,), held)
+    held = _pending(mine, call)
+    waits = held and Outcome("held", call.why, (question.action,), held)
     if question.approval_id is not None:
         return waits or _closed(mine[0], now)
     # What an approver made of another call waits on; what was asked for this one becomes its use.
     own = held if held is not None and held.replaces is None else None
-    grant = _usable(world, agent, permission, question, own, now)
+    grant = _usable(call, own)
     if grant is None:
-        return (
-            waits
-            or _refused(world, agent, question, mine, equal, now)
-            or _ask_or_full(world, agent, question, now)
-        )
+        return waits or _refused(world, agent, question, mine, equal, now) or _ask_or_full(call)
     # A person's no goes before what another allowed for a while.
     no = _refused(world, agent, question, mine, equal, now)
     if no is not None:
         return waits or no
-    return _use_grant(world, agent, permission, question, grant, own, now)
+    return _use_grant(call, grant, own)
 
 
-def _pending(
-    mine: list[Approval], agent: Agent, permission: Permission, question: Question, now: datetime
-) -> Approval | None:
-    pending = next((approval for approval in mine if approval.state(now) == "pending"), None)
-    if pending is not None and not question.dry_run:
+def _pending(mine: list[Approval], call: _Call) -> Approval | None:
+    pending = next((approval for approval in mine if approval.state(call.now) == "pending"), None)
+    if pending is not None and not call.question.dry_run:
         # A request that is asked again stores the stricter of its terms and the current ones.
-        pending.terms = pending.terms.stricter(agent.terms(permission))
+        pending.terms = pending.terms.stricter(call.terms)
     return pending
 
 
@@ -188,44 +250,38 @@ def _edited(mine: list[Approval], question: Question, now: datetime) -> Outcome 
     return None if edited is None else Outcome("held", approval=edited)
 
 
-def _by_approved(
-    mine: list[Approval], agent: Agent, question: Question, world: World, now: datetime
-) -> Outcome | None:
+def _by_approved(mine: list[Approval], call: _Call) -> Outcome | None:
     for approval in mine:
-        named = question.approval_id is not None
+        named = call.question.approval_id is not None
         # What an approver made of a call answers to its id alone.
-        if approval.state(now) != "approved" or (approval.replaces is not None and not named):
+        if approval.state(call.now) != "approved" or (approval.replaces is not None and not named):
             continue
-        if still_counts(world, approval):
-            return _let_through(world, agent, question, approval, now)
+        if _still_counts(call.world, approval, call.more):
+            return _let_through(call.world, call.agent, call.question, approval, call.now)
         if named:
             return Outcome("blocked", "is no longer valid")
     return None
 
 
-def still_counts(world: World, approval: Approval) -> bool:
+def _still_counts(world: World, approval: Approval, more: ApprovalTerms) -> bool:
     """Say whether what was approved would be approved now."""
     grant = approval.grant
-    if grant is not None and not (grant.status == "active" and world.enough(grant, grant.voters)):
+    if grant is not None and not (grant.status == "active" and world.enough(grant, grant.voters, more)):
         return False
-    return world.enough(approval, approval.voters)
+    return world.enough(approval, approval.voters, more)
 
 
-def _usable(
-    world: World,
-    agent: Agent,
-    permission: Permission,
-    question: Question,
-    own: Approval | None,
-    now: datetime,
-) -> Grant | None:
+def _usable(call: _Call, own: Approval | None) -> Grant | None:
+    world, more = call.world, call.more
     usable = [
         one
         for one in world.grants
-        if (one.agent_id, one.permission_id) == (agent.id, permission.id)
-        and one.state(now) == "active"
-        and covers(one.facts, question.facts, one.free)
-        and world.enough(one, one.voters)
+        if (one.agent_id, one.permission_id, one.action)
+        == (call.agent.id, call.permission.id, call.question.action)
+        and one.state(call.now) == "active"
+        and covers(one.facts, call.question.facts, one.free)
+        and more.required <= one.terms.required
+        and world.enough(one, one.voters, more)
         and (own is None or _meets_terms(world, one, own))
     ]
     return min(usable, key=lambda one: (one.until, one.id), default=None)
@@ -264,15 +320,18 @@ def _by_denials(world: World, agent: Agent, action: str, now: datetime) -> Outco
     return None
 
 
-def _ask_or_full(world: World, agent: Agent, question: Question, now: datetime) -> Outcome:
-    waiting = [one for one in world.approvals if one.agent_id == agent.id and one.state(now) == "pending"]
+def _ask_or_full(call: _Call) -> Outcome:
+    world, question, now = call.world, call.question, call.now
+    waiting = [
+        one for one in world.approvals if one.agent_id == call.agent.id and one.state(now) == "pending"
+    ]
     if len(waiting) >= MOST_PENDING:
         return Outcome("blocked", "wait for approval")
     if question.dry_run:
-        return Outcome("held", "needs human approval", (question.action,))
-    approval = _new(agent, agent.permissions[question.action], question, now)
+        return Outcome("held", call.why, (question.action,))
+    approval = _new(call)
     world.approvals.append(approval)
-    return Outcome("held", "needs human approval", (question.action,), approval)
+    return Outcome("held", call.why, (question.action,), approval)
 
 
 def _equal(world: World, agent: Agent, permission: Permission, question: Question) -> Iterator[Approval]:
@@ -313,38 +372,32 @@ def _since(moment: datetime | None, now: datetime) -> timedelta:
     return now - moment
 
 
-def _new(agent: Agent, permission: Permission, question: Question, now: datetime) -> Approval:
+def _new(call: _Call) -> Approval:
+    question = call.question
     return Approval(
-        agent.tenant,
-        agent.id,
-        permission.id,
+        call.agent.tenant,
+        call.agent.id,
+        call.permission.id,
         question.action,
         question.run_id,
         question.call_id,
         meaning(question.facts),
-        created=now,
-        until=now + (timedelta(seconds=permission.waits) if permission.waits else WAITS),
-        terms=agent.terms(permission),
+        created=call.now,
+        until=call.now + call.waits,
+        terms=call.terms,
         facts=question.facts,
     )
 
 
-def _use_grant(
-    world: World,
-    agent: Agent,
-    permission: Permission,
-    question: Question,
-    grant: Grant,
-    own: Approval | None,
-    now: datetime,
-) -> Outcome:
-    if question.dry_run:
+def _use_grant(call: _Call, grant: Grant, own: Approval | None) -> Outcome:
+    if call.question.dry_run:
         return Outcome("allowed")
+    terms = grant.terms.stricter(call.more)
     if own is None:
-        own = _new(agent, permission, question, now)
-        own.until, own.terms = now, grant.terms
-        world.approvals.append(own)
-    world.end_proposal(own)
+        own = _new(call)
+        own.until, own.terms = call.now, terms
+        call.world.approvals.append(own)
+    call.world.end_proposal(own)
     grant.left -= 1
-    own.grant, own.terms, own.decided = grant, own.terms.stricter(grant.terms), now
-    return _let_through(world, agent, question, own, now)
+    own.grant, own.terms, own.decided = grant, own.terms.stricter(terms), call.now
+    return _let_through(call.world, call.agent, call.question, own, call.now)

@@ -50,14 +50,21 @@ def refusal(
 
 def _refused_edit(world: World, approval: Approval, edit: dict[str, object], now: datetime) -> int | None:
     owner = world.owner_of(approval.permission_id)
-    assert owner is not None
-    if not all(amount_is_within(limit, edit) for limit in (owner[1], approval.terms)):
+    limits = [approval.terms] if owner is None else [owner[1], approval.terms]
+    if not all(amount_is_within(limit, edit) for limit in limits):
         return 400
-    bound = (approval.agent_id, approval.permission_id, approval.run_id, approval.call_id, meaning(edit))
+    bound = (
+        approval.agent_id,
+        approval.action,
+        approval.permission_id,
+        approval.run_id,
+        approval.call_id,
+        meaning(edit),
+    )
     for one in world.approvals:
         if (
             one.state(now) == "pending"
-            and (one.agent_id, one.permission_id, one.run_id, one.call_id, one.context) == bound
+            and (one.agent_id, one.action, one.permission_id, one.run_id, one.call_id, one.context) == bound
         ):
             return 409
     return None
@@ -148,7 +155,10 @@ def _propose(world: World, approval: Approval, user: str, terms: Terms, now: dat
 
 def _approve_what_waits(world: World, grant: Grant, user: str, now: datetime) -> None:
     for one in world.approvals:
-        waits = one.state(now) == "pending" and one.permission_id == grant.permission_id
+        waits = one.state(now) == "pending" and (
+            (one.agent_id, one.action, one.permission_id)
+            == (grant.agent_id, grant.action, grant.permission_id)
+        )
         if (
             waits
             and one.id != grant.approval_id

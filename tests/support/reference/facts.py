@@ -1,7 +1,7 @@
 """What the reference knows of: tenants, agents, permissions, approvals, log entries, and when two contexts are equal."""
 
 import json
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
@@ -54,6 +54,7 @@ class ApprovalTerms:
         makers: Users who created the agent, or created or loosened the permission.
         maximum: Limit for the amount in an edited context; None means no limit.
         amount_required: True if a limited amount may not be missing from an edited context.
+        approvers: The only users who may approve; None if every user with the right may.
     """
 
     required: int
@@ -61,6 +62,7 @@ class ApprovalTerms:
     makers: frozenset[str]
     maximum: Decimal | None
     amount_required: bool
+    approvers: frozenset[str] | None = None
 
     def stricter(self, other: "ApprovalTerms") -> "ApprovalTerms":
         """Return the stricter value of each term."""
@@ -70,7 +72,18 @@ class ApprovalTerms:
             self.makers | other.makers,
             min((one for one in (self.maximum, other.maximum) if one is not None), default=None),
             self.amount_required or other.amount_required,
+            _both(self.approvers, other.approvers),
         )
+
+
+#: what stands for the permission of a request that only rules require
+NO_PERMISSION = "00000000-0000-0000-0000-000000000000"
+
+
+def _both(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
 
 
 @dataclass(slots=True)
@@ -96,6 +109,58 @@ class Agent:
             permission.maximum,
             permission.amount_required,
         )
+
+
+#: conditions of rules, as CEL and as what they mean: None stands for an error
+CONDITIONS = ("args.amount > 50", "args.n == 1", "has(args.to)", "action.startsWith('pay') || args.n == 1")
+
+
+def condition_holds(text: str, action: str, facts: Mapping[str, object]) -> bool | None:
+    """Return the result of one of `CONDITIONS`; None for an error."""
+    match text:
+        case "args.amount > 50":
+            amount = facts.get("amount")
+            return amount > 50 if isinstance(amount, Decimal) else None
+        case "args.n == 1":
+            return facts["n"] == 1 if "n" in facts else None
+        case "has(args.to)":
+            return "to" in facts
+        case _:
+            return True if action.startswith("pay") else condition_holds("args.n == 1", action, facts)
+
+
+@dataclass(slots=True)
+class Rule:
+    """Rule of an environment; `agents` is None for all agents, `condition` one of `CONDITIONS`."""
+
+    id: str
+    tenant: Tenant
+    name: str
+    effect: str
+    agents: frozenset[str] | None
+    actions: tuple[str, ...]
+    condition: str | None
+    required: int | None = None
+    waits: int | None = None
+    approvers: frozenset[str] | None = None
+    enabled: bool = True
+
+    def matches(self, agent: Agent, action: str, facts: Mapping[str, object]) -> bool:
+        """Report whether the rule applies to a call."""
+        if not self.enabled or self.tenant != agent.tenant:
+            return False
+        if self.agents is not None and agent.id not in self.agents:
+            return False
+        if not any(action == one or (one[-1] == "*" and action.startswith(one[:-1])) for one in self.actions):
+            return False
+        holds = True if self.condition is None else condition_holds(self.condition, action, facts)
+        # What cannot be decided allows nothing.
+        return bool(holds) if self.effect == "allow" else holds is not False
+
+    @property
+    def terms(self) -> ApprovalTerms:
+        """Terms that the rule adds to those of the permission."""
+        return ApprovalTerms(self.required or 1, False, frozenset(), None, False, self.approvers)
 
 
 @dataclass(frozen=True, slots=True)

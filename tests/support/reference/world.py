@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from support.reference.facts import (
+    NO_PERMISSION,
     OPEN,
     Agent,
     Approval,
@@ -12,10 +13,15 @@ from support.reference.facts import (
     Freeze,
     Grant,
     Permission,
+    Rule,
     Tenant,
 )
 
 KEY_HOLDS = timedelta(hours=24)
+
+
+#: what stands for the permission of a call that only rules cover
+RULED = Permission(NO_PERMISSION, "", True, None, False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +50,8 @@ class World:
     approvals: list[Approval] = field(default_factory=list)
     grants: list[Grant] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
+    #: oldest first
+    rules: list[Rule] = field(default_factory=list)
     #: active freezes, oldest first
     freezes: list[Freeze] = field(default_factory=list)
     #: users who may decide nothing
@@ -133,25 +141,33 @@ class World:
 
     def terms(self, of: Approval | Grant) -> ApprovalTerms | None:
         """Return the stricter of the stored and the current terms; None if the permission was deleted."""
+        if of.permission_id == NO_PERMISSION:
+            return of.terms.stricter(self.named(of.agent_id).terms(RULED))
         owner = self.owner_of(of.permission_id)
         if owner is None:
             return None
         agent, permission = owner
         return of.terms.stricter(agent.terms(permission))
 
-    def may_approve(self, of: Approval | Grant, user: str) -> bool:
-        """Report whether a user may approve a request or a temporary approval now."""
-        terms = self.terms(of)
+    def may_approve(self, of: Approval | Grant, user: str, more: ApprovalTerms | None = None) -> bool:
+        """Report whether a user may approve a request or a temporary approval now; `more` are terms of rules."""
+        terms = self._terms(of, more)
         if terms is None or user in self.viewers:
+            return False
+        if terms.approvers is not None and user not in terms.approvers:
             return False
         return not (terms.separated and user in terms.makers)
 
-    def enough(self, of: Approval | Grant, voters: list[str]) -> bool:
-        """Report whether enough distinct users voted who may still approve."""
+    def enough(self, of: Approval | Grant, voters: list[str], more: ApprovalTerms | None = None) -> bool:
+        """Report whether enough distinct users voted who may still approve; `more` are terms of rules."""
+        terms = self._terms(of, more)
+        if terms is None:
+            return False
+        return len({one for one in voters if self.may_approve(of, one, more)}) >= terms.required
+
+    def _terms(self, of: Approval | Grant, more: ApprovalTerms | None) -> ApprovalTerms | None:
         terms = self.terms(of)
-        return (
-            terms is not None and len({one for one in voters if self.may_approve(of, one)}) >= terms.required
-        )
+        return terms if terms is None or more is None else terms.stricter(more)
 
     def _cancel(self, approvals: list[Approval], now: datetime) -> list[Approval]:
         cancelled = [one for one in approvals if one.state(now) in OPEN]

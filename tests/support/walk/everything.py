@@ -50,6 +50,7 @@ AGED = {
     "approvals": "created_at expires_at decided_at",
     "grants": "created_at expires_at",
     "freezes": "created_at",
+    "rules": "created_at",
     "audit_entries": "created_at",
     "deliveries": "created_at",
     "events": "created_at",

@@ -20,7 +20,7 @@ from toolgate_service.migrations.metadata import METADATA
 #: tables that count requests and changes, also changes that a test undoes
 COUNTERS = {"rate_windows", "epochs"}
 #: what belongs to the organization as a whole
-OF_NO_ENVIRONMENT = {"organization_id", "email", "user_id", "invitation_id", "link_id"}
+OF_NO_ENVIRONMENT = {"organization_id", "email", "user_id", "invitation_id", "link_id", "freeze_id"}
 TABLES = [
     table.name
     for table in METADATA.sorted_tables
@@ -102,9 +102,10 @@ class Stage:
             "permission_id": permission,
             "approval_id": approval,
             "grant_id": grant["id"],
-            "freeze_id": self._post(
-                "/api/freeze", 201, {"agent_id": agent, "action": "a.frozen", "reason": marker()}
+            "rule_id": self._post(
+                "/api/rules", 201, {"name": marker(), "effect": "allow", "actions": ["a.ruled"]}, scope
             )["id"],
+            "freeze_id": self._post("/api/freeze", 201, {"action": "a.frozen", "reason": marker()})["id"],
             "key_id": key["id"],
             "webhook_id": webhook,
             "delivery_id": delivery,

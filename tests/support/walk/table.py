@@ -119,6 +119,11 @@ WALK: Mapping[str, Stop] = {
     "POST /api/approvals/{approval_id}/approve": Stop("full", 200, {"note": "walked"}, foreign=404),
     "POST /api/approvals/{approval_id}/deny": Stop("full", 200, {"note": "walked"}, foreign=404),
     "POST /api/approvals/{approval_id}/reject": Stop("full", 200, {"note": "walked"}, foreign=404),
+    "GET /api/rules": Stop("reader"),
+    "POST /api/rules": Stop("admin", 201, {"name": "walked", "effect": "allow", "actions": ["a.walked"]}),
+    "GET /api/rules/{rule_id}": Stop("reader", foreign=404),
+    "PUT /api/rules/{rule_id}": Stop("admin", 200, {"enabled": False}, foreign=404),
+    "DELETE /api/rules/{rule_id}": Stop("admin", 204, foreign=404),
     "GET /api/freeze": Stop("reader", environment=False),
     "POST /api/freeze": Stop(
         "changer",

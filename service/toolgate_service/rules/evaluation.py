@@ -1,0 +1,186 @@
+"""Evaluation of rules against a call, without I/O.
+
+The result does not depend on the order of the rules: a matching `forbid` rule is stronger than all `require_approval`
+rules, and these are stronger than all `allow` rules.
+
+Conditions fail closed. If a condition raises an error, refers to a missing field or returns another type than a
+boolean, an `allow` rule does not match, and a `forbid` or `require_approval` rule matches.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple, TypeAlias
+
+from toolgate_service.rules.expressions import Variables
+from toolgate_service.rules.models import ALLOW, FORBID, REQUIRE_APPROVAL
+
+#: suffix of an action pattern that matches all actions with the prefix before it
+WILDCARD = "*"
+#: maximum number of pairs of agent and action for which a set of rules keeps the applicable rules
+MAX_CANDIDATES = 4096
+
+
+#: function that evaluates the condition of a rule; None is the result of a condition that failed
+Condition: TypeAlias = Callable[[Variables], bool | None]
+
+
+class RuleTerms(NamedTuple):
+    """Conditions that a rule sets for an approval.
+
+    Attributes:
+        required_approvals: Number of different users who must approve; None if the rule does not restrict it.
+        ttl_seconds: Time after which a pending request expires; None if the rule does not restrict it.
+        approvers: Ids of the only users who may approve; None if every user with the right may approve.
+    """
+
+    required_approvals: int | None = None
+    ttl_seconds: int | None = None
+    approvers: frozenset[str] | None = None
+
+    def stricter(self, other: "RuleTerms") -> "RuleTerms":
+        """Return the combination of two sets of conditions, with the stricter value of each."""
+        people = [one for one in (self.required_approvals, other.required_approvals) if one is not None]
+        seconds = [one for one in (self.ttl_seconds, other.ttl_seconds) if one is not None]
+        return RuleTerms(
+            max(people, default=None),
+            min(seconds, default=None),
+            intersect(self.approvers, other.approvers),
+        )
+
+
+NO_TERMS = RuleTerms()
+
+
+def intersect(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+    """Return the users who are in both sets, where None stands for all users."""
+    if one is None or other is None:
+        return other if one is None else one
+    return one & other
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRule:
+    """Enabled rule in the form in which it is evaluated.
+
+    Attributes:
+        agents: Ids of the agents to which the rule applies; None for all agents.
+        actions: Action patterns: exact actions, or prefixes followed by `*`.
+        condition: Compiled condition; None if the rule has none.
+        terms: Conditions of the approval that a `require_approval` rule requires.
+    """
+
+    id: str
+    name: str
+    effect: str
+    agents: frozenset[str] | None
+    actions: tuple[str, ...]
+    condition: Condition | None = None
+    terms: RuleTerms = NO_TERMS
+
+    def applies_to(self, agent_id: str, action: str) -> bool:
+        """Return whether the rule's agents and actions match. The condition is not evaluated."""
+        if self.agents is not None and agent_id not in self.agents:
+            return False
+        return any(action_matches(pattern, action) for pattern in self.actions)
+
+    def matches(self, call: Variables) -> bool:
+        """Return whether the rule's condition matches a call to which the rule applies."""
+        if self.condition is None:
+            return True
+        result = self.condition(call)
+        return result is True if self.effect == ALLOW else result is not False
+
+
+def action_matches(pattern: str, action: str) -> bool:
+    """Return whether an action equals a pattern or, if the pattern ends with `*`, begins with its prefix."""
+    if pattern.endswith(WILDCARD):
+        return action.startswith(pattern[:-1])
+    return pattern == action
+
+
+class RuleMatch(NamedTuple):
+    """Rules that match a call.
+
+    Attributes:
+        forbidding: Rule that forbids the call; None if no rule forbids it. The other fields are then empty.
+        requiring: All rules that require approval for the call.
+        allowing: Rule that allows the call; None if there is none, or if other rules are stronger.
+    """
+
+    forbidding: CompiledRule | None = None
+    requiring: tuple[CompiledRule, ...] = ()
+    allowing: CompiledRule | None = None
+
+    @property
+    def terms(self) -> RuleTerms:
+        """Combined conditions of the approval that the rules in `requiring` require."""
+        return reduce(RuleTerms.stricter, (rule.terms for rule in self.requiring), NO_TERMS)
+
+
+NO_MATCH = RuleMatch()
+
+
+class RuleSet:
+    """All enabled rules of an environment.
+
+    Args:
+        rules: Rules in the order of their creation. If several rules have the same effect on a call, the oldest one is
+            named as the reason.
+    """
+
+    def __init__(self, rules: Iterable[CompiledRule] = ()) -> None:
+        self.rules = tuple(rules)
+        self._exact: dict[str, list[CompiledRule]] = {}
+        self._prefixes: list[CompiledRule] = []
+        for rule in self.rules:
+            if any(pattern.endswith(WILDCARD) for pattern in rule.actions):
+                self._prefixes.append(rule)
+            else:
+                for action in dict.fromkeys(rule.actions):
+                    self._exact.setdefault(action, []).append(rule)
+        self._candidates: dict[tuple[str, str], dict[str, tuple[CompiledRule, ...]]] = {}
+
+    def match(self, agent_id: str, call: Variables) -> RuleMatch:
+        """Return the rules that match a call of an agent."""
+        candidates = self._candidates_for(agent_id, call.action)
+        if not candidates:
+            return NO_MATCH
+        forbidding = next((rule for rule in candidates.get(FORBID, ()) if rule.matches(call)), None)
+        if forbidding is not None:
+            return RuleMatch(forbidding)
+        # All of these rules are evaluated, because the strictest terms of all matching ones apply.
+        requiring = tuple(rule for rule in candidates.get(REQUIRE_APPROVAL, ()) if rule.matches(call))
+        if requiring:
+            return RuleMatch(None, requiring)
+        allowing = next((rule for rule in candidates.get(ALLOW, ()) if rule.matches(call)), None)
+        return RuleMatch(None, (), allowing)
+
+    def explain(self, agent_id: str, call: Variables) -> Sequence[tuple[CompiledRule, bool]]:
+        """Return every rule that applies to the agent and action, and whether its condition matches the call."""
+        return [(rule, rule.matches(call)) for rule in self.rules if rule.applies_to(agent_id, call.action)]
+
+    def _candidates_for(self, agent_id: str, action: str) -> dict[str, tuple[CompiledRule, ...]]:
+        key = (agent_id, action)
+        found = self._candidates.get(key)
+        if found is None:
+            if len(self._candidates) >= MAX_CANDIDATES:
+                self._candidates.clear()
+            found = self._candidates[key] = self._find_candidates(agent_id, action)
+        return found
+
+    def _find_candidates(self, agent_id: str, action: str) -> dict[str, tuple[CompiledRule, ...]]:
+        possible: Collection[CompiledRule] = [*self._exact.get(action, ()), *self._prefixes]
+        by_effect: dict[str, list[CompiledRule]] = {}
+        for rule in possible:
+            if rule.applies_to(agent_id, action):
+                by_effect.setdefault(rule.effect, []).append(rule)
+        # Evaluate rules without a condition first, because they cost nothing and may decide. Rules created earlier come
+        # first otherwise; ids are ordered by the time of creation.
+        return {
+            effect: tuple(sorted(rules, key=lambda rule: (rule.condition is not None, rule.id)))
+            for effect, rules in by_effect.items()
+        }
+
+
+NO_RULES = RuleSet()
