@@ -192,6 +192,10 @@ class Expression:
         self.text = text
         self._program = program
         self._analysis = analysis
+        self._boolean = _library().boolean
+        terms = analysis.cost.terms.values()
+        self._per_value = sum(value for value, _ in terms)
+        self._per_byte = sum(byte for _, byte in terms)
 
     def evaluate(self, variables: Variables) -> bool | None:
         """Return the result, or None for an error, a missing field, or a result that is not a boolean.
@@ -213,7 +217,7 @@ class Expression:
             activation = variables.activation
         value = self._program.eval(activation)
         # An error is a value of another type.
-        return value.value() is True if value.type() == _library().boolean else None
+        return value.value() is True if value.type() == self._boolean else None
 
     def _can_read(self, arguments: "ConvertedArguments") -> bool:
         """Return whether CEL can represent all arguments that are read, and reading them takes a short time."""
@@ -221,9 +225,8 @@ class Expression:
         if arguments.unusable and (names is None or not names.isdisjoint(arguments.unusable)):
             return False
         cost = self._analysis.cost
-        values = sum(value for value, _ in cost.terms.values())
-        length = sum(byte for _, byte in cost.terms.values())
-        if cost.base + values * arguments.size[0] + length * arguments.size[1] <= MAX_COST:
+        values, length = arguments.size
+        if cost.base + self._per_value * values + self._per_byte * length <= MAX_COST:
             return True
         exact = cost.base
         for path, (value, byte) in cost.terms.items():
