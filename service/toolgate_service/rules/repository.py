@@ -28,7 +28,17 @@ _EPOCH = select(Epoch.epoch).where(
     col(Epoch.environment) == bindparam("environment"),
 )
 #: columns of a rule that `_compile_rule` receives, in the order of its parameters
-_COLUMNS = "id name effect agents actions condition required_approvals approval_ttl_seconds approvers".split()
+_COLUMNS = (
+    "id",
+    "name",
+    "effect",
+    "agents",
+    "actions",
+    "condition",
+    "required_approvals",
+    "approval_ttl_seconds",
+    "approvers",
+)
 _ENABLED = (
     # Read columns instead of objects: a thousand objects take several times as long.
     sqlalchemy.select(*(col(getattr(Rule, name)) for name in _COLUMNS))
