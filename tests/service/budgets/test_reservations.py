@@ -1,69 +1,21 @@
 """Checks that reserve amounts of budgets, and log entries that settle or release them."""
 
-from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any
 
-import httpx
 import pytest
-from support.gateway import LiveGateway, Owner
-
-ACTION = "stripe.refund"
-
-
-@pytest.fixture
-def acme(gateway: LiveGateway) -> Iterator[Owner]:
-    """A new organization for each test, because a budget applies to all its agents."""
-    with Owner(gateway.url) as owner:
-        yield owner
-
-
-@pytest.fixture
-def bot(acme: Owner) -> str:
-    """An agent with the permission for `ACTION`."""
-    agent = acme.agent()
-    acme.permit(agent, ACTION)
-    return agent
-
-
-def create(owner: Owner, **fields: object) -> str:
-    body = {"name": "Refunds", "actions": [ACTION], "window": "month", "limit": 100} | fields
-    answer = owner.http.post("/api/budgets", json=body)
-    assert answer.status_code == 201, answer.text
-    budget_id: str = answer.json()["id"]
-    return budget_id
-
-
-def spend(owner: Owner, agent: str, amount: object, **fields: object) -> httpx.Response:
-    return owner.check(agent, ACTION, {"amount": amount}, **fields)
-
-
-def outcome(answer: httpx.Response) -> tuple[bool, str]:
-    assert answer.status_code == 200, answer.text
-    return answer.json()["allowed"], answer.headers["x-reason-code"]
-
-
-def usage(owner: Owner, budget: str) -> list[dict[str, Any]]:
-    answer = owner.http.get(f"/api/budgets/{budget}/usage")
-    assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json()
-    return found
-
-
-def amounts(owner: Owner, budget: str) -> tuple[float, float, float]:
-    [one] = usage(owner, budget)
-    return one["used"], one["reserved"], one["left"]
-
-
-def reservations(owner: Owner, **filters: str) -> list[dict[str, Any]]:
-    answer = owner.http.get("/api/budgets/reservations", params=filters)
-    assert answer.status_code == 200, answer.text
-    found: list[dict[str, Any]] = answer.json()
-    return found
-
-
-ALLOWED, EXCEEDED, INVALID = (True, "allowed"), (False, "budget_exceeded"), (False, "budget_amount_invalid")
-REQUIRED = (False, "approval_required")
+from support.budgets import (
+    ACTION,
+    ALLOWED,
+    EXCEEDED,
+    INVALID,
+    amounts,
+    create,
+    outcome,
+    reservations,
+    spend,
+    usage,
+)
+from support.gateway import Owner
 
 
 def test_calls_are_counted_up_to_the_limit(acme: Owner, bot: str) -> None:
@@ -75,7 +27,10 @@ def test_calls_are_counted_up_to_the_limit(acme: Owner, bot: str) -> None:
     assert outcome(acme.check(bot, ACTION)) == ALLOWED
     denied = acme.check(bot, ACTION)
     assert outcome(denied) == EXCEEDED
-    assert denied.json()["reason"] == "Budget 'Refunds' does not cover another call: 0 of 2 is left in this month"
+    assert (
+        denied.json()["reason"]
+        == "Budget 'Refunds' does not cover another call: 0 of 2 is left in this month"
+    )
     assert "x-budget-left" not in denied.headers
     assert amounts(acme, budget) == (0, 2, 0)
 
@@ -139,7 +94,9 @@ def test_each_currency_has_its_own_total(acme: Owner, bot: str) -> None:
     ("scope", "subjects"),
     [("organization", 1), ("agent", 2), ("run", 3)],
 )
-def test_each_subject_of_the_scope_has_its_own_total(acme: Owner, bot: str, scope: str, subjects: int) -> None:
+def test_each_subject_of_the_scope_has_its_own_total(
+    acme: Owner, bot: str, scope: str, subjects: int
+) -> None:
     other = acme.agent("eve")
     acme.permit(other, ACTION)
     budget = create(acme, scope=scope, limit=100)
@@ -254,9 +211,7 @@ def test_entry_of_another_organization_does_not_settle(acme: Owner, bot: str, ri
 
 def test_unsettled_reservations_are_listed_with_their_age(acme: Owner, bot: str) -> None:
     budget = create(acme, measure="sum(args.amount)")
-    decisions = [
-        spend(acme, bot, amount, run_id="run-7").headers["x-decision-id"] for amount in (10, 20.5)
-    ]
+    decisions = [spend(acme, bot, amount, run_id="run-7").headers["x-decision-id"] for amount in (10, 20.5)]
     acme.log(bot, ACTION, decision_id=decisions[0])
     [one] = reservations(acme, state="unsettled")
     assert {name: one[name] for name in one if name not in {"id", "created_at", "age_seconds"}} == {
