@@ -14,7 +14,7 @@ from toolgate_service.budgets.schemas import (
     State,
 )
 from toolgate_service.http.dependencies import AdminCaller, AnyCaller, EnvironmentName, GatewayDep, PageDep
-from toolgate_service.http.openapi import NOT_FOUND, REFUSED, problems
+from toolgate_service.http.openapi import NOT_FOUND, problems
 from toolgate_service.http.responses import NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
 
@@ -33,9 +33,7 @@ async def list_budgets(
     return Reply([service.serialize_budget(budget) for budget in found.rows], headers=page.headers(found))
 
 
-@router.post(
-    "", response_model=BudgetView, status_code=201, responses=problems(REFUSED), summary="Create a budget"
-)
+@router.post("", response_model=BudgetView, status_code=201, summary="Create a budget")
 async def create_budget(
     new: NewBudget, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:

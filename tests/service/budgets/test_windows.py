@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from toolgate_service.budgets.windows import MAX_SECONDS, ROLLING_START, parse_window
 
 ZONES = sorted(available_timezones() - {"localtime", "Factory"})
-MOMENTS = st.datetimes(datetime(1900, 1, 3), datetime(2100, 12, 30), timezones=st.just(UTC))
+MOMENTS = st.integers(-2_208_000_000, 4_133_000_000).map(lambda seconds: datetime.fromtimestamp(seconds, UTC))
 
 
 def moment(text: str) -> datetime:
@@ -33,7 +33,7 @@ def test_valid_window_is_accepted(text: str) -> None:
      f"rolling({MAX_SECONDS + 1})", "rolling(\u0661)", "day\n"],
 )  # fmt: skip
 def test_invalid_window_is_rejected(text: str) -> None:
-    with pytest.raises(ValueError, match="must be|time zone"):
+    with pytest.raises(ValueError, match=r"must be|time zone"):
         parse_window(text)
 
 

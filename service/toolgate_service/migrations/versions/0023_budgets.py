@@ -52,8 +52,8 @@ def upgrade() -> None:
             ["users.organization_id", "users.id"],
             name=f"fk_{TABLE}_organization_id_created_by",
         ),
-        sa.CheckConstraint("scope IN ('organization', 'agent', 'run')", name=f"ck_{TABLE}_scope"),
-        sa.CheckConstraint("at_limit IN ('deny', 'require_approval')", name=f"ck_{TABLE}_at_limit"),
+        sa.CheckConstraint("scope IN ('organization', 'agent', 'run')", name=op.f(f"ck_{TABLE}_scope")),
+        sa.CheckConstraint("at_limit IN ('deny', 'require_approval')", name=op.f(f"ck_{TABLE}_at_limit")),
     )
     op.create_index("ix_budgets_listed", TABLE, ["organization_id", "environment", "created_at", "id"])
     op.create_table(
@@ -95,7 +95,7 @@ def upgrade() -> None:
         sa.Column("settled_at", Timestamp(), nullable=True),
         *_keys("budget_reservations"),
         sa.CheckConstraint(
-            "state IN ('unsettled', 'settled', 'released')", name="ck_budget_reservations_state"
+            "state IN ('unsettled', 'settled', 'released')", name=op.f("ck_budget_reservations_state")
         ),
     )
     for name, columns in {
