@@ -82,3 +82,9 @@ def assert_consistent(gateway: LiveGateway, owner: Owner, budget: str, limit: De
         (Decimal(by_decision[one][1]) for one, status in logged.items() if status == "success"), Decimal()
     )
     assert Decimal(settled) == of_log
+
+
+def reserved_decisions(gateway: LiveGateway, budget: str) -> set[str]:
+    """Return the ids of all decisions that reserved an amount of a budget."""
+    query = "SELECT decision_id FROM budget_reservations WHERE budget_id = ?"
+    return {str(decision) for [decision] in rows(gateway, query, budget)}

@@ -1,5 +1,6 @@
 """Management of budgets: created, listed, changed, deleted; their events, and the deletion of old rows."""
 
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -166,16 +167,42 @@ def test_an_environment_has_at_most_200_budgets(gateway: LiveGateway, acme: Owne
     assert "at most 200 budgets" in answer.text
 
 
-def test_exceeded_budget_is_announced_once_for_each_total(
-    gateway: LiveGateway, acme: Owner, bot: str
-) -> None:
-    hook = {"url": "http://127.0.0.1:9/", "events": ["budget.created", "budget.exceeded"]}
-    assert acme.http.post("/api/webhooks", json=hook).status_code in {201, 400}
-    budget = create(acme, scope="run", limit=1)
-    for run in ("a", "a", "a", "b", "b"):
-        acme.check(bot, ACTION, run_id=run)
-    query = "SELECT count(*) FROM budget_totals WHERE budget_id = ? AND exceeded_at IS NOT NULL"
-    assert rows(gateway, query, budget) == [(2,)]
+@pytest.mark.parametrize("at_limit", ["deny", "require_approval"])
+def test_exceeded_budget_is_announced_once_for_each_total(tmp_path: Path, at_limit: str) -> None:
+    env = {"TOOLGATE_WEBHOOKS_ALLOW_PRIVATE": "true"}
+    with LiveGateway(tmp_path, env=env) as gateway, Owner(gateway.url) as owner:
+        agent = owner.agent()
+        owner.permit(agent, ACTION)
+        hook = {
+            "url": "http://127.0.0.1:9/",
+            "events": ["budget.created", "budget.exceeded", "budget.deleted"],
+        }
+        assert owner.http.post("/api/webhooks", json=hook).status_code == 201
+        budget = create(owner, scope="run", limit=1, at_limit=at_limit)
+        for run in ("a", "a", "a", "b", "b", "c"):
+            owner.check(agent, ACTION, run_id=run)
+            owner.check(agent, ACTION, run_id="c", dry_run=True)
+        owner.http.delete(f"/api/budgets/{budget}")
+        query = "SELECT kind, payload FROM events ORDER BY created_at, id"
+        events = [(kind, json.loads(payload)["data"]["budget"]) for kind, payload in rows(gateway, query)]
+        assert [kind for kind, _ in events] == [
+            "budget.created", "budget.exceeded", "budget.exceeded", "budget.deleted",
+        ]  # fmt: skip
+        assert events[1][1] == {
+            "id": budget,
+            "name": "Refunds",
+            "scope": "run",
+            "subject": "a",
+            "currency": None,
+            "measure": "count",
+            "limit": 1,
+            "left": 0,
+            "amount": 1,
+            "at_limit": at_limit,
+            "agent_id": agent,
+            "action": ACTION,
+        }
+        assert events[2][1]["subject"] == "b"
 
 
 def test_old_rows_are_deleted(tmp_path: Path) -> None:
