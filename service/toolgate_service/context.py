@@ -59,6 +59,7 @@ class AuthContext(NamedTuple):
         agent_name: Name of the agent; None if there is no agent.
         freeze_reason: Reason of an active freeze that denies the call; None if there is none.
         has_rules: 1 if the environment has enabled rules; otherwise 0. None if no agent was requested.
+        has_budgets: 1 if the environment has enabled budgets; otherwise 0. None if no agent was requested.
         epoch: Epoch (version of the environment's data) when the row was read.
     """
 
@@ -79,6 +80,7 @@ class AuthContext(NamedTuple):
     freeze_reason: str | None = None
     agent_name: str | None = None
     has_rules: int | None = None
+    has_budgets: int | None = None
     epoch: int | None = None
 
     def rate_limit(self, plans: Mapping[str, Plan]) -> int:
@@ -103,6 +105,8 @@ SELECT k.id, k.agent_id, k.organization_id, k.environment, o.is_active, o.plan, 
        a.name,
        EXISTS (SELECT 1 FROM rules r
                WHERE r.organization_id = k.organization_id AND r.environment = k.environment AND r.enabled),
+       EXISTS (SELECT 1 FROM budgets b
+               WHERE b.organization_id = k.organization_id AND b.environment = k.environment AND b.enabled),
        (SELECT e.epoch FROM epochs e WHERE e.organization_id = k.organization_id AND e.environment = k.environment)
 FROM api_keys k
 JOIN organizations o ON o.id = k.organization_id
@@ -168,8 +172,8 @@ class ContextCache:
     """Cache of authentication contexts by API key, agent and action.
 
     Each environment has an epoch, a version number of its data. Every transaction that changes its API keys, agents,
-    permissions, rules or freezes, or the organization, increments the epoch. Each context contains the epoch at which it was
-    read. A request compares this epoch with the epoch that the database returned for the request. If the context's
+    permissions, rules, budgets or freezes, or the organization, increments the epoch. Each context contains the epoch at
+    which it was read. A request compares this epoch with the epoch that the database returned for the request. If the context's
     epoch is equal or later, no change is missing in the context, and the request may use it.
 
     Args:

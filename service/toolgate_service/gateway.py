@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from toolgate_service.auth_store import AuthStore
 from toolgate_service.billing.events import ProviderSignature
+from toolgate_service.budgets.repository import BudgetCache
+from toolgate_service.budgets.service import refuse_unknown_zones
 from toolgate_service.context import AppContext
 from toolgate_service.core.concurrency import BodyParser
 from toolgate_service.core.settings import Settings
@@ -48,6 +50,7 @@ class Gateway(AppContext):
         self.rate_limiter, self.auth_store, self.log_store = _open_stores(self.database, settings)
         self.metrics = _open_metrics(settings)
         self.rules = RuleCache(self.database)
+        self.budgets = BudgetCache(self.database)
         self.log_writer = LogWriter(self.log_store, self.metrics)
         self.readiness = Readiness(self.database)
         jobs = maintenance_jobs(self.database, settings, self.plans)
@@ -76,11 +79,13 @@ class Gateway(AppContext):
 
         Raises:
             StorageError: The database cannot be used, the secret does not decrypt the values stored in it, or the
-                library is missing that evaluates the conditions of the stored rules.
+                library is missing that evaluates the conditions of the stored rules, or the time zone of a stored budget
+                is unknown.
         """
         await self.database.start(migrate=self.settings.migrate == "auto")
         await refuse_other_secret(self.database, self.settings, self.vault)
         await refuse_missing_library(self.database)
+        await refuse_unknown_zones(self.database)
         await self.auth_store.open()
         await self.rate_limiter.open()
         await self.log_writer.start()

@@ -18,6 +18,7 @@ from toolgate_service.approvals.service import expire_approvals, remind
 from toolgate_service.audit.models import AuditEntry
 from toolgate_service.billing.models import ProviderEvent
 from toolgate_service.billing.service import deactivate_overdue
+from toolgate_service.budgets.retention import prune_budgets
 from toolgate_service.core.clock import wire
 from toolgate_service.core.plans import Plans
 from toolgate_service.core.settings import Settings
@@ -128,6 +129,7 @@ async def prune(database: Database, plans: Plans, batch: int, *, force: bool = F
     counts["log_entries"] += await drop_months(database, plans, moment)
     counts["log_entries"] += await prune_entries(database, plans, batch, moment)
     counts += await prune_counts(database, plans, batch, moment)
+    counts += await prune_budgets(database, batch, moment)
     return counts + await _prune_records(database, batch, moment)
 
 

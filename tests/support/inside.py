@@ -111,6 +111,7 @@ class InsideGateway:
                 self._gateway,
                 self._gateway.rate_limiter,
                 self._gateway.rules,
+                self._gateway.budgets,
                 organization,
                 environment,
                 asked,

@@ -27,6 +27,7 @@ from toolgate_service.approvals.routes import router as approvals
 from toolgate_service.audit.routes import router as audit
 from toolgate_service.billing.routes import provider_routes
 from toolgate_service.billing.routes import router as billing
+from toolgate_service.budgets.routes import router as budgets
 from toolgate_service.checks.routes import check_endpoint
 from toolgate_service.core import strict_json
 from toolgate_service.freezes.routes import router as freezes
@@ -57,6 +58,7 @@ ROUTERS = (
     denial_blocks,
     grants,
     rules,
+    budgets,
     freezes,
     logs,
     webhooks,

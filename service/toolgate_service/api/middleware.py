@@ -49,7 +49,8 @@ FORWARDED_FOR = b"x-forwarded-for"
 
 #: response headers that a script on a page of an allowed origin may read
 _EXPOSED = (
-    b"Idempotency-Mismatch, Idempotency-Replayed, Link, Retry-After, X-API-Version, X-Call-Let-Through, X-Decision-ID, "
+    b"Idempotency-Mismatch, Idempotency-Replayed, Link, Retry-After, X-API-Version, X-Budget-Left, X-Call-Let-Through, "
+    b"X-Decision-ID, "
     b"X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Reason-Code, X-Request-ID, X-Rule-ID, X-Toolgate-Environment, "
     b"X-Toolgate-Organization, X-Total-Count"
 )

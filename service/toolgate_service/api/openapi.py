@@ -167,6 +167,10 @@ TAGS = (
         "description": "Rules that forbid, require approval for, or allow calls by action and by conditions.",
     },
     {
+        "name": "budgets",
+        "description": "Limits for the number or the total amount of calls in a time window.",
+    },
+    {
         "name": "freezes",
         "description": "Orders to deny all calls of the organization, an agent or an action.",
     },

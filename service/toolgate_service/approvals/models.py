@@ -178,6 +178,8 @@ class Approval(Table, table=True):
     grant_id: str | None = Field(default=None, sa_type=Id)
     #: id of the rule that required the approval when the request was created; null if only the permission required it
     rule_id: str | None = Field(default=None, sa_type=Id)
+    #: id of the budget that did not cover the call when the request was created; null if no budget required the approval
+    budget_id: str | None = Field(default=None, sa_type=Id)
 
 
 class ApprovalVote(Table, table=True):

@@ -115,6 +115,7 @@ class ApprovalView(SdkApprovalView):
         agent_name="refund-bot",
         permission_id=EXAMPLE_ID,
         rule_id=None,
+        budget_id=None,
         approvers=None,
         digest="9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
         reason="The customer returned the order",
@@ -139,6 +140,11 @@ class ApprovalView(SdkApprovalView):
     rule_id: str | None = added_field(
         None,
         "Id of the rule that required the approval when the request was created; null if the permission required it.",
+    )
+    budget_id: str | None = added_field(
+        None,
+        "Id of the budget that did not cover the call when the request was created; null if no budget required the "
+        "approval.",
     )
     approvers: Sequence[str] | None = added_field(
         None, "Ids of the only users who may approve, by a rule; null if every admin and member may approve."

@@ -304,6 +304,7 @@ async def _replace(session: AsyncSession, caller: Caller, approval: Approval, co
                 "makers",
                 "approvers",
                 "rule_id",
+                "budget_id",
                 "max_amount",
                 "amount_required",
                 "expires_at",

@@ -51,6 +51,10 @@ class Step(StrEnum):
     RETRY = "attempt"
     #: step that tests whether the approval request with the check's `approval_id` matches the check
     APPROVAL_ID = "named"
+    #: step that tests whether the arguments contain the amounts that budgets need
+    BUDGET_AMOUNT = "budget amount"
+    #: step that tests whether all budgets cover the call; the last step of a call that budgets deny
+    BUDGET = "budget"
     #: step that tests whether the call with this `call_id` has consumed an approval before
     CALL_ID = "call"
     #: step that tests whether an approved request exists that the check can consume
@@ -87,6 +91,8 @@ _REASON_CODES = {
     Step.AMOUNT_WITHIN: "amount_exceeded",
     Step.RETRY: "approved",
     Step.APPROVAL_ID: "approval_not_found",
+    Step.BUDGET_AMOUNT: "budget_amount_invalid",
+    Step.BUDGET: "budget_exceeded",
     Step.CALL_ID: "call_already_allowed",
     Step.EDITED: "arguments_edited",
     Step.OPEN: "approval_closed",
@@ -113,9 +119,13 @@ class Allowed:
 
     Attributes:
         rule_id: Id of the rule that allows the call; None if the permission allows it.
+        decision_id: Id of the decision that reserved amounts of budgets; None if no budget applies.
+        budget_left: Smallest amount that is left of the budgets after this call; None if no budget applies.
     """
 
     rule_id: str | None = None
+    decision_id: str | None = None
+    budget_left: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +153,14 @@ class ApprovalRequired:
         by_permission: False if only rules require the approval, and no permission covers the call.
         terms: Terms of the rules that require the approval, in addition to the terms of the permission.
         rule_id: Id of the oldest rule that requires the approval; None if only the permission requires it.
+        budget_id: Id of the budget that does not cover the call; None if no budget requires the approval.
     """
 
     reason: str
     by_permission: bool = True
     terms: RuleTerms = NO_TERMS
     rule_id: str | None = None
+    budget_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +176,14 @@ class Consumed:
         by: Id of the approval request that the check consumed, or of the grant whose use it consumed. None for a retry
             with the same idempotency key, which consumes nothing.
         rule_id: Id of the rule that requires the approval; None if only the permission requires it.
+        budget_left: Smallest amount that is left of the budgets after this call; None if no budget applies.
     """
 
     decision_id: str
     at: Step
     by: str | None = None
     rule_id: str | None = None
+    budget_left: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

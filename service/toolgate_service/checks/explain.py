@@ -12,6 +12,7 @@ from sqlalchemy import bindparam
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from toolgate_service.budgets.repository import BudgetCache
 from toolgate_service.checks.decide import (
     Allowed,
     ApprovalRequired,
@@ -84,6 +85,7 @@ async def explain(
     context: AppContext,
     rate_limiter: RateLimiter,
     rule_cache: RuleCache,
+    budget_cache: BudgetCache,
     organization_id: str,
     environment: str,
     body: Mapping[str, Json],
@@ -94,6 +96,7 @@ async def explain(
         context: Dependencies of the services.
         rate_limiter: Rate limiter, whose counts are read but not changed.
         rule_cache: Cache of the rules of each environment.
+        budget_cache: Cache of the budgets of each environment.
         organization_id: Id of the organization.
         environment: Name of the environment.
         body: Parsed body of the check.
@@ -120,16 +123,21 @@ async def explain(
         if isinstance(decision, Denied):
             before = _steps_before(decision.at, steps)
             return Explanation(decision, decision.at, f"{decision.reason}.", before, explained)
-        if isinstance(decision, Allowed) and request.approval_id is None:
+        if isinstance(decision, Allowed):
             at, summary = _describe_allowed(decision, explained)
-            return Explanation(decision, at, summary, _steps_before(at, steps), explained)
+            passed = [*_steps_before(at, steps), Passed(at, summary)]
+            budgets = (await budget_cache.load(session, auth)).match(auth.agent_id, request.action)
+            if request.approval_id is None and not budgets:
+                return Explanation(decision, at, summary, passed[:-1], explained)
+        else:
+            passed = list(steps)
 
         async def settled(on_step: StepObserver) -> Allowed | Denied | PendingApproval | Consumed:
             return await settle(
-                session, context.settings, rule_cache, key.digest, request, None, b"", on_step
+                session, context.settings, rule_cache, budget_cache, key.digest, request, None, b"", on_step
             )
 
-        found = await _explain_settled(session, context.settings, settled, auth, decision, list(steps))
+        found = await _explain_settled(session, context.settings, settled, auth, decision, passed)
         return replace(found, rules=explained)
 
 
@@ -228,14 +236,14 @@ async def _explain_settled(
     first: Allowed | ApprovalRequired,
     passed: list[Passed],
 ) -> Explanation:
-    if isinstance(first, Allowed):
-        passed[-1] = Passed(Step.APPROVAL, _NO_APPROVAL)
-
     def on_step(step: Step, detail: str) -> None:
         passed.append(Passed(step, _PASSED_TEXTS[step].format(detail, settings=settings)))
 
     decision = await settled(on_step)
     match decision:
+        case Allowed(budget_left=str(left)):
+            summary = f"The budgets cover the call. After it, {left} would be left."
+            return Explanation(decision, Step.BUDGET, summary, passed[:-1])
         case Allowed():
             return Explanation(
                 decision,
@@ -255,6 +263,8 @@ async def _explain_settled(
 #: sentences that explain why a check passes a step after `APPROVAL`
 _PASSED_TEXTS: Mapping[Step, str] = {
     Step.APPROVAL_ID: "Approval {0} belongs to this call.",
+    Step.BUDGET_AMOUNT: "The arguments contain the amounts that the budgets need.",
+    Step.BUDGET: "All budgets cover the call.",
     Step.CALL_ID: "No approval has allowed a call with the id {0!r} yet.",
     Step.APPROVED: "The same call was approved, but the approval is no longer valid: {0}.",
     Step.DENIED: "The call was not rejected, and no identical call was rejected in the last {settings.denial_cache_seconds} seconds.",

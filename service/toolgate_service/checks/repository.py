@@ -167,7 +167,7 @@ async def create_request(
     if decision.terms.ttl_seconds is not None:
         seconds = min(seconds, decision.terms.ttl_seconds)
     approval = new_request(session, auth, request, seconds=seconds)
-    approval.rule_id = decision.rule_id
+    approval.rule_id, approval.budget_id = decision.rule_id, decision.budget_id
     store_terms(approval, current_terms(permission, agent).stricter(Terms.of_rules(decision.terms)))
     if permission is not None:
         approval.max_amount, approval.amount_required = permission.max_amount, permission.amount_required

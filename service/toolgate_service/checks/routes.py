@@ -1,7 +1,7 @@
 """ASGI endpoint of `POST /sdk/check` and its OpenAPI description.
 
 The endpoint validates, in this order: API key, organization, source address, rate limit, body, agent, permission, amount,
-approval.
+approval, budgets.
 """
 
 import asyncio
@@ -44,6 +44,8 @@ from toolgate_service.http.openapi import operation
 DECISION_ID = b"x-decision-id"
 REASON_CODE = b"x-reason-code"
 CALL_CONSUMED = b"x-call-let-through"
+#: response header with the smallest amount that is left of the budgets that apply to the call
+BUDGET_LEFT = b"x-budget-left"
 #: response header with the id of the rule that decided, or that requires the approval
 RULE_ID = b"x-rule-id"
 #: response header with the id of the approved request that allows the call; a client that only made a dry run can use
@@ -70,8 +72,13 @@ def check_endpoint(gateway: Gateway) -> Handler:
         rules = await gateway.rules.find(auth)
         with span("toolgate.gateway.decide"):
             decision = decide(auth, request, rules, utcnow())
-        if isinstance(decision, Denied) or (isinstance(decision, Allowed) and request.approval_id is None):
+        if isinstance(decision, Denied):
             return _respond(received, decision)
+        if isinstance(decision, Allowed) and request.approval_id is None:
+            # Find out from the cache if a budget applies, because most calls need no transaction.
+            budgets = await gateway.budgets.find(auth)
+            if not budgets.match(auth.agent_id, request.action):
+                return _respond(received, decision)
         database = gateway.database
         # One deadline applies to all retries of the transaction together, because the SDK waits only five seconds for
         # the response.
@@ -84,7 +91,14 @@ def check_endpoint(gateway: Gateway) -> Handler:
                 transaction = database.writing(auth.organization_id, until=deadline)
             async with transaction as session:
                 return await settle(
-                    session, gateway.settings, gateway.rules, caller.key_digest, request, retry_key, raw
+                    session,
+                    gateway.settings,
+                    gateway.rules,
+                    gateway.budgets,
+                    caller.key_digest,
+                    request,
+                    retry_key,
+                    raw,
                 )
 
         # Build the response after the commit of the transaction, so that it never contains a decision that was not
@@ -105,8 +119,12 @@ def _respond(
     add_headers(received.scope, {REASON_CODE: reason_code(decision).encode()})
     if decision.rule_id is not None:
         add_headers(received.scope, {RULE_ID: decision.rule_id.encode()})
+    if isinstance(decision, Allowed | Consumed):
+        if decision.decision_id is not None:
+            add_headers(received.scope, {DECISION_ID: decision.decision_id.encode()})
+        if decision.budget_left is not None:
+            add_headers(received.scope, {BUDGET_LEFT: decision.budget_left.encode()})
     if isinstance(decision, Consumed):
-        add_headers(received.scope, {DECISION_ID: decision.decision_id.encode()})
         if decision.at is Step.APPROVED and decision.by is not None:
             add_headers(received.scope, {APPROVAL_ID: decision.by.encode()})
     elif isinstance(decision, Denied) and decision.call_consumed:
@@ -206,5 +224,12 @@ CHECK = operation(
     body="CheckRequest",
     answer="CheckResult",
     ok="Decision about the call.",
-    headers=("X-Decision-ID", "X-Reason-Code", "X-Rule-ID", "X-Approval-ID", "X-Call-Let-Through"),
+    headers=(
+        "X-Decision-ID",
+        "X-Reason-Code",
+        "X-Rule-ID",
+        "X-Approval-ID",
+        "X-Budget-Left",
+        "X-Call-Let-Through",
+    ),
 )

@@ -4,6 +4,10 @@ The endpoint first decides each check without a lock. If the check may need an a
 write transaction that holds the organization's lock. The second decision therefore uses the current agent, permission
 and limits, and only one of several concurrent checks of a call consumes the approval. A dry run changes nothing, so a
 read transaction is enough for it.
+
+If budgets apply to the call, the same transaction reserves the amounts of the call in all of them, once the call is
+known to be allowed. An approval of exactly this call may exceed budgets that require an approval at their limit. A
+temporary approval may not, because its approver did not see the call.
 """
 
 from collections.abc import Sequence
@@ -31,6 +35,9 @@ from toolgate_service.approvals.policy import (
     stored_terms,
 )
 from toolgate_service.approvals.service import REJECTED
+from toolgate_service.budgets.evaluation import CompiledBudget, InvalidAmount
+from toolgate_service.budgets.repository import BudgetCache, find_reservations
+from toolgate_service.budgets.reservation import Call, Claim, Plan, plan_reservation, smallest_left
 from toolgate_service.checks.decide import (
     Allowed,
     ApprovalRequired,
@@ -76,6 +83,7 @@ class _Check:
         decision: Decision without regard to existing approvals.
         attempt: Idempotency key of the check, or None.
         matching: Approval requests that match the check, each with its state.
+        plan: Amounts that the call would reserve in budgets; empty if no budget applies.
         on_step: Callback for each step that the check passes.
     """
 
@@ -84,6 +92,7 @@ class _Check:
     decision: ApprovalRequired
     attempt: Attempt | None
     matching: Sequence[tuple[Approval, str]]
+    plan: Plan
     on_step: StepObserver
 
     @property
@@ -96,6 +105,7 @@ async def settle(
     session: AsyncSession,
     settings: Settings,
     rule_cache: RuleCache,
+    budget_cache: BudgetCache,
     key_digest: str,
     request: CheckRequest,
     idempotency_key: str | None,
@@ -105,6 +115,7 @@ async def settle(
     """Decide a check again, under the organization's lock.
 
     If the check needs an approval, consume an existing approval. If there is none, find or create a pending request.
+    If the call is allowed, reserve its amounts in the budgets that apply.
 
     A dry run changes nothing and needs only a read transaction.
 
@@ -112,6 +123,7 @@ async def settle(
         session: Session with a write transaction under the organization's lock; for a dry run, with a read transaction.
         settings: Settings of the gateway.
         rule_cache: Cache of the rules of each environment.
+        budget_cache: Cache of the budgets of each environment.
         key_digest: Digest of the API key.
         request: Body of the check.
         idempotency_key: Value of the header `Idempotency-Key`, or None.
@@ -124,15 +136,33 @@ async def settle(
             "The API key was revoked, or its organization was deactivated, during the check", Step.KEY
         )
     decision = decide(auth, request, await rule_cache.load(session, auth), now(session))
-    if isinstance(decision, Denied) or (isinstance(decision, Allowed) and request.approval_id is None):
+    if isinstance(decision, Denied):
+        return decision
+    budgets = (await budget_cache.load(session, auth)).match(auth.agent_id, request.action)
+    if isinstance(decision, Allowed) and request.approval_id is None and not budgets:
         return decision
     attempt = Attempt.of(idempotency_key, request.identity(raw))
     earlier = await load_idempotent(session, auth, attempt, now(session))
     if earlier is not None:
-        return Consumed(earlier, Step.RETRY)
-    if isinstance(decision, ApprovalRequired) and not decision.by_permission:
+        return await _repeat(session, auth, decision, budgets, earlier)
+    if _is_only_by_rules(decision) and (budgets or isinstance(decision, ApprovalRequired)):
         auth = auth._replace(permission_id=None)
-    approvals = await find_matching(session, auth, request)
+    return await _settle_call(session, settings, auth, request, decision, budgets, attempt, on_step)
+
+
+async def _settle_call(
+    session: AsyncSession,
+    settings: Settings,
+    auth: AuthContext,
+    request: CheckRequest,
+    decision: Allowed | ApprovalRequired,
+    budgets: Sequence[CompiledBudget],
+    attempt: Attempt | None,
+    on_step: StepObserver,
+) -> Allowed | Denied | Consumed | PendingApproval:
+    approvals: Sequence[Approval] = ()
+    if request.approval_id is not None or isinstance(decision, ApprovalRequired):
+        approvals = await find_matching(session, auth, request)
     if request.approval_id is not None:
         approvals = [approval for approval in approvals if approval.id == request.approval_id]
         if not approvals:
@@ -142,13 +172,86 @@ async def settle(
                 Step.APPROVAL_ID,
             )
         on_step(Step.APPROVAL_ID, approvals[0].id)
-    if isinstance(decision, Allowed):
-        return decision
+    try:
+        plan = await _plan(session, auth, request, budgets, on_step)
+    except InvalidAmount as error:
+        return Denied(str(error), Step.BUDGET_AMOUNT)
+    settled = await _settle_by_budgets(session, request, decision, plan)
+    if isinstance(settled, Allowed) and settled.decision_id is not None:
+        await store_idempotent(session, auth, attempt, settled.decision_id, now(session))
+    if not isinstance(settled, ApprovalRequired):
+        return settled
+    if isinstance(decision, Allowed) and request.approval_id is None:
+        approvals = await find_matching(session, auth, request)
     moment = now(session)
     matching = [(approval, state_of(approval, moment)) for approval in approvals]
-    check = _Check(auth, request, decision, attempt, matching, on_step)
+    check = _Check(auth, request, settled, attempt, matching, plan, on_step)
     result = await _settle_by_approval(session, settings, check)
-    return replace(result, rule_id=decision.rule_id)
+    return replace(result, rule_id=settled.rule_id)
+
+
+def _is_only_by_rules(decision: Allowed | ApprovalRequired) -> bool:
+    """Return whether no permission covers the call, and only rules allow it or require an approval for it."""
+    return decision.rule_id is not None if isinstance(decision, Allowed) else not decision.by_permission
+
+
+async def _repeat(
+    session: AsyncSession,
+    auth: AuthContext,
+    decision: Allowed | ApprovalRequired,
+    budgets: Sequence[CompiledBudget],
+    earlier: str,
+) -> Allowed | Consumed:
+    """Return the decision of an earlier check with the same idempotency key. Nothing is reserved or consumed again."""
+    if not budgets:
+        return Consumed(earlier, Step.RETRY)
+    reserved = await find_reservations(session, auth, earlier)
+    left = await smallest_left(session, reserved, budgets)
+    if isinstance(decision, Allowed) and reserved and reserved[0].approval_id is None:
+        return replace(decision, decision_id=earlier, budget_left=left)
+    return Consumed(earlier, Step.RETRY, budget_left=left)
+
+
+async def _plan(
+    session: AsyncSession,
+    auth: AuthContext,
+    request: CheckRequest,
+    budgets: Sequence[CompiledBudget],
+    on_step: StepObserver,
+) -> Plan:
+    """Return the amounts that the call would reserve in budgets; an empty plan if no budget applies."""
+    call = Call(auth.agent_id or "", request.action, request.context, request.run_id, request.dry_run)
+    plan = await plan_reservation(session, auth, call, budgets)
+    if budgets:
+        on_step(Step.BUDGET_AMOUNT, "")
+        if plan.exceeding is None:
+            on_step(Step.BUDGET, "")
+    return plan
+
+
+async def _settle_by_budgets(
+    session: AsyncSession, request: CheckRequest, decision: Allowed | ApprovalRequired, plan: Plan
+) -> Allowed | Denied | ApprovalRequired:
+    """Reserve the amounts of a call that is allowed without an approval, unless a budget does not cover it."""
+    over = plan.exceeding
+    if isinstance(decision, ApprovalRequired):
+        return decision if over is None else replace(decision, budget_id=over.budget.id)
+    if plan.denying is not None:
+        return await _deny_by_budget(session, plan, plan.denying)
+    if over is not None:
+        await plan.announce(session)
+        by_permission = decision.rule_id is None
+        return ApprovalRequired(over.reason, by_permission, budget_id=over.budget.id)
+    if request.dry_run or not plan.claims:
+        return replace(decision, budget_left=plan.left)
+    decision_id = new_id()
+    plan.store(session, decision_id)
+    return replace(decision, decision_id=decision_id, budget_left=plan.left)
+
+
+async def _deny_by_budget(session: AsyncSession, plan: Plan, claim: Claim) -> Denied:
+    await plan.announce(session)
+    return Denied(claim.reason, Step.BUDGET)
 
 
 async def _settle_by_approval(
@@ -181,8 +284,10 @@ async def _settle_by_approval(
     if grant or not pending:
         denial = _denied_call(check)
         denial = denial or await _denial_block(session, settings, check.auth, request, check.on_step)
-    if grant is not None and denial is None:
+    over = None if grant is None else await _over_budget_reason(session, check.plan)
+    if grant is not None and denial is None and over is None:
         return await _consume(session, check, grant, own)
+    reason = over or reason
     if pending is not None:
         return PendingApproval(reason, pending.id, Step.PENDING)
     denial = denial or await _pending_limit_denial(session, settings, check.auth)
@@ -191,6 +296,14 @@ async def _settle_by_approval(
     check.on_step(Step.PENDING_LIMIT, "")
     created = await create_request(session, settings, check.auth, request, check.decision)
     return PendingApproval(reason, created, Step.NEW_REQUEST)
+
+
+async def _over_budget_reason(session: AsyncSession, plan: Plan) -> str | None:
+    """Return the reason why a temporary approval does not cover the call, although its budgets do not deny it."""
+    if plan.exceeding is None or plan.denying is not None:
+        return None
+    await plan.announce(session)
+    return plan.exceeding.reason
 
 
 async def _try_approved(session: AsyncSession, check: _Check) -> Denied | Consumed | None:
@@ -257,16 +370,20 @@ def _closed(approval: Approval, state: str) -> Denied:
 
 async def _consume(
     session: AsyncSession, check: _Check, by: Approval | Grant, pending: Approval | None = None
-) -> Consumed:
-    step = Step.APPROVED if isinstance(by, Approval) else Step.GRANT
+) -> Consumed | Denied:
+    step, plan = Step.APPROVED if isinstance(by, Approval) else Step.GRANT, check.plan
+    if plan.denying is not None:
+        return await _deny_by_budget(session, plan, plan.denying)
     if check.request.dry_run:
-        return Consumed(new_id(), step, by.id)
+        return Consumed(new_id(), step, by.id, budget_left=plan.left)
     if isinstance(by, Approval):
-        decision_id = await consume_approval(session, by, check.request)
+        approval_id, decision_id = by.id, await consume_approval(session, by, check.request)
     else:
-        decision_id = await consume_grant(session, check, by, pending)
+        approval_id, decision_id = await consume_grant(session, check, by, pending)
+    await plan.announce(session)
+    plan.store(session, decision_id, approval_id)
     await store_idempotent(session, check.auth, check.attempt, decision_id, now(session))
-    return Consumed(decision_id, step, by.id)
+    return Consumed(decision_id, step, by.id, budget_left=plan.left)
 
 
 async def consume_approval(session: AsyncSession, approval: Approval, request: CheckRequest) -> str:
@@ -283,8 +400,10 @@ async def consume_approval(session: AsyncSession, approval: Approval, request: C
     return decision_id
 
 
-async def consume_grant(session: AsyncSession, check: _Check, grant: Grant, pending: Approval | None) -> str:
-    """Consume one use of a grant and return the id of the decision.
+async def consume_grant(
+    session: AsyncSession, check: _Check, grant: Grant, pending: Approval | None
+) -> tuple[str, str]:
+    """Consume one use of a grant. Return the ids of the consumed request and of the decision.
 
     Each use is stored as a consumed approval request, so that it appears in lists, emits events and blocks a second run
     with the same `call_id`. If a request for the call is pending, that request is marked as consumed. Otherwise a new
@@ -300,7 +419,7 @@ async def consume_grant(session: AsyncSession, check: _Check, grant: Grant, pend
     store_terms(approval, terms.stricter(stored_terms(pending)) if pending else terms)
     approval.grant_id = grant.id
     approval.decided_at, approval.remind_at = now(session), None
-    return await consume_approval(session, approval, check.request)
+    return approval.id, await consume_approval(session, approval, check.request)
 
 
 async def _denial_block(

@@ -49,6 +49,8 @@ QUESTIONS: Mapping[Step, str] = {
     Step.AMOUNT_WITHIN: "Is the amount within the permission's maximum?",
     Step.APPROVAL: "Does the permission require an approval?",
     Step.APPROVAL_ID: "Does the named approval belong to this call?",
+    Step.BUDGET_AMOUNT: "Do the arguments contain the amounts that budgets need?",
+    Step.BUDGET: "Do the budgets cover the call?",
     Step.CALL_ID: "Is this the first check with this call id?",
     Step.APPROVED: "Is there an approval for this call?",
     Step.EDITED: "Did an approver edit the call?",
@@ -78,7 +80,13 @@ async def simulate(page: PageContext, form: Form) -> Response:
         body = _read_check(form, agent_id)
         gateway, organization_id = page.gateway, page.caller.organization_id
         found = await explain(
-            gateway, gateway.rate_limiter, gateway.rules, organization_id, page.environment, body
+            gateway,
+            gateway.rate_limiter,
+            gateway.rules,
+            gateway.budgets,
+            organization_id,
+            page.environment,
+            body,
         )
     except ApiError as error:
         return await _render(page, form, error.status_code, message=error_message(error))

@@ -304,6 +304,11 @@ HEADERS: dict[str, dict[str, Any]] = {
     "X-Decision-ID": _header(
         "Id of the decision. Send it as `decision_id` of the log entry.", {"type": "string"}
     ),
+    "X-Budget-Left": _header(
+        "Smallest amount that is left of the budgets to which the call applies, after this call.",
+        {"type": "string", "pattern": "^-?[0-9]+(\\.[0-9]+)?$"},
+        required=False,
+    ),
     "X-Rule-ID": _header(
         "Id of the rule that decided about the call, or that requires the approval.",
         {"type": "string", "format": "uuid"},

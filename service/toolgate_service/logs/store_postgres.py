@@ -6,6 +6,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import asyncpg
 
+from toolgate_service.budgets.settlement import (
+    RESERVATION_COLUMNS,
+    TOTAL_COLUMNS,
+    ReservationRow,
+    TotalRow,
+    settle_reservations,
+)
 from toolgate_service.core.errors import StorageFault
 from toolgate_service.core.ids import is_id, new_id
 from toolgate_service.db.database import Usage
@@ -90,7 +97,8 @@ async def load_state(connection: "Connection", entries: Sequence[NewEntry]) -> B
     log_bytes: dict[Tenant, int] = {}
     answers: dict[tuple[Tenant, str], tuple[bytes, str]] = {}
     streaming: set[Tenant] = set()
-    for place, _, has_agent, is_streaming, month, size, answer, fingerprint in rows:
+    with_budgets: set[Tenant] = set()
+    for place, _, has_agent, is_streaming, has_budgets, month, size, answer, fingerprint in rows:
         entry = entries[place - 1]
         tenant = tenant_of(entry)
         used[tenant] = month
@@ -98,11 +106,15 @@ async def load_state(connection: "Connection", entries: Sequence[NewEntry]) -> B
             agents.add((tenant, entry.agent_id))
         if is_streaming:
             streaming.add(tenant)
+        if has_budgets:
+            with_budgets.add(tenant)
         if size is not None:
             log_bytes[tenant] = size
         if entry.idempotency_key is not None and answer is not None:
             answers[tenant, entry.idempotency_key] = (answer, fingerprint)
-    return BatchState(rows[0][1], frozenset(agents), used, log_bytes, answers, frozenset(streaming))
+    return BatchState(
+        rows[0][1], frozenset(agents), used, log_bytes, answers, frozenset(streaming), frozenset(with_budgets)
+    )
 
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(name, 0)) FROM unnest(ARRAY[{names}]) AS name"
@@ -118,7 +130,8 @@ _SETTINGS = f"SELECT {WRITE_SETTINGS}"
 # keys). The time is `statement_timestamp()`, which is later than the acquisition of the locks. The expiry is compared
 # with `clock_timestamp()`, so that the planner does not use the index of expiry times.
 BATCH_STATE = f"""
-SELECT place::int, statement_timestamp(), a.id IS NOT NULL, a.is_streaming, coalesce(u.log_entries, 0), e.log_bytes,
+SELECT place::int, statement_timestamp(), a.id IS NOT NULL, a.is_streaming, a.has_budgets,
+       coalesce(u.log_entries, 0), e.log_bytes,
        k.answer, k.fingerprint
 FROM unnest($1::text[]::uuid[], $2::text[], $3::text[]::uuid[], $4::text[])
      WITH ORDINALITY AS wanted (organization_id, environment, agent_id, key, place)
@@ -126,7 +139,10 @@ LEFT JOIN LATERAL (
     SELECT id, EXISTS (
         SELECT 1 FROM webhooks w
         WHERE w.organization_id = wanted.organization_id AND w.environment = wanted.environment AND {STREAMS_ENTRIES}
-    ) AS is_streaming
+    ) AS is_streaming, EXISTS (
+        SELECT 1 FROM budgets b
+        WHERE b.organization_id = wanted.organization_id AND b.environment = wanted.environment
+    ) AS has_budgets
     FROM agents
     WHERE id = wanted.agent_id AND organization_id = wanted.organization_id AND environment = wanted.environment
       AND deleted_at IS NULL
@@ -254,6 +270,59 @@ WITH keys AS (
 _WRITE_AUDIT = """
 INSERT INTO audit_entries (id, organization_id, environment, kind, resource_id, ip_address, created_at)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
+"""
+
+
+async def settle_budgets(connection: "Connection", batch: Batch) -> None:
+    """Settle or release the reservations of budgets to which the entries of a batch refer, in its transaction.
+
+    A check locks the totals of budgets before the counts of requests. Call this function before `write_batch`, which
+    changes these counts, so that the two never wait for each other.
+    """
+    entries = batch.settling()
+    if not entries:
+        return
+    decisions = sorted({entry.decision_id for entry in entries})
+    reservations = [ReservationRow._make(row) for row in await connection.fetch(_RESERVATIONS, decisions)]
+    if not reservations:
+        return
+    # Lock the totals in the order of the budgets, as checks do.
+    totals = dict.fromkeys(
+        total for _, total in sorted((one.budget_id, one.total_id) for one in reservations)
+    )
+    rows = await connection.fetch(_LOCK_TOTALS, list(totals))
+    settlement = settle_reservations(entries, reservations, [TotalRow._make(row) for row in rows])
+    if settlement.reservations:
+        columns = (*_transposed(settlement.reservations, 3), *_transposed(settlement.totals, 3))
+        await connection.execute(_SETTLE, batch.state.now, *columns)
+
+
+# As in `BATCH_STATE`, the limits force index lookups. They also determine the order in which the totals are locked.
+_RESERVATIONS = f"""
+SELECT {RESERVATION_COLUMNS}
+FROM unnest($1::text[]::uuid[]) AS wanted (decision_id)
+CROSS JOIN LATERAL (
+    SELECT * FROM budget_reservations WHERE decision_id = wanted.decision_id LIMIT 1000
+) AS r
+LEFT JOIN LATERAL (SELECT measure, currency_arg FROM budgets WHERE id = r.budget_id LIMIT 1) AS b ON true
+"""  # noqa: S608 - the inserted names are constants
+
+_LOCK_TOTALS = f"""
+SELECT t.* FROM unnest($1::text[]::uuid[]) WITH ORDINALITY AS wanted (id, place)
+CROSS JOIN LATERAL (
+    SELECT {TOTAL_COLUMNS} FROM budget_totals WHERE id = wanted.id LIMIT 1 FOR UPDATE
+) AS t
+"""  # noqa: S608 - the inserted names are constants
+
+_SETTLE = """
+WITH settled AS (
+    UPDATE budget_reservations AS r SET state = s.state, settled_amount = s.amount, settled_at = $1::timestamptz
+    FROM unnest($2::text[], $3::text[], $4::text[]::uuid[]) AS s (state, amount, id)
+    WHERE r.id = s.id
+)
+UPDATE budget_totals AS t SET settled = n.settled, reserved = n.reserved
+FROM unnest($5::text[], $6::text[], $7::text[]::uuid[]) AS n (settled, reserved, id)
+WHERE t.id = n.id
 """
 
 
@@ -414,10 +483,12 @@ class PostgresLogStore:
 async def _commit_batch(connection: "Connection", entries: Sequence[NewEntry]) -> _Committed:
     """Decide about log entries whose tenants are locked, write the accepted ones and commit.
 
-    The function takes three round trips to the database, and two more if there are webhook events.
+    The function takes three round trips to the database, two more if there are webhook events, and three more if entries
+    settle reservations of budgets.
     """
     batch = Batch(await load_state(connection, entries))
     outcomes = batch.decide(entries)
+    await settle_budgets(connection, batch)
     await write_batch(connection, batch)
     has_events = await write_events(connection, batch)
     await connection.execute("COMMIT")

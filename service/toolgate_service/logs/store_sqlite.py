@@ -6,6 +6,13 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from toolgate_service.auth_store.sqlite import CACHE
+from toolgate_service.budgets.settlement import (
+    RESERVATION_COLUMNS,
+    TOTAL_COLUMNS,
+    ReservationRow,
+    TotalRow,
+    settle_reservations,
+)
 from toolgate_service.core.clock import utcnow, wire
 from toolgate_service.core.ids import new_id
 from toolgate_service.db.models import TEST
@@ -44,6 +51,41 @@ INSERT INTO deliveries (id, organization_id, environment, event_id, webhook_id, 
                         created_at)
 VALUES (?, ?, ?, ?, ?, 'pending', 0, ?, ?)
 """
+
+
+def settle_budgets(connection: sqlite3.Connection, batch: Batch) -> None:
+    """Settle or release the reservations of budgets to which the entries of a batch refer, in its transaction."""
+    entries = batch.settling()
+    decisions = dict.fromkeys(entry.decision_id for entry in entries)
+    rows = [
+        row for decision in decisions for row in connection.execute(_RESERVATIONS, (decision,)).fetchall()
+    ]
+    if not rows:
+        return
+    reservations = [ReservationRow._make(row) for row in rows]
+    totals = [
+        TotalRow._make(row)
+        for total in dict.fromkeys(one.total_id for one in reservations)
+        for row in connection.execute(_TOTAL, (total,)).fetchall()
+    ]
+    settlement = settle_reservations(entries, reservations, totals)
+    now = wire(batch.state.now)
+    connection.executemany(
+        _SETTLE, [(state, amount, now, reservation) for state, amount, reservation in settlement.reservations]
+    )
+    connection.executemany(_WRITE_TOTAL, settlement.totals)
+
+
+_RESERVATIONS = f"""
+SELECT {RESERVATION_COLUMNS} FROM budget_reservations r LEFT JOIN budgets b ON b.id = r.budget_id
+WHERE r.decision_id = ?
+"""  # noqa: S608 - the inserted names are constants
+
+_TOTAL = f"SELECT {TOTAL_COLUMNS} FROM budget_totals WHERE id = ?"  # noqa: S608 - the inserted names are constants
+
+_SETTLE = "UPDATE budget_reservations SET state = ?, settled_amount = ?, settled_at = ? WHERE id = ?"
+
+_WRITE_TOTAL = "UPDATE budget_totals SET settled = ?, reserved = ? WHERE id = ?"
 
 
 class SqliteLogStore:
@@ -102,6 +144,7 @@ class SqliteLogStore:
         try:
             batch = Batch(_load_state(connection, entries))
             outcomes = batch.decide(entries)
+            settle_budgets(connection, batch)
             _write(connection, batch)
             has_events = write_events(connection, batch)
             connection.execute("COMMIT")
@@ -130,7 +173,7 @@ def _load_state(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> 
             for tenant, agent_id in agents
             if connection.execute(_FIND_AGENT, (agent_id, *tenant)).fetchall()
         ),
-        {tenant: used for tenant, (used, _) in months.items()},
+        {tenant: used for tenant, (used, _, _) in months.items()},
         {
             tenant: size
             for tenant in months
@@ -142,7 +185,8 @@ def _load_state(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> 
             for tenant, key in keys
             for answer, fingerprint in connection.execute(_READ_KEY, (*tenant, key, moment)).fetchall()
         },
-        frozenset(tenant for tenant, (_, is_streaming) in months.items() if is_streaming),
+        frozenset(tenant for tenant, (_, is_streaming, _) in months.items() if is_streaming),
+        frozenset(tenant for tenant, (_, _, has_budgets) in months.items() if has_budgets),
     )
 
 
@@ -205,6 +249,8 @@ SELECT coalesce((
     SELECT log_entries FROM monthly_usage WHERE organization_id = ?1 AND environment = ?2 AND month = ?3
 ), 0), EXISTS (
     SELECT 1 FROM webhooks w WHERE w.organization_id = ?1 AND w.environment = ?2 AND {STREAMS_ENTRIES}
+), EXISTS (
+    SELECT 1 FROM budgets b WHERE b.organization_id = ?1 AND b.environment = ?2
 )
 """  # noqa: S608 - the inserted texts are constants
 

@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from time import perf_counter
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from toolgate_service.budgets.settlement import SettlingEntry, settles
 from toolgate_service.core.concurrency import DeadlineQueue, QueuedItem
 from toolgate_service.core.errors import ApiError
 from toolgate_service.core.plans import UNLIMITED, crosses
@@ -50,6 +51,7 @@ class BatchState:
         log_bytes: Size in bytes of the log of each test environment.
         answers: Stored response and fingerprint of each idempotency key that was used before, by tenant and key.
         streaming: Tenants with a webhook that receives an event for every log entry.
+        with_budgets: Tenants with budgets, whose reservations the entries may settle.
     """
 
     now: datetime
@@ -58,6 +60,7 @@ class BatchState:
     log_bytes: dict[Tenant, int]
     answers: dict[tuple[Tenant, str], tuple[bytes, str]]
     streaming: frozenset[Tenant] = frozenset()
+    with_budgets: frozenset[Tenant] = frozenset()
 
 
 @dataclass(slots=True)
@@ -89,6 +92,18 @@ class Batch:
         """Return the outcome of each log entry, in the same order."""
         moments = self._moments()
         return [self._add(entry, moments) for entry in entries]
+
+    def settling(self) -> list[SettlingEntry]:
+        """Return the parts of the stored entries that may settle reservations of budgets."""
+        return [
+            SettlingEntry(
+                tenant_of(entry), entry.decision_id, entry.agent_id, entry.action, entry.status, entry.context
+            )
+            for entry, _ in (self.entries if self.state.with_budgets else ())
+            if entry.decision_id is not None
+            and settles(entry.decision_id, entry.status)
+            and tenant_of(entry) in self.state.with_budgets
+        ]
 
     def _moments(self) -> Iterator[datetime]:
         # Increase the time by a microsecond for each entry, so that lists show the entries of a batch in the order of

@@ -65,8 +65,8 @@ class Environment(Table, table=True):
 class Epoch(Table, table=True):
     """Version number of the data of an environment, with which gateways validate their caches.
 
-    Every change of the environment's keys, agents, permissions or rules, or of the organization or its freezes,
-    increases the number. Database triggers do this in the transaction of the change, so no code path can omit it.
+    Every change of the environment's keys, agents, permissions, rules or budgets, or of the organization or its
+    freezes, increases the number. Database triggers do this in the transaction of the change, so no code path can omit it.
     Cached data is valid until the number changes.
     """
 

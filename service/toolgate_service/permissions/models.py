@@ -101,12 +101,13 @@ def find_amount_violation(
         if not required:
             return None
         return AmountViolation(AmountCheck.PRESENT, f"context.amount is required because of {limit}")
-    shown = _describe_value(amount)
+    shown = describe_value(amount)
     reason = f"context.amount must be a non-negative number, not {shown}, because of {limit}"
     return AmountViolation(AmountCheck.NUMBER, reason)
 
 
-def _describe_value(value: object) -> str:
+def describe_value(value: object) -> str:
+    """Describe an invalid amount for the reason of a denial, at most `MAX_SHOWN` characters of it."""
     match value:
         case None:
             return "null"

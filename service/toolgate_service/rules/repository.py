@@ -3,30 +3,20 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import sqlalchemy
 from sqlalchemy import Row, bindparam
-from sqlmodel import col, select
+from sqlmodel import col
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.context import AuthContext
 from toolgate_service.db.database import Database
-from toolgate_service.organizations.models import Epoch
+from toolgate_service.organizations.epoch_cache import EpochCache, Tenant
 from toolgate_service.rules.evaluation import NO_RULES, CompiledRule, Condition, RuleSet, RuleTerms
 from toolgate_service.rules.expressions import InvalidExpression, Variables, compile_expression
 from toolgate_service.rules.models import Rule
 
-#: maximum number of environments whose rules are cached
-CACHE_SIZE = 1_000
-
-#: id of an organization and name of one of its environments
-Tenant: TypeAlias = tuple[str, str]
-
-_EPOCH = select(Epoch.epoch).where(
-    col(Epoch.organization_id) == bindparam("organization_id"),
-    col(Epoch.environment) == bindparam("environment"),
-)
 #: columns of a rule that `_compile_rule` receives, in the order of its parameters
 _COLUMNS = (
     "id",
@@ -51,62 +41,25 @@ _ENABLED = (
 )
 
 
-class RuleCache:
-    """Cache of the compiled rules of each environment.
-
-    A cached set of rules is valid while the epoch of its environment, a version number of its data, is unchanged. Every
-    change of a rule increases the epoch in the same transaction.
-    """
+class RuleCache(EpochCache[RuleSet]):
+    """Cache of the compiled rules of each environment."""
 
     def __init__(self, database: Database) -> None:
-        self._database = database
-        self._sets: dict[Tenant, tuple[int, RuleSet]] = {}
+        super().__init__(database, NO_RULES)
         self._compiled: dict[Tenant, dict[Any, CompiledRule]] = {}
-        self._loading: dict[Tenant, asyncio.Lock] = {}
 
-    async def find(self, auth: AuthContext) -> RuleSet:
-        """Return the rules that apply at the epoch at which the authentication context was read, or at a later one."""
-        if not auth.has_rules:
-            return NO_RULES
-        tenant = (auth.organization_id, auth.environment)
-        cached = self._cached(tenant, auth.epoch)
-        if cached is not None:
-            return cached
-        # Only one of several concurrent checks reads the rules after a change.
-        lock = self._loading.setdefault(tenant, asyncio.Lock())
-        async with lock:
-            cached = self._cached(tenant, auth.epoch)
-            if cached is not None:
-                return cached
-            async with self._database.reading() as session:
-                return await self.load(session, auth)
+    def has_data(self, auth: AuthContext) -> bool:
+        """Return whether the environment has enabled rules."""
+        return bool(auth.has_rules)
 
-    async def load(self, session: AsyncSession, auth: AuthContext) -> RuleSet:
-        """Return the rules that apply in the transaction of a session."""
-        if not auth.has_rules:
-            return NO_RULES
-        tenant = (auth.organization_id, auth.environment)
-        values = {"organization_id": auth.organization_id, "environment": auth.environment}
-        # Read the epoch before the rules. If a rule changes between the two reads, the set is stored with the earlier
-        # epoch, and the next check reads it again.
-        epoch = (await session.exec(_EPOCH, params=values)).one()
-        cached = self._cached(tenant, epoch)
-        if cached is not None:
-            return cached
+    async def read(self, session: AsyncSession, tenant: Tenant, values: dict[str, str]) -> RuleSet:
+        """Read and compile the rules of an environment."""
         rows = (await (await session.connection()).execute(_ENABLED, values)).all()
-        rules = await self._compile(tenant, rows)
-        if tenant not in self._sets and len(self._sets) >= CACHE_SIZE:
-            oldest = next(iter(self._sets))
-            del self._sets[oldest], self._compiled[oldest]
-            self._loading.pop(oldest, None)
-        self._sets[tenant] = (epoch, rules)
-        return rules
+        return await self._compile(tenant, rows)
 
-    def _cached(self, tenant: Tenant, epoch: int | None) -> RuleSet | None:
-        cached = self._sets.get(tenant)
-        if cached is None or epoch is None or cached[0] < epoch:
-            return None
-        return cached[1]
+    def forget(self, tenant: Tenant) -> None:
+        """Discard the compiled rules of an environment."""
+        self._compiled.pop(tenant, None)
 
     async def _compile(self, tenant: Tenant, rows: Sequence[Row[Any]]) -> RuleSet:
         before = self._compiled.get(tenant, {})

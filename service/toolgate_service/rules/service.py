@@ -14,7 +14,6 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.models import User
 from toolgate_service.accounts.sessions import Caller, transaction_as
-from toolgate_service.agents.models import Agent
 from toolgate_service.audit import service as audit
 from toolgate_service.context import AppContext
 from toolgate_service.core.errors import ApiError, FieldErrors, StorageError, not_found
@@ -24,6 +23,7 @@ from toolgate_service.db.pagination import Found, Page, find_page
 from toolgate_service.rules.evaluation import WILDCARD
 from toolgate_service.rules.expressions import InvalidExpression, compile_expression, is_available
 from toolgate_service.rules.models import REQUIRE_APPROVAL, Rule
+from toolgate_service.rules.references import refuse_unknown, resolve_agents
 from toolgate_service.rules.schemas import ApprovalTermsView, Effect, NewRule, RuleChange, RuleView
 from toolgate_service.webhooks.events import emit
 
@@ -177,7 +177,9 @@ async def _apply(session: AsyncSession, caller: Caller, rule: Rule, body: NewRul
         if name in given:
             setattr(rule, name, given[name])
     if "agents" in given:
-        rule.agents = await _resolve_agents(session, rule, given["agents"])
+        rule.agents = await resolve_agents(
+            session, rule.organization_id, rule.environment, given["agents"], rule.agents
+        )
     if "actions" in given:
         rule.actions = json.dumps(list(dict.fromkeys(given["actions"])))
     if "when" in given:
@@ -190,28 +192,6 @@ async def _apply(session: AsyncSession, caller: Caller, rule: Rule, body: NewRul
         rule.approvers = await _resolve_approvers(session, caller, terms.get("approvers"))
     session.add(rule)
     await session.flush()
-
-
-async def _resolve_agents(session: AsyncSession, rule: Rule, named: Sequence[str]) -> str | None:
-    """Return the ids of the agents that a request names by id or name, as a JSON list; None for all agents.
-
-    The rule contains ids, so that it applies to the same agents after they are renamed.
-    """
-    if WILDCARD in named:
-        return None
-    query = select(Agent.id, Agent.name).where(
-        Agent.organization_id == rule.organization_id,
-        Agent.environment == rule.environment,
-        col(Agent.deleted_at).is_(None),
-        col(Agent.id).in_(named) | col(Agent.name).in_(named),
-    )
-    found = (await session.exec(query)).all()
-    known = {one for pair in found for one in pair}
-    # Agents that were deleted since may stay in a rule whose list is sent again.
-    known.update(json.loads(rule.agents or "[]"))
-    _refuse_unknown("agents", "is not the id or name of an agent of this environment", named, known)
-    ids = {agent_id for agent_id, _ in found} | (set(json.loads(rule.agents or "[]")) & set(named))
-    return json.dumps(sorted(ids))
 
 
 async def _resolve_approvers(
@@ -227,14 +207,8 @@ async def _resolve_approvers(
     found = (await session.exec(query)).all()
     known = {one for pair in found for one in pair}
     message = "is not the id or e-mail address of a member of the organization"
-    _refuse_unknown("approval", message, [one.lower() for one in named], known)
+    refuse_unknown("approval", message, [one.lower() for one in named], known)
     return json.dumps(sorted({user_id for user_id, _ in found}))
-
-
-def _refuse_unknown(field: str, message: str, named: Sequence[str], known: set[str]) -> None:
-    unknown = sorted({one for one in named if one not in known})
-    if unknown:
-        raise FieldErrors({field: [f"{one[:100]!r} {message}" for one in unknown]})
 
 
 async def _record(session: AsyncSession, caller: Caller, kind: str, rule: Rule) -> RuleView:

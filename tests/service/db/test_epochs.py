@@ -15,7 +15,7 @@ from toolgate_service.db.migrate import upgrade
 from toolgate_service.migrations.metadata import METADATA
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
-ORGANIZATION, OTHER, USER, AGENT, PERMISSION, RULE, KEY = (new_id() for _ in range(7))
+ORGANIZATION, OTHER, USER, AGENT, PERMISSION, RULE, BUDGET, TOTAL, KEY = (new_id() for _ in range(9))
 
 #: changes of what a check reads, by name
 CHANGES = {
@@ -25,6 +25,8 @@ CHANGES = {
     "permission deleted": "DELETE FROM permissions WHERE id = :permission",
     "rule disabled": "UPDATE rules SET enabled = false WHERE id = :rule",
     "rule deleted": "DELETE FROM rules WHERE id = :rule",
+    "budget disabled": "UPDATE budgets SET enabled = false WHERE id = :budget",
+    "budget deleted": "DELETE FROM budgets WHERE id = :budget",
     "key revoked": "UPDATE api_keys SET revoked_at = created_at WHERE id = :key",
     "key deleted": "DELETE FROM api_keys WHERE id = :key",
 }
@@ -74,6 +76,14 @@ async def connection(tmp_path: Path) -> AsyncIterator[AsyncConnection]:
             created_at=MOMENT, **scope,
         )  # fmt: skip
         await insert(
+            connection, "budgets", id=BUDGET, name="b", scope="run", actions="[]", measure="count", period="hour",
+            maximum=1, at_limit="deny", enabled=True, created_by=USER, created_at=MOMENT, **scope,
+        )  # fmt: skip
+        await insert(
+            connection, "budget_totals", id=TOTAL, budget_id=BUDGET, subject="", currency="", starts_at=MOMENT,
+            ends_at=MOMENT, settled=0, reserved=0, created_at=MOMENT, **scope,
+        )  # fmt: skip
+        await insert(
             connection,
             "api_keys",
             id=KEY,
@@ -100,12 +110,19 @@ async def test_change_of_a_row_raises_the_epoch_of_its_environment(
     connection: AsyncConnection, change: str
 ) -> None:
     before = await epochs(connection)
-    types = {"agent": AGENT, "permission": PERMISSION, "rule": RULE, "key": KEY}
+    types = {"agent": AGENT, "permission": PERMISSION, "rule": RULE, "budget": BUDGET, "key": KEY}
     name = change.split(maxsplit=1)[0]
     await connection.execute(text(CHANGES[change]), {name: types[name]})
     after = await epochs(connection)
     assert {key for key in after if after[key] != before.get(key)} == {(ORGANIZATION, "production")}
     assert after[ORGANIZATION, "production"] > before[ORGANIZATION, "production"]
+
+
+async def test_change_of_a_total_raises_nothing(connection: AsyncConnection) -> None:
+    before = await epochs(connection)
+    await connection.execute(text("UPDATE budget_totals SET reserved = '1'"))
+    await connection.execute(text("DELETE FROM budget_totals"))
+    assert await epochs(connection) == before
 
 
 async def test_new_rows_raise_the_epoch(connection: AsyncConnection) -> None:

@@ -105,6 +105,12 @@ class Stage:
             "rule_id": self._post(
                 "/api/rules", 201, {"name": marker(), "effect": "allow", "actions": ["a.ruled"]}, scope
             )["id"],
+            "budget_id": self._post(
+                "/api/budgets",
+                201,
+                {"name": marker(), "actions": ["a.counted"], "window": "day", "limit": 10},
+                scope,
+            )["id"],
             "freeze_id": self._post("/api/freeze", 201, {"action": "a.frozen", "reason": marker()})["id"],
             "key_id": key["id"],
             "webhook_id": webhook,

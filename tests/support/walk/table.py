@@ -124,6 +124,15 @@ WALK: Mapping[str, Stop] = {
     "GET /api/rules/{rule_id}": Stop("reader", foreign=404),
     "PUT /api/rules/{rule_id}": Stop("admin", 200, {"enabled": False}, foreign=404),
     "DELETE /api/rules/{rule_id}": Stop("admin", 204, foreign=404),
+    "GET /api/budgets": Stop("reader"),
+    "POST /api/budgets": Stop(
+        "admin", 201, {"name": "walked", "actions": ["a.walked"], "window": "day", "limit": 1}
+    ),
+    "GET /api/budgets/reservations": Stop("reader"),
+    "GET /api/budgets/{budget_id}": Stop("reader", foreign=404),
+    "GET /api/budgets/{budget_id}/usage": Stop("reader", foreign=404),
+    "PUT /api/budgets/{budget_id}": Stop("admin", 200, {"enabled": False}, foreign=404),
+    "DELETE /api/budgets/{budget_id}": Stop("admin", 204, foreign=404),
     "GET /api/freeze": Stop("reader", environment=False),
     "POST /api/freeze": Stop(
         "changer",

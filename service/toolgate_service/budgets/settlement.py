@@ -1,0 +1,191 @@
+"""Settlement of reservations by log entries, in the transaction of the entries.
+
+The last final log entry of a decision determines the state of its reservations: `success` settles them with the amount
+in the context of the entry, and `failed` and `denied` release them. The reverse also applies: a later `success` settles
+a released reservation. An entry with the status `pending`, and a repeated entry, change nothing.
+
+Both log stores read the rows, call `settle_reservations`, and write its result. The functions use no I/O and compare
+times only with each other, so they accept the times of either database driver.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from toolgate_service.budgets.evaluation import (
+    ZERO,
+    InvalidAmount,
+    add,
+    measured_argument,
+    read_amount,
+    read_currency,
+    subtract,
+)
+from toolgate_service.budgets.models import RELEASED, SETTLED, UNSETTLED
+from toolgate_service.core import strict_json
+from toolgate_service.core.ids import is_id
+from toolgate_service.organizations.epoch_cache import Tenant
+
+#: state of a reservation after a log entry with a status; other statuses do not change it
+_STATES = {"success": SETTLED, "failed": RELEASED, "denied": RELEASED}
+
+
+class SettlingEntry(NamedTuple):
+    """Part of a log entry that settles reservations.
+
+    Attributes:
+        context: Context of the entry as canonical JSON, or None.
+    """
+
+    tenant: Tenant
+    decision_id: str
+    agent_id: str
+    action: str
+    status: str
+    context: str | None
+
+
+class ReservationRow(NamedTuple):
+    """Columns of a reservation and of its budget, in the order of `RESERVATION_COLUMNS`.
+
+    Attributes:
+        amount: Amount by the check, as stored text.
+        settled_amount: Amount by the log entry, as stored text; None if the reservation is not settled.
+        created_at: Time of the check, in the type of the database driver.
+        measure: Measure of the budget; None if the budget was deleted.
+    """
+
+    id: str
+    organization_id: str
+    environment: str
+    budget_id: str
+    total_id: str
+    decision_id: str
+    agent_id: str
+    action: str
+    state: str
+    amount: str
+    settled_amount: str | None
+    created_at: Any
+    measure: str | None
+    currency_arg: str | None
+
+
+#: SQL expressions of the columns of `ReservationRow`, for the aliases `r` of the reservation and `b` of the budget
+RESERVATION_COLUMNS = """
+r.id, r.organization_id, r.environment, r.budget_id, r.total_id, r.decision_id, r.agent_id, r.action, r.state, r.amount,
+r.settled_amount, r.created_at, b.measure, b.currency_arg
+"""
+
+
+class TotalRow(NamedTuple):
+    """Columns of a total, in the order of `TOTAL_COLUMNS`.
+
+    Attributes:
+        subtracted_until: Time up to which reservations were subtracted, in the type of the database driver, or None.
+        settled: Sum of the settled amounts, as stored text.
+        reserved: Sum of the unsettled amounts, as stored text.
+    """
+
+    id: str
+    currency: str
+    subtracted_until: Any
+    settled: str
+    reserved: str
+
+
+TOTAL_COLUMNS = ", ".join(TotalRow._fields)
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """Changed columns of reservations and totals.
+
+    Attributes:
+        reservations: State, settled amount and id of each changed reservation.
+        totals: Settled amount, reserved amount and id of each changed total.
+    """
+
+    reservations: Sequence[tuple[str, str | None, str]]
+    totals: Sequence[tuple[str, str, str]]
+
+
+def settles(decision_id: str, status: str) -> bool:
+    """Return whether a log entry with this decision id and status can settle reservations."""
+    return status in _STATES and is_id(decision_id)
+
+
+@dataclass(slots=True)
+class _Reservation:
+    row: ReservationRow
+    state: str
+    settled: Decimal
+
+    def counted(self) -> tuple[Decimal, Decimal]:
+        """Return the settled and the unsettled amount that the reservation adds to its total."""
+        return self.settled, Decimal(self.row.amount) if self.state == UNSETTLED else ZERO
+
+
+def settle_reservations(
+    entries: Iterable[SettlingEntry], reservations: Iterable[ReservationRow], totals: Iterable[TotalRow]
+) -> Settlement:
+    """Return the changes of reservations and totals by log entries, which are in the order of their storage.
+
+    An entry changes only the reservations of its own agent and action, so that an agent cannot release those of another
+    one. A total stays unchanged if it was deleted, or if the reservation has left its rolling window.
+    """
+    by_id = {row.id: row for row in totals}
+    by_decision: dict[tuple[Tenant, str], list[_Reservation]] = {}
+    for row in reservations:
+        one = _Reservation(row, row.state, Decimal(row.settled_amount or 0))
+        by_decision.setdefault(((row.organization_id, row.environment), row.decision_id), []).append(one)
+    before = {id(one): one.counted() for found in by_decision.values() for one in found}
+    for entry in entries:
+        for one in by_decision.get((entry.tenant, entry.decision_id), ()):
+            if (one.row.agent_id, one.row.action) == (entry.agent_id, entry.action):
+                _apply(one, entry, by_id.get(one.row.total_id))
+    changed = [
+        one
+        for found in by_decision.values()
+        for one in found
+        if one.counted() != before[id(one)] or one.state != one.row.state
+    ]
+    sums = {row.id: (Decimal(row.settled), Decimal(row.reserved)) for row in by_id.values()}
+    touched: dict[str, None] = {}
+    for one in changed:
+        total = by_id.get(one.row.total_id)
+        if total is None or _has_left_window(one.row, total):
+            continue
+        old, new, amounts = before[id(one)], one.counted(), sums[total.id]
+        settled, reserved = (add(amounts[i], subtract(new[i], old[i])) for i in range(2))
+        sums[total.id] = (settled, reserved)
+        touched[total.id] = None
+    return Settlement(
+        [(one.state, str(one.settled) if one.state == SETTLED else None, one.row.id) for one in changed],
+        [(str(sums[total][0]), str(sums[total][1]), total) for total in touched],
+    )
+
+
+def _apply(one: _Reservation, entry: SettlingEntry, total: TotalRow | None) -> None:
+    one.state = _STATES[entry.status]
+    one.settled = ZERO if one.state == RELEASED else _real_amount(one.row, entry.context, total)
+
+
+def _real_amount(row: ReservationRow, context: str | None, total: TotalRow | None) -> Decimal:
+    """Return the amount in the context of a log entry; the reserved amount if the context contains no valid one."""
+    reserved = Decimal(row.amount)
+    args = None if context is None or row.measure is None else strict_json.loads_own(context)
+    if not isinstance(args, Mapping):
+        return reserved
+    try:
+        if total is not None and read_currency(row.currency_arg, args) != total.currency:
+            return reserved
+        return read_amount(measured_argument(row.measure or ""), args)
+    except InvalidAmount:
+        # For example, the SDK has redacted the argument, or the entry contains only part of the context.
+        return reserved
+
+
+def _has_left_window(row: ReservationRow, total: TotalRow) -> bool:
+    return total.subtracted_until is not None and row.created_at <= total.subtracted_until
