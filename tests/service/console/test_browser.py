@@ -280,7 +280,7 @@ def test_a_vote_appears_on_open_cards(newcomer: Owner, enter: Callable[..., Page
         page = enter()
         ready(page)
         card = page.locator(f"#card-{approval}")
-        expect(card).to_contain_text("0 have approved so far")
+        expect(card).to_contain_text("0 of them have approved so far")
         page.get_by_role("button", name="Reject…").click()
         page.get_by_label("Note").locator("visible=true").fill("Half a no")
         with page.expect_response(lambda answer: "/cards?" in answer.url):
