@@ -287,7 +287,7 @@ def test_a_vote_appears_on_open_cards(newcomer: Owner, enter: Callable[..., Page
             assert ben.http.post(f"/api/approvals/{approval}/approve").status_code == 200
         expect(page.get_by_label("Note").locator("visible=true")).to_have_value("Half a no")
         page.keyboard.press("Escape")
-        expect(card).to_contain_text(f"1 have approved so far. Approved so far by {ben.email}")
+        expect(card).to_contain_text(f"1 of them have approved so far. Approved so far by {ben.email}")
         ready(page)
         page.get_by_role("button", name="Approve once").click()
         expect(card.locator(".outcome")).to_contain_text("Approved")
