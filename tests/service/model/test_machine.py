@@ -21,12 +21,14 @@ HAPPENED = (
     "voted", "used with a quorum", "edited", "edited and used", "grant active", "used by a grant", "grant: revoked",
     "became viewer", "withdrawn", "jobs", "restarted", "stored terms", "frozen", "lifted",
     "rule: forbid", "rule: require_approval", "rule: allow", "rule changed",
+    "budget", "budget changed", "reserved", "outcome: success", "outcome: failed",
 )  # fmt: skip
 #: steps at which a check must have been decided, and explained
 STEPS_MET = {
     Step.AGENT,
     Step.FREEZE,
     Step.RULES,
+    Step.BUDGET,
     Step.AMOUNT_WITHIN,
     Step.APPROVAL,
     Step.APPROVED,

@@ -48,6 +48,11 @@ class Asking(Driver):
         if outcome.used is not None:
             self.counts.used += 1
             self._count_use(tenant, outcome.used)
+        for one in outcome.reserved:
+            one.decision_id = answer.headers["X-Decision-ID"]
+            self.world.reservations.append(one)
+            self.counts.seen["reserved"] += 1
+        if outcome.used is not None or outcome.reserved:
             keep_answer(self.world, tenant, question, answer.headers["X-Decision-ID"], self.now())
         if outcome.decision_id is not None:
             self.counts.seen["answer repeated"] += 1

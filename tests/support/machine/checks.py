@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
+from support.machine.budgets import BudgetRules
 from support.machine.driver import ACTIONS
-from support.machine.rules import RuleRules
 from support.machine.wording import contexts
 from support.reference.checking import Question
 from support.reference.facts import Tenant
@@ -17,7 +17,7 @@ KEYS = st.sampled_from([None, None, "key-1", "key-2", "key-3"])
 NOBODY = "0199b2c4-7c1e-7000-8000-000000000000"
 
 
-class CheckRules(RuleRules):
+class CheckRules(BudgetRules):
     """May this agent do this now?"""
 
     @rule(data=st.data(), action=st.sampled_from(ACTIONS), run=RUNS, call=CALLS, key=KEYS)

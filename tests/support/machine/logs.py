@@ -9,7 +9,7 @@ from support.machine.driver import ACTIONS, refused, told
 from support.machine.grants import GrantRules
 from support.machine.paging import Wanted, compare_list, wanted
 from support.machine.wording import contexts
-from support.reference.facts import Entry, Tenant, meaning, read
+from support.reference.facts import Agent, Entry, Tenant, meaning, read
 
 STATUSES = ("success", "failed", "pending", "denied")
 KEYS = st.sampled_from([None, None, None, "entry-1", "entry-2", "key-1"])
@@ -39,6 +39,25 @@ class LogRules(GrantRules):
         agent_id = self.choose(data, [agent.id] * 9 + [NOBODY], "named")
         facts = "" if context is None else f',"context":{context}'
         body = f'{{"agent_id":"{agent_id}","action":"{action}","status":"{status}"{facts}}}'.encode()
+        self._log_as_someone(data, agent, agent_id, key, body)
+
+    @precondition(lambda self: self.world.reservations)
+    @rule(data=st.data(), status=st.sampled_from(STATUSES), context=contexts(), same=st.booleans())
+    def log_reserved(self, data: st.DataObject, status: str, context: str | None, same: bool) -> None:
+        """Record what became of a call that counts towards budgets."""
+        one = self.choose(data, self.world.reservations, "reservation")
+        agent = self.world.named(one.agent_id) if same else self.choose(data, self.world.agents, "agent")
+        facts = "" if context is None else f',"context":{context}'
+        body = (
+            f'{{"agent_id":"{agent.id}","action":"{one.action}","status":"{status}",'
+            f'"decision_id":"{one.decision_id}"{facts}}}'
+        )
+        self._log_as_someone(data, agent, agent.id, None, body.encode())
+        self.counts.seen[f"outcome: {status}"] += 1
+
+    def _log_as_someone(
+        self, data: st.DataObject, agent: Agent, agent_id: str, key: str | None, body: bytes
+    ) -> None:
         caller = self.whoever(data, agent.tenant)
         if key is not None:
             self.keyed.append((caller, agent_id, key, body))
@@ -81,6 +100,8 @@ class LogRules(GrantRules):
             shown: Any = told(answer)
             entry.id, entry.answer = shown["id"], answer.content
             self.world.log(entry, key, body)
+            if "decision_id" in sent:
+                self.world.settle(tenant, sent["decision_id"], entry, context)
             _shows(entry, shown)
             self.counts.seen["entry"] += 1
 

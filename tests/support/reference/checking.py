@@ -1,7 +1,7 @@
 """The decision of a check, sentence by sentence as the decisions have it (§4, §5)."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -9,8 +9,10 @@ from support.reference.facts import (
     Agent,
     Approval,
     ApprovalTerms,
+    Budget,
     Grant,
     Permission,
+    Reservation,
     Rule,
     Tenant,
     digits,
@@ -72,6 +74,7 @@ class Outcome:
         named: what the reason must name.
         approval: the request that a held check waits for; None for a dry run that makes none.
         used: the approval that was used up.
+        reserved: what the call adds to the totals of budgets, under the decision that is told.
         decision_id: the decision that is repeated.
     """
 
@@ -80,6 +83,7 @@ class Outcome:
     named: tuple[str, ...] = ()
     approval: Approval | None = None
     used: Approval | None = None
+    reserved: tuple[Reservation, ...] = ()
     decision_id: str | None = None
 
 
@@ -100,6 +104,9 @@ class _Call:
     question: Question
     now: datetime
     held_by: list[Rule] = field(default_factory=list)
+    budgets: list[Budget] = field(default_factory=list)
+    #: the budget that an otherwise allowed call would exceed, and that asks for an approval then
+    over: Budget | None = None
     covered: bool = True
     allowed: bool = False
 
@@ -109,10 +116,13 @@ class _Call:
 
     @property
     def requires_approval(self) -> bool:
-        return bool(self.held_by) or (self.own.requires_approval and not self.allowed)
+        by_permission = self.own.requires_approval and not self.allowed
+        return bool(self.held_by) or by_permission or self.over is not None
 
     @property
     def why(self) -> str:
+        if self.over is not None:
+            return "does not cover"
         by_permission = self.covered and self.own.requires_approval
         return "needs human approval" if by_permission else "requires approval for action"
 
@@ -128,6 +138,29 @@ class _Call:
     def terms(self) -> ApprovalTerms:
         """Current terms of the permission and of the rules."""
         return self.agent.terms(self.permission).stricter(self.more)
+
+    @property
+    def reservations(self) -> tuple[Reservation, ...]:
+        """What the call adds to the totals of budgets."""
+        return tuple(
+            Reservation(
+                one,
+                one.subject(self.agent, self.question.run_id),
+                self.agent.id,
+                self.question.action,
+                one.amount(self.question.facts) or Decimal(0),
+                self.now,
+            )
+            for one in self.budgets
+        )
+
+    def exceeded(self, at_limit: str | None = None) -> Budget | None:
+        """Return the first budget that does not cover the call, if it does something at its limit."""
+        for one in self.reservations:
+            total = self.world.total(one.budget, one.subject, self.now)
+            if total + one.amount > one.budget.limit and at_limit in {None, one.budget.at_limit}:
+                return one.budget
+        return None
 
     @property
     def waits(self) -> timedelta:
@@ -161,7 +194,9 @@ def check(world: World, tenant: Tenant, question: Question, now: datetime) -> Ou
         call.covered = no is None
     elif no is not None:
         call.allowed = True
-    if not call.requires_approval and question.approval_id is None:
+    call.budgets = [one for one in world.budgets if one.counts(agent, question.action)]
+    call.covered = call.covered and not (call.allowed and call.budgets)
+    if not call.requires_approval and question.approval_id is None and not call.budgets:
         return Outcome("allowed")
     return _with_approval(call)
 
@@ -211,15 +246,26 @@ def _with_approval(call: _Call) -> Outcome:
             return Outcome("blocked", "does not belong")
     else:
         mine = [approval for approval in equal if approval.call_id == question.call_id]
+    stopped = _by_budgets(call)
+    if stopped is not None:
+        return stopped
     if not call.requires_approval:
-        return Outcome("allowed")
+        return Outcome("allowed", reserved=() if question.dry_run else call.reservations)
+    if call.over is not None and question.approval_id is None:
+        mine = [one for one in equal if one.call_id == question.call_id]
+    return _by_approvers(call, mine, equal)
+
+
+def _by_approvers(call: _Call, mine: list[Approval], equal: list[Approval]) -> Outcome:
+    world, agent, question, now = call.world, call.agent, call.question, call.now
     if question.call_id and _call(agent, question, question.call_id) in world.let_through:
         return Outcome("blocked", "has already been allowed once", (question.call_id,))
     settled = _by_approved(mine, call) or _edited(mine, question, now)
     if settled is not None:
         return settled
     held = _pending(mine, call)
-    waits = held and Outcome("held", call.why, (question.action,), held)
+    named = question.action if call.over is None else call.over.name
+    waits = held and Outcome("held", call.why, (named,), held)
     if question.approval_id is not None:
         return waits or _closed(mine[0], now)
     # What an approver made of another call waits on; what was asked for this one becomes its use.
@@ -229,9 +275,27 @@ def _with_approval(call: _Call) -> Outcome:
         return waits or _refused(world, agent, question, mine, equal, now) or _ask_or_full(call)
     # A person's no goes before what another allowed for a while.
     no = _refused(world, agent, question, mine, equal, now)
-    if no is not None:
-        return waits or no
-    return _use_grant(call, grant, own)
+    over = call.exceeded() if call.exceeded("deny") is None else None
+    if over is not None:
+        # Whoever allowed it for a while did not see that it exceeds a budget.
+        still = waits and replace(waits, why="does not cover", named=(over.name,))
+        return still or no or _ask_or_full(call, over)
+    return (waits or no) if no is not None else _use_grant(call, grant, own)
+
+
+def _by_budgets(call: _Call) -> Outcome | None:
+    for one in call.budgets:
+        if one.amount(call.question.facts) is None:
+            missing = one.argument not in call.question.facts
+            return Outcome(
+                "blocked", "is required" if missing else "must be a non-negative number", (one.name,)
+            )
+    if not call.requires_approval:
+        denying = call.exceeded("deny")
+        if denying is not None:
+            return Outcome("blocked", "does not cover", (denying.name,))
+        call.over = call.exceeded()
+    return None
 
 
 def _pending(mine: list[Approval], call: _Call) -> Approval | None:
@@ -257,7 +321,7 @@ def _by_approved(mine: list[Approval], call: _Call) -> Outcome | None:
         if approval.state(call.now) != "approved" or (approval.replaces is not None and not named):
             continue
         if _still_counts(call.world, approval, call.more):
-            return _let_through(call.world, call.agent, call.question, approval, call.now)
+            return _let_through(call, approval)
         if named:
             return Outcome("blocked", "is no longer valid")
     return None
@@ -320,18 +384,20 @@ def _by_denials(world: World, agent: Agent, action: str, now: datetime) -> Outco
     return None
 
 
-def _ask_or_full(call: _Call) -> Outcome:
+def _ask_or_full(call: _Call, over: Budget | None = None) -> Outcome:
     world, question, now = call.world, call.question, call.now
     waiting = [
         one for one in world.approvals if one.agent_id == call.agent.id and one.state(now) == "pending"
     ]
     if len(waiting) >= MOST_PENDING:
         return Outcome("blocked", "wait for approval")
+    over = over or call.over
+    why, named = (call.why, (question.action,)) if over is None else ("does not cover", (over.name,))
     if question.dry_run:
-        return Outcome("held", call.why, (question.action,))
+        return Outcome("held", why, named)
     approval = _new(call)
     world.approvals.append(approval)
-    return Outcome("held", call.why, (question.action,), approval)
+    return Outcome("held", why, named, approval)
 
 
 def _equal(world: World, agent: Agent, permission: Permission, question: Question) -> Iterator[Approval]:
@@ -346,16 +412,18 @@ def _call(agent: Agent, question: Question, call_id: str) -> tuple[str, str, str
     return (agent.id, question.action, question.run_id, call_id)
 
 
-def _let_through(
-    world: World, agent: Agent, question: Question, approval: Approval, now: datetime
-) -> Outcome:
+def _let_through(call: _Call, approval: Approval) -> Outcome:
+    world, agent, question, now = call.world, call.agent, call.question, call.now
+    denying = call.exceeded("deny")
+    if denying is not None:
+        return Outcome("blocked", "does not cover", (denying.name,))
     if question.dry_run:
         return Outcome("allowed")
     approval.status, approval.consumed = "consumed", now
     for call_id in (approval.call_id, question.call_id):
         if call_id is not None:
             world.let_through.add(_call(agent, question, call_id))
-    return Outcome("allowed", used=approval)
+    return Outcome("allowed", used=approval, reserved=call.reservations)
 
 
 def _closed(approval: Approval, now: datetime) -> Outcome:
@@ -390,6 +458,9 @@ def _new(call: _Call) -> Approval:
 
 
 def _use_grant(call: _Call, grant: Grant, own: Approval | None) -> Outcome:
+    denying = call.exceeded("deny")
+    if denying is not None:
+        return Outcome("blocked", "does not cover", (denying.name,))
     if call.question.dry_run:
         return Outcome("allowed")
     terms = grant.terms.stricter(call.more)
@@ -400,4 +471,4 @@ def _use_grant(call: _Call, grant: Grant, own: Approval | None) -> Outcome:
     call.world.end_proposal(own)
     grant.left -= 1
     own.grant, own.terms, own.decided = grant, own.terms.stricter(terms), call.now
-    return _let_through(call.world, call.agent, call.question, own, call.now)
+    return _let_through(call, own)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import NamedTuple
 
@@ -161,6 +161,65 @@ class Rule:
     def terms(self) -> ApprovalTerms:
         """Terms that the rule adds to those of the permission."""
         return ApprovalTerms(self.required or 1, False, frozenset(), None, False, self.approvers)
+
+
+@dataclass(slots=True)
+class Budget:
+    """Limit of an environment for what its calls sum up to in a window.
+
+    `agents` is None for all agents; `argument` is None if calls are counted; `window` is ``hour`` or a number of seconds.
+    """
+
+    id: str
+    tenant: Tenant
+    name: str
+    scope: str
+    agents: frozenset[str] | None
+    action: str
+    argument: str | None
+    window: str | int
+    limit: Decimal
+    at_limit: str
+    enabled: bool = True
+
+    def counts(self, agent: Agent, action: str) -> bool:
+        """Report whether a call counts."""
+        of_agent = self.agents is None or agent.id in self.agents
+        return self.enabled and self.tenant == agent.tenant and of_agent and self.action in {"*", action}
+
+    def amount(self, facts: Mapping[str, object]) -> Decimal | None:
+        """Return what a call adds; None if its arguments do not say."""
+        amount = Decimal(1) if self.argument is None else facts.get(self.argument)
+        return amount if isinstance(amount, Decimal) and amount >= 0 else None
+
+    def subject(self, agent: Agent, run_id: str | None) -> str:
+        """Return whose total a call adds to."""
+        return {"organization": "", "agent": agent.id, "run": run_id or ""}[self.scope]
+
+    def contains(self, moment: datetime, now: datetime) -> bool:
+        """Report whether an earlier moment lies in the window of this one."""
+        if isinstance(self.window, int):
+            return moment > now - timedelta(seconds=self.window)
+        return f"{moment:%F %H}" == f"{now:%F %H}"
+
+
+@dataclass(slots=True)
+class Reservation:
+    """What an allowed call added to the total of a budget."""
+
+    budget: Budget
+    subject: str
+    agent_id: str
+    action: str
+    amount: Decimal
+    created: datetime
+    decision_id: str = ""
+    state: str = "unsettled"
+
+    @property
+    def counted(self) -> Decimal:
+        """Return what it adds now."""
+        return Decimal(0) if self.state == "released" else self.amount
 
 
 @dataclass(frozen=True, slots=True)

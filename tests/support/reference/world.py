@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 
 from support.reference.facts import (
     NO_PERMISSION,
@@ -9,10 +10,12 @@ from support.reference.facts import (
     Agent,
     Approval,
     ApprovalTerms,
+    Budget,
     Entry,
     Freeze,
     Grant,
     Permission,
+    Reservation,
     Rule,
     Tenant,
 )
@@ -52,6 +55,9 @@ class World:
     entries: list[Entry] = field(default_factory=list)
     #: oldest first
     rules: list[Rule] = field(default_factory=list)
+    #: oldest first
+    budgets: list[Budget] = field(default_factory=list)
+    reservations: list[Reservation] = field(default_factory=list)
     #: active freezes, oldest first
     freezes: list[Freeze] = field(default_factory=list)
     #: users who may decide nothing
@@ -168,6 +174,29 @@ class World:
     def _terms(self, of: Approval | Grant, more: ApprovalTerms | None) -> ApprovalTerms | None:
         terms = self.terms(of)
         return terms if terms is None or more is None else terms.stricter(more)
+
+    def total(self, budget: Budget, subject: str, now: datetime) -> Decimal:
+        """Return what calls have added to a total of a budget, within its window."""
+        return sum(
+            (
+                one.counted
+                for one in self.reservations
+                if (one.budget.id, one.subject) == (budget.id, subject) and budget.contains(one.created, now)
+            ),
+            Decimal(0),
+        )
+
+    def settle(self, tenant: Tenant, decision_id: str, entry: Entry, facts: object) -> None:
+        """Settle or release what a decision reserved, by a log entry of the same call."""
+        state = {"success": "settled", "failed": "released", "denied": "released"}.get(entry.status)
+        for one in self.reservations:
+            same = (one.decision_id, one.agent_id, one.action) == (decision_id, entry.agent_id, entry.action)
+            if state is None or not same or one.budget.tenant != tenant:
+                continue
+            one.state = state
+            real = one.budget.amount(facts) if isinstance(facts, dict) else None
+            if state == "settled" and real is not None:
+                one.amount = real
 
     def _cancel(self, approvals: list[Approval], now: datetime) -> list[Approval]:
         cancelled = [one for one in approvals if one.state(now) in OPEN]
