@@ -6,6 +6,7 @@ import typer
 
 from toolgate_cli.agents import agents
 from toolgate_cli.approvals import approvals, grants
+from toolgate_cli.budgets import budgets
 from toolgate_cli.check import check
 from toolgate_cli.credentials import login, logout, slack, whoami
 from toolgate_cli.demo import demo
@@ -34,7 +35,7 @@ for command in (
 ):
     app.command()(command)
 for group in (
-    *(agents, permissions, keys, logs, outbox, approvals, grants, webhooks, slack, mcp, hook),
+    *(agents, permissions, budgets, keys, logs, outbox, approvals, grants, webhooks, slack, mcp, hook),
     *(admin, config, db),
 ):
     app.add_typer(group)

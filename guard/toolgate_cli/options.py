@@ -1,11 +1,15 @@
-"""Options that commands of several groups share, and durations, such as ``30m`` in an option or ``2 h 5 min`` in output."""
+"""Options that commands of several groups share, amounts, and durations, such as ``30m`` in an option or ``2 h 5 min`` in output."""
 
 import re
 from datetime import UTC, datetime
+from decimal import Decimal
 from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+from toolgate._capture.jsontext import read_decimal
+from toolgate_cli.output import fail
 
 
 class Environment(StrEnum):
@@ -72,3 +76,19 @@ def format_age(moment: datetime) -> str:
 def format_remaining(moment: datetime) -> str:
     """Return the time until a moment, as text such as ``3 h 12 min``; ``0 s`` if the moment has passed."""
     return format_duration((moment - datetime.now(UTC)).total_seconds())
+
+
+def parse_amount(text: str, option: str) -> Decimal:
+    """Return the exact value of an option that is a number and not negative.
+
+    Raises:
+        typer.Exit: the text is not such a number.
+    """
+    try:
+        # Only the characters of JSON numbers are accepted: Decimal would also parse 1_000 and Infinity.
+        number = read_decimal(text) if set(text) <= set("0123456789.eE+-") else None
+    except (ArithmeticError, ValueError):
+        number = None
+    if number is None or number < 0:
+        fail(f"invalid {option} {text[:40]!r}: write a number that is not negative, such as 250 or 99.50")
+    return number

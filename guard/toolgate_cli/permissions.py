@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from toolgate._capture.jsontext import read_decimal
 from toolgate._options import exact_action, is_amount_required
 from toolgate.errors import ConfigurationError
 from toolgate_cli.agents import AGENTS_PATH, Agent, AgentName, find_agent
@@ -23,6 +22,7 @@ from toolgate_cli.options import (
     PasswordStdin,
     Yes,
     format_duration,
+    parse_amount,
     parse_duration,
 )
 from toolgate_cli.output import Column, confirm, fail, print_json, sanitize
@@ -150,7 +150,7 @@ class _Terms:
             typer.Exit: an option is invalid.
         """
         fields = {
-            "max_amount": None if self.max_amount is None else _parse_amount(self.max_amount),
+            "max_amount": None if self.max_amount is None else parse_amount(self.max_amount, "--max-amount"),
             "amount_required": self._amount_required(had_maximum, drops_maximum),
             "requires_approval": self.requires_approval,
             "required_approvals": self.required_approvals,
@@ -316,17 +316,6 @@ def _find(agent: str, wanted: str, environment: Environment) -> tuple[Agent, Per
     if not found:
         fail(f"{owner.label} has no permission for {wanted!r}; see: toolgate permissions list {owner.id}")
     return owner, *found[0]
-
-
-def _parse_amount(text: str) -> Decimal:
-    try:
-        # Only the characters of JSON numbers are accepted: Decimal would also parse 1_000 and Infinity.
-        number = read_decimal(text) if set(text) <= set("0123456789.eE+-") else None
-    except (ArithmeticError, ValueError):
-        number = None
-    if number is None or number < 0:
-        fail(f"invalid --max-amount {text[:40]!r}: write a number that is not negative, such as 250 or 99.50")
-    return number
 
 
 def _parse_ttl(text: str) -> int:
