@@ -41,7 +41,7 @@ def main() -> None:
         if arguments.database == "postgresql":
             # The server syncs each commit to disk, as in production.
             with Cluster(preferred(), fsync=True) as cluster:
-                CHOICE.server, CHOICE.replicas = Server(cluster.url), arguments.replicas
+                CHOICE.server, CHOICE.replicas = Server(cluster.url()), arguments.replicas
                 measure(Path(folder), arguments.clients)
         else:
             measure(Path(folder), arguments.clients)

@@ -52,7 +52,7 @@ budgets = typer.Typer(
 
 
 class Scope(StrEnum):
-    """What has a separate total."""
+    """Kind of subject that has a separate total."""
 
     ORGANIZATION = "organization"
     AGENT = "agent"
