@@ -14,6 +14,7 @@ from toolgate_service.api.middleware import RetryMiddleware
 from toolgate_service.console import (
     agents,
     auth_pages,
+    budgets,
     freezes,
     inbox,
     logs,
@@ -66,6 +67,7 @@ ROUTES: Sequence[Route] = (
     *overview.ROUTES,
     *inbox.ROUTES,
     *agents.ROUTES,
+    *budgets.ROUTES,
     *freezes.ROUTES,
     *simulator.ROUTES,
     *logs.ROUTES,

@@ -14,6 +14,7 @@ NAVIGATION = (
     "/console/approvals/decided",
     "/console/grants",
     "/console/agents",
+    "/console/budgets",
     "/console/freezes",
     "/console/logs",
     "/console/start",

@@ -194,6 +194,7 @@ def _console(stage: Stage) -> None:
         for path in (
             "/console/start",
             "/console/start?environment=test",
+            "/console/budgets",
             "/console/freezes",
             f"/console/agents/{agent}",
         ):
