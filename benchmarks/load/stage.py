@@ -44,6 +44,7 @@ class Ours:
 
     def __init__(self, server: Server, owner: Owner) -> None:
         self.server = server
+        self.owner = owner
         self._agent = owner.agent()
         owner.permit(self._agent, ACTION, max_amount=50000)
         # What the SDK sends.

@@ -190,9 +190,10 @@ def deny(
     kind: type[ActionDenied] = ActionDenied,
     *,
     intent: Intent | None = None,
+    reason_code: str | None = None,
 ) -> Generator[Effect, Any, ActionDenied]:
     """Write a log entry with status `denied`, and return the error that the caller of this function raises."""
-    error = call.denial(reason, kind)
+    error = call.denial(reason, kind, reason_code)
     yield call.denied_entry(error.reason, intent)
     return error
 

@@ -157,7 +157,9 @@ class Call:
             reason=reason,
         )
 
-    def denial(self, reason: str | None, kind: type[ActionDenied] = ActionDenied) -> ActionDenied:
+    def denial(
+        self, reason: str | None, kind: type[ActionDenied] = ActionDenied, reason_code: str | None = None
+    ) -> ActionDenied:
         """Return the error to raise when the call is denied."""
         return kind(
             action=self.action,
@@ -165,6 +167,7 @@ class Call:
             reason=reason or "the gateway gave no reason",
             approval_id=self.approval_id,
             decision_id=self.decision_id,
+            reason_code=reason_code,
         )
 
     def denied_entry(self, reason: str, intent: Intent | None = None) -> WriteEntry:

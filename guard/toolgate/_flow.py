@@ -197,7 +197,7 @@ def _decide(call: Call) -> Flow:
                 call.arguments.discard_edit()
                 call.captured, call.edited = call.arguments.capture(), False
         else:
-            raise (yield from deny(call, decision.reason))
+            raise (yield from deny(call, decision.reason, reason_code=decision.reason_code))
 
 
 def _check(call: Call, approval_id: str | None) -> Generator[Effect, Any, Decision | None]:

@@ -66,6 +66,8 @@ class Decision:
             approved request that covers the call.
         decision_id: The gateway's id of this decision (header `X-Decision-ID`), if it sent one.
         already_used: True if the call is denied because an earlier call with the same call id consumed its approval.
+        reason_code: Code of the decision for programs, such as `frozen` or `no_permission` (header `X-Reason-Code`).
+            None if the gateway is older than this header.
     """
 
     allowed: bool
@@ -74,6 +76,7 @@ class Decision:
     approval_id: str | None = None
     decision_id: str | None = None
     already_used: bool = False
+    reason_code: str | None = None
 
     @property
     def held(self) -> bool:

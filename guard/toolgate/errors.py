@@ -57,6 +57,9 @@ class ActionDenied(GuardError):
         reason: The gateway's explanation.
         approval_id: Id of the approval request of the call, if there was one.
         decision_id: The gateway's id of the decision, if it sent one.
+        reason_code: Code of the denied check for programs, such as `frozen` or `no_permission`. None if the gateway is
+            older than these codes, or if another step than a check denied the call, for example the rejection of a
+            waiting call, or a changed argument.
     """
 
     _verb = "is blocked"
@@ -69,6 +72,7 @@ class ActionDenied(GuardError):
         reason: str,
         approval_id: str | None = None,
         decision_id: str | None = None,
+        reason_code: str | None = None,
     ) -> None:
         super().__init__(f"action {action!r} of agent {agent_id!r} {self._verb}: {reason}")
         self.action = action
@@ -76,6 +80,7 @@ class ActionDenied(GuardError):
         self.reason = reason
         self.approval_id = approval_id
         self.decision_id = decision_id
+        self.reason_code = reason_code
 
 
 class ApprovalDenied(ActionDenied):

@@ -1,7 +1,7 @@
 """``toolgate doctor``: find problems that prevent agents on this machine from working, or weaken their security.
 
-This module contains the command and the checks of the gateway: its address, TLS, its clock, the API key, the agent, and
-the stored login.
+This module contains the command and the checks of the gateway: its address, TLS, its clock, the API key, the agent,
+active freezes, and the stored login.
 """
 
 import json
@@ -9,15 +9,16 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 
+from toolgate._guard import Guard
 from toolgate._http.exchange import Request, Response, TransportError
 from toolgate._http.transport import HttpSender
-from toolgate._settings import load_settings, masked
-from toolgate.errors import ConfigurationError
-from toolgate_cli.client import GatewayClient, GatewayError
+from toolgate._settings import MEMORY, Settings, load_settings, masked
+from toolgate.errors import ConfigurationError, GuardError
+from toolgate_cli.client import GatewayClient, GatewayError, parse_model
 from toolgate_cli.doctor_local import (
     Finding,
     LocalSettings,
@@ -31,6 +32,7 @@ from toolgate_cli.doctor_local import (
 )
 from toolgate_cli.options import GatewayUrl
 from toolgate_cli.output import print_json, sanitize
+from toolgate_cli.permissions import Permission
 
 _HEALTH_SECONDS: Final = 10.0
 #: maximum difference in seconds between the clocks of this machine and of the gateway; a larger difference makes the
@@ -39,6 +41,8 @@ _MAX_CLOCK_DIFFERENCE: Final = 30.0
 #: valid id that belongs to no agent; used to check the API key if TOOLGATE_AGENT_ID is not set
 _UNKNOWN_AGENT: Final = "00000000-0000-7000-8000-000000000000"
 _PERMISSIONS_PATH: Final = "/sdk/permissions"
+#: maximum number of the agent's actions for which the command sends a check, to find freezes
+_MAX_CHECKED_ACTIONS: Final = 20
 
 #: Transport errors. Each row contains four texts: a part of the error's message (in lower case), the meaning of the
 #: error, the fix, and the name of the check that reports the error.
@@ -131,6 +135,32 @@ def check_key(settings: LocalSettings) -> Iterator[Finding]:
         yield Finding("agent works", "warning", "the agent has no permissions, or is disabled", cure)
     else:
         yield Finding("agent works", "ok", f"the agent has permissions for {len(permissions):,} actions")
+        yield from _check_freezes(agent, permissions)
+
+
+def _check_freezes(agent: Settings, permissions: list[Any]) -> Iterator[Finding]:
+    """Check for active freezes that cover actions of the agent, with dry runs, because an agent cannot list freezes."""
+    frozen: dict[str, str] = {}
+    try:
+        actions = [parse_model(Permission, each, "permission").action for each in permissions]
+        with Guard(agent.url, agent.api_key, agent.agent_id, timeout=agent.timeout, outbox=MEMORY) as guard:
+            for action in actions[:_MAX_CHECKED_ACTIONS]:
+                decision = guard.check(action, dry_run=True)
+                if decision.reason_code == "frozen":
+                    frozen[action] = decision.reason or ""
+    except (GatewayError, GuardError) as error:
+        yield Finding(
+            "freezes", "unknown", f"whether a freeze covers the agent's actions is unknown: {error}"
+        )
+        return
+    if frozen:
+        action, reason = next(iter(frozen.items()))
+        others = f" and {len(frozen) - 1} more of its actions" if len(frozen) > 1 else ""
+        says = f"the agent's calls of {action}{others} are denied by a freeze ({reason})"
+        cure = (
+            "an admin lifts the freeze with: toolgate unfreeze FREEZE; its id is shown by: toolgate freezes"
+        )
+        yield Finding("freezes", "warning", says, cure)
 
 
 def check_login(settings: LocalSettings) -> Iterator[Finding]:
@@ -224,7 +254,7 @@ def doctor(
     url: GatewayUrl = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON, in ASCII.")] = False,
 ) -> None:
-    """Check settings, gateway, key, agent, login, files and installation; status 1 if something is wrong.
+    """Check settings, gateway, key, agent, freezes, login, files and installation; status 1 if something is wrong.
 
     Changes nothing, and never prints a key or a token.
     """

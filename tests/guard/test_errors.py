@@ -18,7 +18,9 @@ from toolgate import (
 
 EVERY = [
     GuardError("plain"),
-    ActionDenied(action="a.b", agent_id="g", reason="no", approval_id="x", decision_id="d"),
+    ActionDenied(
+        action="a.b", agent_id="g", reason="no", approval_id="x", decision_id="d", reason_code="frozen"
+    ),
     ApprovalDenied(action="a.b", agent_id="g", reason="not today"),
     ApprovalPending(action="a.b", agent_id="g", approval_id="x", reason="why"),
     ApprovalExpired(action="a.b", agent_id="g", approval_id="x"),

@@ -24,7 +24,13 @@ from toolgate._models import Check, Intent
 from toolgate._process_state import DeniedActions
 
 ALLOWED = Decision(allowed=True, requires_approval=False, decision_id="d-1")
-BLOCKED = Decision(allowed=False, requires_approval=False, reason="no permission", decision_id="d-2")
+BLOCKED = Decision(
+    allowed=False,
+    requires_approval=False,
+    reason="no permission",
+    decision_id="d-2",
+    reason_code="no_permission",
+)
 HELD = Decision(allowed=False, requires_approval=True, reason="ask", approval_id="appr-1", decision_id="d-3")
 INTENT = Intent(7, "key", 1)
 UNREACHED = GatewayUnavailable("no route to host", answered=False, reached=False)
@@ -106,7 +112,7 @@ def test_denied_call_is_logged_and_does_not_run() -> None:
     run = FlowRun()
     error = run.refused(BLOCKED, ActionDenied)
     assert (error.reason, error.action, error.agent_id) == ("no permission", "a.b", "agent-1")
-    assert error.decision_id == "d-2"
+    assert (error.decision_id, error.reason_code) == ("d-2", "no_permission")
     (entry,) = run.entries
     assert (entry["status"], entry["decision_id"]) == ("denied", "d-2")
     assert entry["context"] == {"n": 1, "reason": "no permission"}

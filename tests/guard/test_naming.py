@@ -62,7 +62,10 @@ def test_one_request_and_one_entry(held: tuple[Guard, Any]) -> None:
         send("once")
     with tool_call("call-1", run_id="thread-1"):
         send("once")
-    with pytest.raises(ActionDenied, match="already let through"), tool_call("call-1", run_id="thread-1"):
+    with (
+        pytest.raises(ActionDenied, match="has already been allowed once"),
+        tool_call("call-1", run_id="thread-1"),
+    ):
         send("once")
     assert ran == ["once"]
 
@@ -323,7 +326,7 @@ async def test_an_edit_is_followed(held: tuple[Guard, Any]) -> None:
     with tool_call("call-1"):
         await send("eve")
     assert ran == ["ann"]
-    with pytest.raises(ActionDenied, match="already let through"), tool_call("call-1"):
+    with pytest.raises(ActionDenied, match="has already been allowed once"), tool_call("call-1"):
         await send("eve")
     assert ran == ["ann"]
 

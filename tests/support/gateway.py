@@ -67,6 +67,8 @@ class LiveGateway:
         self._others: list[subprocess.Popen[str] | Forked] = []
         self.process: subprocess.Popen[str] | Forked | None = None
         self.url = ""
+        #: addresses of the replicas themselves, without the balancer
+        self.replica_urls: list[str] = []
         #: the start-up summary, of the first replica
         self.announced = ""
 
@@ -90,6 +92,7 @@ class LiveGateway:
         ]
         lines = [self._read_summary(process) for process in (self.process, *self._others)]
         self.announced, ports = lines[0], [_port_in(line) for line in lines]
+        self.replica_urls = [f"http://127.0.0.1:{port}" for port in ports]
         if self._others:
             self._balancer = Balancer(ports, port=self._port)
             ports = [self._balancer.port]

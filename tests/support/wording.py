@@ -62,8 +62,7 @@ TERMS = (
     Term("so_many", "the number"),
     Term("of_which", "a second sentence, or 'including'", unless="(because|all|none|each|both|one)_of_which"),
     # Decisions and states
-    # The reason "already let through once" of a check is fixed by the decisions.
-    Term(r"let(s|ting)?_(\w+_){0,2}through", "allow", unless="already_let_through"),
+    Term(r"let(s|ting)?_(\w+_){0,2}through", "allow"),
     Term("declin(e|es|ed|ing)", "reject", unless=r"\bcard\b|\bclient\b"),  # A payment card; an action of MCP clients.
     Term("given_up|gave_up", "cancelled, expired, stopped"),
     Term(r"(taken|takes?|took|taking)_(\w+_)?back", "cancel, revoke"),

@@ -121,6 +121,7 @@ class _Operations:
             approval_id=parsed.approval_id or (_approved_request(headers) if parsed.allowed else None),
             decision_id=headers.get("x-decision-id") or None,
             already_used=not parsed.allowed and headers.get("x-call-let-through") == "true",
+            reason_code=headers.get("x-reason-code") or None,
         )
         self._denied_actions.note(check, decision)
         self.key_scope = key_scope(headers) or self.key_scope

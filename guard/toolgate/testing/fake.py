@@ -8,9 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from decimal import Decimal
-from typing import Any, Final, Literal, NamedTuple, TypeAlias, Unpack
+from typing import Any, Final, Unpack
 from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import uuid4
 
@@ -18,67 +16,27 @@ from toolgate._capture.jsontext import dumps, exact, loads
 from toolgate._guard import Guard
 from toolgate._http.exchange import InProcessGateway, Request, Response, TransportError
 from toolgate._models import ApprovalRequest
-from toolgate._options import Actions, Limits, Permitted, read_limits, read_permissions
+from toolgate._options import Actions, Limits, read_limits, read_permissions
 from toolgate._settings import MEMORY
 from toolgate.errors import ConfigurationError
-from toolgate.testing.records import Checked, Logged, Outcome, Records
+from toolgate.testing.records import Checked, Logged, Records
+from toolgate.testing.rules import (
+    FakeDecision,
+    Freeze,
+    Rule,
+    StoredApproval,
+    Then,
+    find_amount_violation,
+    is_same,
+    read_freeze,
+)
 
 __all__ = ["ApprovalRequest", "Checked", "FakeGateway", "Logged"]
-
-#: automatic decision of the fake gateway about approval requests, see `FakeGateway.require_approval`
-Then: TypeAlias = Literal["approved", "denied", "ignored"]
 
 _HEADERS: Final = {"content-type": "application/json", "x-api-version": "2026-11-20"}
 _EXPIRES_AFTER: Final = 24 * 3600.0  # lifetime of an approval request, in seconds
 _LONGEST_BREAKER_PAUSE: Final = 30.0  # longest pause of an open circuit breaker, in seconds
 _FLUSH_TIMEOUT: Final = 5.0  # time limit of a flush, in seconds
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    # The permission for the action; None if the action is denied.
-    permitted: Permitted | None
-    reason: str | None = None
-    then: Then | None = None
-
-
-@dataclass
-class _Approval:
-    """Approval request and its state; `check` is the JSON body of the check that created the request."""
-
-    check: dict[str, Any]
-    expires_at: float
-    is_ignored: bool = False
-    approval_id: str = field(default_factory=lambda: str(uuid4()))
-    status: str = "pending"
-    note: str | None = None
-    replaced_by: str | None = None
-    approved_context: dict[str, Any] | None = None
-    is_rejected: bool = False
-    waiters: list[Future[None]] = field(default_factory=list)
-
-    @property
-    def context(self) -> dict[str, Any]:
-        return self.check.get("context") or {}
-
-    def equals(self, other: _Approval) -> bool:
-        return exact(self.context) == exact(other.context) and _is_same(
-            self.check, other.check, "agent_id", "action", "run_id", "call_id"
-        )
-
-    def change(self, status: str, note: str | None = None) -> None:
-        self.status, self.note = status, note
-        waiters, self.waiters = self.waiters, []
-        for waiter in waiters:
-            if waiter.set_running_or_notify_cancel():
-                waiter.set_result(None)
-
-
-class _Decision(NamedTuple):
-    outcome: Outcome
-    reason: str | None = None
-    approval_id: str | None = None
-    headers: Mapping[str, str] = {}
 
 
 class FakeGateway(InProcessGateway, Records):
@@ -106,8 +64,9 @@ class FakeGateway(InProcessGateway, Records):
         self._lock = threading.RLock()
         self._jumped = 0.0
         self._outage: tuple[int | None] | None = None
-        self._rules = {each.action: _Rule(each) for each in read_permissions(allow, require_approval)}
-        self._approvals: dict[str, _Approval] = {}
+        self._rules = {each.action: Rule(each) for each in read_permissions(allow, require_approval)}
+        self._freezes: list[Freeze] = []
+        self._approvals: dict[str, StoredApproval] = {}
         self._checks: list[Checked] = []
         self._entries: list[Logged] = []
         self._entries_by_key: dict[str, dict[str, Any]] = {}
@@ -146,7 +105,7 @@ class FakeGateway(InProcessGateway, Records):
             limits: `max_amount` is the highest amount that is allowed; `amount_required=False` also allows calls
                 without an amount.
         """
-        self._rules[action] = _Rule(read_limits(action, limits, held=False))
+        self._rules[action] = Rule(read_limits(action, limits, held=False))
 
     def require_approval(self, action: str, *, then: Then | None = None, **limits: Unpack[Limits]) -> None:
         """Require approval for an action from now on.
@@ -160,7 +119,7 @@ class FakeGateway(InProcessGateway, Records):
         """
         if then not in {None, "approved", "denied", "ignored"}:
             raise ConfigurationError(f"Invalid then {then!r}: expected 'approved', 'denied' or 'ignored'")
-        self._rules[action] = _Rule(read_limits(action, limits, held=True), then=then)
+        self._rules[action] = Rule(read_limits(action, limits, held=True), then=then)
 
     def block(self, action: str, reason: str | None = None) -> None:
         """Deny an action from now on, and cancel its approval requests.
@@ -171,10 +130,29 @@ class FakeGateway(InProcessGateway, Records):
         """
         read_limits(action, None, held=False)
         with self._lock:
-            self._rules[action] = _Rule(None, reason)
+            self._rules[action] = Rule(None, reason)
             for approval in self._approvals.values():
                 if approval.check["action"] == action and self._status(approval) in {"pending", "approved"}:
                     approval.change("cancelled")
+
+    def freeze(self, action: str | None = None, *, reason: str = "frozen by a test") -> None:
+        """Deny all calls of an action until `unfreeze`, whatever its rule is; approval requests stay as they are.
+
+        Args:
+            action: Action of the calls, or a prefix and `*`, such as `stripe.*`; None freezes all actions.
+            reason: Reason that the decision contains.
+
+        Raises:
+            ConfigurationError: If the action or the reason is invalid.
+        """
+        freeze = read_freeze(action, reason)
+        with self._lock:
+            self._freezes.append(freeze)
+
+    def unfreeze(self) -> None:
+        """Lift all freezes, so that the rules of the actions decide again."""
+        with self._lock:
+            self._freezes.clear()
 
     def pending(self) -> list[ApprovalRequest]:
         """Return the pending approval requests, oldest first."""
@@ -215,9 +193,9 @@ class FakeGateway(InProcessGateway, Records):
             if edited is None or exact(edited) == exact(approval.context):
                 return approval.change("approved", note)
             rule = self._rules[approval.check["action"]]
-            if rule.permitted and (reason := _amount_problem(rule.permitted, edited)):
-                raise ConfigurationError(f"Invalid edit of approval {approval.approval_id!r}: {reason}")
-            successor = _Approval({**approval.check, "context": edited}, approval.expires_at)
+            if rule.permitted and (found := find_amount_violation(rule.permitted, edited)):
+                raise ConfigurationError(f"Invalid edit of approval {approval.approval_id!r}: {found.reason}")
+            successor = StoredApproval({**approval.check, "context": edited}, approval.expires_at)
             if any(
                 self._status(each) == "pending" and each.equals(successor)
                 for each in self._approvals.values()
@@ -355,72 +333,83 @@ class FakeGateway(InProcessGateway, Records):
             "reason": decision.reason,
             "approval_id": decision.approval_id,
         }
-        return _response(content, headers={"x-decision-id": str(uuid4()), **decision.headers})
+        headers = {"x-decision-id": str(uuid4()), "x-reason-code": decision.code, **decision.headers}
+        return _response(content, headers=headers)
 
-    def _decide(self, body: dict[str, Any]) -> _Decision:
+    def _decide(self, body: dict[str, Any]) -> FakeDecision:
         action, context, approval_id = body["action"], body.get("context") or {}, body.get("approval_id")
-        rule = self._rules.get(action, _Rule(None))
+        rule = self._rules.get(action, Rule(None))
+        if freeze := next((each for each in self._freezes if each.covers(action)), None):
+            return FakeDecision("blocked", "frozen", f"Calls are frozen: {freeze.reason}")
         if rule.permitted is None:
-            return _Decision("blocked", rule.reason or f"Agent has no permission for action '{action}'")
-        if reason := _amount_problem(rule.permitted, context):
-            return _Decision("blocked", reason)
+            reason = rule.reason or f"Agent has no permission for action '{action}'"
+            return FakeDecision("blocked", "no_permission", reason)
+        if violation := find_amount_violation(rule.permitted, context):
+            return violation
         equal = [
             each
             for each in reversed(self._approvals.values())
-            if _is_same(each.check, body, "agent_id", "action", "run_id")
+            if is_same(each.check, body, "agent_id", "action", "run_id")
             and exact(each.context) == exact(context)
         ]
         own = [
             each
             for each in equal
-            if (each.approval_id == approval_id if approval_id else _is_same(each.check, body, "call_id"))
+            if (each.approval_id == approval_id if approval_id else is_same(each.check, body, "call_id"))
         ]
         if approval_id and not own:
             why = "does not belong to this agent, action and context; check again without approval_id"
-            return _Decision("blocked", f"Approval {approval_id!r} {why}")
-        return self._decide_held(body, rule, equal, own) if rule.permitted.held else _Decision("allowed")
+            return FakeDecision("blocked", "approval_not_found", f"Approval {approval_id!r} {why}")
+        if not rule.permitted.held:
+            return FakeDecision("allowed", "allowed")
+        return self._decide_held(body, rule, equal, own)
 
     def _decide_held(
-        self, body: dict[str, Any], rule: _Rule, equal: Sequence[_Approval], own: Sequence[_Approval]
-    ) -> _Decision:
+        self, body: dict[str, Any], rule: Rule, equal: Sequence[StoredApproval], own: Sequence[StoredApproval]
+    ) -> FakeDecision:
         approval_id, call_id, is_dry = body.get("approval_id"), body.get("call_id"), body.get("dry_run")
         used = [each.check for each in self._approvals.values() if each.status == "consumed"]
-        if call_id and any(_is_same(each, body, "agent_id", "action", "run_id", "call_id") for each in used):
-            reason = f"Call {call_id!r} was already let through once"
-            return _Decision("blocked", reason, headers={"x-call-let-through": "true"})
+        if call_id and any(is_same(each, body, "agent_id", "action", "run_id", "call_id") for each in used):
+            reason = f"Call {call_id!r} has already been allowed once; use a new call_id for a new call"
+            headers = {"x-call-let-through": "true"}
+            return FakeDecision("blocked", "call_already_allowed", reason, headers=headers)
         for each in own:
             # If an approver edited the arguments, only a check that contains the approval's id may use the approval.
             if each.status == "approved" and (approval_id or each.approved_context is None):
                 if not is_dry:
                     each.change("consumed", each.note)
-                return _Decision("allowed", headers={"x-approval-id": each.approval_id})
+                return FakeDecision("allowed", "approved", headers={"x-approval-id": each.approval_id})
         # `replaced` means that an approver edited the request. A further check with the same call id then still
         # requires approval, unless the check contains an approval id.
         open_status = {"pending", "replaced"} if call_id and not approval_id else {"pending"}
         reason = f"Action '{body['action']}' needs human approval"
         for each in own:
             if self._status(each) in open_status:
-                return _Decision("held", reason, each.approval_id)
+                code = "arguments_edited" if each.status == "replaced" else "approval_required"
+                return FakeDecision("held", code, reason, each.approval_id)
         if ended := self._end_of(body, equal, own):
-            return _Decision("blocked", ended)
+            return ended
         if is_dry:
-            return _Decision("held", reason)
-        approval = _Approval(body, self.clock() + _EXPIRES_AFTER, rule.then == "ignored")
+            return FakeDecision("held", "approval_required", reason)
+        approval = StoredApproval(body, self.clock() + _EXPIRES_AFTER, rule.then == "ignored")
         self._approvals[approval.approval_id] = approval
         if rule.then in {"approved", "denied"}:
             approval.change(str(rule.then))
-        return _Decision("held", reason, approval.approval_id)
+        return FakeDecision("held", "approval_required", reason, approval.approval_id)
 
     def _end_of(
-        self, body: dict[str, Any], equal: Sequence[_Approval], own: Sequence[_Approval]
-    ) -> str | None:
+        self, body: dict[str, Any], equal: Sequence[StoredApproval], own: Sequence[StoredApproval]
+    ) -> FakeDecision | None:
         approval_id, call_id = body.get("approval_id"), body.get("call_id")
         if (denied := next((each for each in equal if each.status == "denied"), None)) is not None:
-            return f"Denied by a person: {denied.note}" if denied.note else "Denied by a person"
+            reason = f"Denied by a person: {denied.note}" if denied.note else "Denied by a person"
+            return FakeDecision("blocked", "recently_rejected", reason)
         if approval_id:
-            return f"Approval {approval_id!r} is {self._status(own[0])}; check again without approval_id"
+            reason = f"Approval {approval_id!r} is {self._status(own[0])}; check again without approval_id"
+            return FakeDecision("blocked", "approval_closed", reason)
         if call_id and any(each.is_rejected for each in own):
-            return f"Call {call_id!r} was rejected in the agent's framework"
+            reason = f"Call {call_id!r} was rejected in the agent's framework"
+            return FakeDecision("blocked", "recently_rejected", reason)
         return None
 
     def _log(self, body: dict[str, Any], key: str | None) -> dict[str, Any]:
@@ -441,14 +430,14 @@ class FakeGateway(InProcessGateway, Records):
         self._entries_by_key[key or entry_id] = shown | {"id": entry_id}
         return self._entries_by_key[key or entry_id]
 
-    def _cancel(self, approval: _Approval, query: str) -> Response:
+    def _cancel(self, approval: StoredApproval, query: str) -> Response:
         if (status := self._status(approval)) not in {"pending", "approved"}:
             return _response({"detail": f"Approval is no longer open: it is {status}"}, 409)
         approval.is_rejected = "rejected=true" in query
         approval.change("cancelled")
         return self._show(approval)
 
-    def _show(self, approval: _Approval) -> Response:
+    def _show(self, approval: StoredApproval) -> Response:
         content = {
             **{name: approval.check.get(name) for name in ("agent_id", "action", "run_id", "call_id")},
             **{
@@ -460,7 +449,7 @@ class FakeGateway(InProcessGateway, Records):
         }
         return _response(content)
 
-    def _find_pending(self, approval_id: str | None) -> _Approval:
+    def _find_pending(self, approval_id: str | None) -> StoredApproval:
         if approval_id is None:
             pending = self.pending()
             if len(pending) != 1:
@@ -472,28 +461,10 @@ class FakeGateway(InProcessGateway, Records):
             raise ConfigurationError(f"Approval {approval_id!r} is no longer pending: it is {status}")
         return approval
 
-    def _status(self, approval: _Approval) -> str:
+    def _status(self, approval: StoredApproval) -> str:
         is_expired = approval.status == "pending" and approval.expires_at <= self.clock()
         return "expired" if is_expired else approval.status
 
 
 def _response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(status, {**_HEADERS, **(headers or {})}, dumps(content).encode())
-
-
-def _is_same(one: Mapping[str, Any], other: Mapping[str, Any], *names: str) -> bool:
-    return all(one.get(name) == other.get(name) for name in names)
-
-
-def _amount_problem(permitted: Permitted, context: Mapping[str, Any]) -> str | None:
-    """Return the reason why the amount in `context` is denied, or None if it is allowed."""
-    if permitted.max_amount is None:
-        return None
-    limit = f"the maximum of {exact(permitted.max_amount)} for action '{permitted.action}'"
-    if "amount" not in context:
-        return f"context.amount is required because of {limit}" if permitted.amount_required else None
-    amount = context["amount"]
-    if isinstance(amount, bool) or not isinstance(amount, int | Decimal) or amount < 0:
-        shown = repr(amount[:40]) if isinstance(amount, str) else exact(amount)[:40]
-        return f"context.amount must be a non-negative number, not {shown}, because of {limit}"
-    return f"Amount {exact(amount)} is above {limit}" if amount > permitted.max_amount else None

@@ -158,7 +158,9 @@ async def _settle_by_approval(
     if request.call_id:
         if await is_call_consumed(session, check.auth, request):
             return Denied(
-                f"Call {request.call_id!r} was already let through once", Step.CALL_ID, call_consumed=True
+                f"Call {request.call_id!r} has already been allowed once; use a new call_id for a new call",
+                Step.CALL_ID,
+                call_consumed=True,
             )
         check.on_step(Step.CALL_ID, request.call_id)
     by_approval = await _try_approved(session, check)

@@ -1,18 +1,20 @@
-"""Database queries for pending approval requests that several console pages use."""
+"""Database queries for pending approval requests and active freezes that several console pages use."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import TypeVar
+from datetime import datetime, timedelta
+from typing import NamedTuple, TypeVar
 
 from sqlmodel import col, func, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 from sqlmodel.sql.expression import SelectOfScalar
 
 from toolgate_service.accounts.models import User
+from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.models import PENDING, Approval, ApprovalVote, has_state
 from toolgate_service.console.dependencies import PageContext
 from toolgate_service.db.database import now
+from toolgate_service.freezes.models import Freeze
 
 Selected = TypeVar("Selected")
 
@@ -22,6 +24,8 @@ MAX_URGENT = 10
 PAGE_SIZE = 20
 #: Maximum number of pending approval requests that the console counts, and whose ids it sends to open pages.
 COUNT_LIMIT = 200
+#: Maximum number of active freezes in the notice on every page.
+MAX_FREEZES_IN_NOTICE = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +103,38 @@ async def load_emails(session: AsyncSession, user_ids: Collection[str]) -> Mappi
 async def count_pending(session: AsyncSession, organization_id: str, environment: str) -> int:
     """Return the number of an environment's pending approval requests; at most `COUNT_LIMIT` + 1."""
     return len(await list_pending_ids(session, organization_id, environment))
+
+
+class FreezeNotice(NamedTuple):
+    """Active freeze in the notice on every page.
+
+    Attributes:
+        agent: Name of the agent whose calls are denied; None for all agents.
+        action: Denied action or prefix; None for all actions.
+        created_by: E-mail address of the user who created the freeze; None if the user no longer exists.
+    """
+
+    agent: str | None
+    action: str | None
+    created_by: str | None
+    created_at: datetime
+
+
+async def list_freeze_notices(session: AsyncSession, organization_id: str) -> Sequence[FreezeNotice]:
+    """Return the newest active freezes; at most `MAX_FREEZES_IN_NOTICE` + 1, which shows that there are more.
+
+    This is a single statement, because every page of the console executes it.
+    """
+    query = (
+        select(func.coalesce(Agent.name, Freeze.agent_id), Freeze.action, User.email, Freeze.created_at)
+        .select_from(Freeze)
+        .outerjoin(User, col(User.id) == col(Freeze.created_by))
+        .outerjoin(Agent, col(Agent.id) == col(Freeze.agent_id))
+        .where(col(Freeze.organization_id) == organization_id, col(Freeze.lifted_at).is_(None))
+        .order_by(col(Freeze.created_at).desc(), col(Freeze.id).desc())
+        .limit(MAX_FREEZES_IN_NOTICE + 1)
+    )
+    return [FreezeNotice(*row) for row in (await session.exec(query)).all()]
 
 
 def _pending(

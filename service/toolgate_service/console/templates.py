@@ -15,7 +15,12 @@ from starlette.responses import HTMLResponse, Response
 from toolgate_service.console.dependencies import PageContext
 from toolgate_service.console.filters import count, machine, plain, shown, utc, utc_exact
 from toolgate_service.console.mount import PREFIX
-from toolgate_service.console.queries import COUNT_LIMIT, count_pending
+from toolgate_service.console.queries import (
+    COUNT_LIMIT,
+    MAX_FREEZES_IN_NOTICE,
+    count_pending,
+    list_freeze_notices,
+)
 from toolgate_service.console.security import HEADERS
 from toolgate_service.core.clock import utcnow
 from toolgate_service.core.errors import not_found
@@ -114,13 +119,19 @@ def render_public_page(template: str, status: int = 200, **values: object) -> HT
 
 
 async def render_page(page: PageContext, template: str, status: int = 200, **values: object) -> HTMLResponse:
-    """Render a page for a signed-in user, with the console's navigation and the number of pending approval requests."""
+    """Render a page for a signed-in user, with the console's navigation.
+
+    The page contains the number of pending approval requests, and a notice of the active freezes.
+    """
     async with page.gateway.database.reading() as session:
         pending = await count_pending(session, page.caller.organization_id, page.environment)
+        freezes = await list_freeze_notices(session, page.caller.organization_id)
     frame: Mapping[str, object] = {
         "page": page,
         "waiting_count": f"{COUNT_LIMIT}+" if pending > COUNT_LIMIT else str(pending),
         "waiting_number": pending,
+        "freeze_notices": freezes[:MAX_FREEZES_IN_NOTICE],
+        "has_more_freezes": len(freezes) > MAX_FREEZES_IN_NOTICE,
         "test": TEST,
         "now": utcnow(),
     }

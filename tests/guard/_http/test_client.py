@@ -113,6 +113,14 @@ async def test_decision_contains_whether_the_approval_was_used_before(
     assert (await client.call("check", CHECK)).already_used is already_used
 
 
+@pytest.mark.parametrize(("sent", "code"), [({"X-Reason-Code": "frozen"}, "frozen"), ({}, None)], ids=str)
+async def test_decision_contains_the_reason_code_if_the_gateway_sent_one(
+    client: Both, scripted: Scripted, sent: dict[str, str], code: str | None
+) -> None:
+    scripted.answers = [httpx.Response(200, json=BLOCKED, headers=sent)]
+    assert (await client.call("check", CHECK)).reason_code == code
+
+
 async def test_check_request(client: Both, scripted: Scripted) -> None:
     """It contains key, agent, action, context, run and approval, and an Idempotency-Key of its own."""
     scripted.answers = [httpx.Response(200, json=ALLOWED, headers={"X-Decision-ID": "d-1"})]

@@ -138,7 +138,7 @@ async def test_repeated_request_with_a_key_runs_as_edited_once(fake_gateway: Fak
     fake_gateway.assert_logged("stripe.refund", "success", amount=4, note="b c")
     over = await client().ask(app)
     assert (over.status, len(tool.ran)) == (403, 1)
-    assert "already let through" in over.json["detail"]
+    assert "has already been allowed once" in over.json["detail"]
 
 
 async def test_approval_does_not_cover_other_arguments_with_the_same_key(fake_gateway: FakeGateway) -> None:

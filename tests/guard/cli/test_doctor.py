@@ -120,6 +120,33 @@ def test_an_agent_that_may_nothing_is_told(owner: Owner, agent_id: str) -> None:
     assert findings()["agent works"]["state"] == "warning"
 
 
+@pytest.mark.parametrize("action", [None, "mail.*", "calendar.*"])
+def test_freeze_of_the_agents_actions_is_reported_with_the_command_that_lifts_it(
+    agent_id: str, action: str | None
+) -> None:
+    with Owner(os.environ["TOOLGATE_URL"]) as owner, pytest.MonkeyPatch.context() as patch:
+        # A new organization, because a freeze of all actions would deny the calls of the other tests.
+        bot = owner.agent("refund-bot")
+        for permitted in ("mail.send", "mail.read"):
+            owner.permit(bot, permitted)
+        patch.setenv("TOOLGATE_API_KEY", owner.key)
+        patch.setenv("TOOLGATE_AGENT_ID", bot)
+        assert "freezes" not in findings()
+        order = {"action": action, "reason": "Wrong address"}
+        made = owner.http.post("/api/freeze", json=order).json()["id"]
+        if action == "calendar.*":
+            assert "freezes" not in findings()
+        else:
+            found = findings()["freezes"]
+            assert found["state"] == "warning"
+            assert all(text in found["says"] for text in ("mail.", "1 more", "Wrong address"))
+            assert "toolgate unfreeze FREEZE" in found["cure"]
+        assert owner.http.post(f"/api/freeze/{made}/lift").status_code == 200
+        assert "freezes" not in findings()
+        assert owner.entries() == []
+        assert owner.http.get("/api/approvals").json() == []
+
+
 @pytest.fixture
 def pretender(gateway: PretendGateway, monkeypatch: pytest.MonkeyPatch) -> PretendGateway:
     """What answers at the address, where a key is set."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -193,3 +194,25 @@ def test_log_entry_of_a_repeated_call_names_the_approval_that_allowed_it(fake_ga
     delete("u_1")
     [ran] = [entry for entry in fake_gateway.entries if entry.status == "success"]
     assert ran.approval_id == pending.value.approval_id
+
+
+def test_oldest_freeze_gives_the_reason_and_unfreeze_lifts_all(gateway: FakeGateway) -> None:
+    guard = gateway.guard()
+    gateway.freeze("math.*", reason="first")
+    gateway.freeze(reason="second")
+    assert guard.check("math.add").reason == "Calls are frozen: first"
+    assert guard.check("mail.send").reason == "Calls are frozen: second"
+    gateway.unfreeze()
+    assert guard.check("math.add").allowed
+    assert guard.check("mail.send").held
+
+
+@pytest.mark.parametrize("action", ["*", "a*b", "a.?", "", "two words", 1])
+def test_freeze_of_an_invalid_action_is_refused_and_freezes_nothing(
+    gateway: FakeGateway, action: Any
+) -> None:
+    with pytest.raises(ConfigurationError, match="action"):
+        gateway.freeze(action, reason="x")
+    with pytest.raises(ConfigurationError, match="reason"):
+        gateway.freeze(reason=" ")
+    assert gateway.guard().check("math.add").allowed

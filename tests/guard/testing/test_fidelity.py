@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from support.freezes import freeze, unfreeze
 from support.waiting import until
 
 from toolgate import (
@@ -278,7 +279,10 @@ def test_call_with_an_id_runs_once(scene: Scene) -> None:
     assert scene.guard.check("mail.send", context, call_id="once", dry_run=True).allowed
     assert scene.guard.check("mail.send", context, call_id="once").allowed
     again = scene.guard.check("mail.send", context, call_id="once")
-    assert (again.blocked, again.reason) == (True, "Call 'once' was already let through once")
+    assert (again.blocked, again.reason) == (
+        True,
+        "Call 'once' has already been allowed once; use a new call_id for a new call",
+    )
 
 
 def test_cancelled_request_is_requested_again(scene: Scene) -> None:
@@ -325,3 +329,37 @@ def test_edit_above_the_maximum_is_refused(scene: Scene) -> None:
     ):
         scene.gateway.approve(approval_id, context={"amount": 51})
     assert scene.guard.approval(approval_id).status == "pending"
+
+
+@pytest.mark.parametrize("pattern", ["math.add", "math.*", "mat*", None], ids=str)
+def test_frozen_call_is_denied_with_the_same_reason_until_the_freeze_is_lifted(
+    scene: Scene, pattern: str | None
+) -> None:
+    ran: list[int] = []
+
+    @scene.guard.guarded("math.add")
+    def add(n: int) -> None:
+        ran.append(n)
+
+    freeze(scene.gateway, pattern, reason=" Refunds were paid twice ")
+    try:
+        with pytest.raises(ActionDenied) as denied:
+            add(1)
+        error, decision = denied.value, scene.guard.check("mail.send", {"to": "frozen"}, dry_run=True)
+    finally:
+        unfreeze(scene.gateway)
+    assert (error.reason, error.reason_code) == ("Calls are frozen: Refunds were paid twice", "frozen")
+    assert (decision.reason_code == "frozen") is (pattern is None)
+    add(2)
+    assert ran == [2]
+
+
+def test_freeze_leaves_an_approval_to_be_used_afterwards(scene: Scene) -> None:
+    approval_id = requested(scene, "mail.send", to="frozen and approved")
+    scene.gateway.approve(approval_id)
+    freeze(scene.gateway, reason="Twice")
+    try:
+        assert scene.guard.check("mail.send", {"to": "frozen and approved"}).reason_code == "frozen"
+    finally:
+        unfreeze(scene.gateway)
+    assert scene.guard.check("mail.send", {"to": "frozen and approved"}).reason_code == "approved"

@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.freezes import freeze, unfreeze
 
 from toolgate import ConfigurationError, Guard, acting_as
 from toolgate._options import Actions
@@ -40,6 +41,8 @@ STEPS = st.one_of(
     st.tuples(st.just("edit"), REQUESTS, AMOUNTS),
     st.tuples(st.just("deny"), REQUESTS),
     st.tuples(st.just("cancel"), REQUESTS, st.booleans()),
+    st.tuples(st.just("freeze"), st.sampled_from(["write", "wri*", "read", None])),
+    st.just(("unfreeze",)),
 )
 
 
@@ -68,6 +71,10 @@ class Run:
                 return "decided"
             case "cancel", index, rejected if self.requests:
                 return self.guard.cancel(self.request(index), rejected=rejected).status
+            case "freeze", action:
+                freeze(self.gateway, action, reason=f"freeze of {action}")
+            case ("unfreeze",):
+                unfreeze(self.gateway)
         return None
 
     def check(self, action: str, amount: object, call_id: str | None, **options: Any) -> object:
@@ -79,7 +86,7 @@ class Run:
         for number, approval_id in enumerate(self.requests):
             reason = reason and reason.replace(approval_id, f"request {number}")
         request = decision.approval_id and self.requests.index(decision.approval_id)
-        return decision.outcome, reason, request, decision.already_used
+        return decision.outcome, decision.reason_code, reason, request, decision.already_used
 
     def request(self, index: int) -> str:
         return self.requests[max(index, -len(self.requests))]
@@ -103,6 +110,9 @@ def embedded() -> Iterator[Guard]:
 def test_decisions_are_the_same(embedded: Guard, steps: list[tuple[Any, ...]]) -> None:
     gateway = FakeGateway(ALLOW, REQUIRE_APPROVAL)
     fake, real = Run(gateway.guard(), gateway), Run(embedded, embedded.gateway)
-    for step in steps:
-        assert (step, fake.do(step)) == (step, real.do(step))
-        assert (step, fake.statuses()) == (step, real.statuses())
+    try:
+        for step in steps:
+            assert (step, fake.do(step)) == (step, real.do(step))
+            assert (step, fake.statuses()) == (step, real.statuses())
+    finally:
+        unfreeze(embedded.gateway)

@@ -1,8 +1,9 @@
-"""The examples of docs/guides/testing.md and docs/guides/embedded.md run as written."""
+"""The examples of the pages about testing, freezes and the embedded gateway run as written."""
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,13 @@ def test_example_passes_and_detects_a_wrong_tool(
     pytester.makepyfile(test_approval=approval)
     pytester.makepyfile(test_by_hand=by_hand + "\ndef test(): assert guard.check('mail.send').held\n")
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=3, failed=1)
+
+
+def test_example_of_a_freeze_passes_and_detects_a_missing_freeze(pytester: pytest.Pytester) -> None:
+    [code] = blocks("docs/guides/freezes.md", "python")
+    without = re.sub(r".*fake_gateway\.freeze\(.*\n", "", code)
+    pytester.makepyfile(test_right=code, test_wrong=without)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1, failed=1)
 
 
 @pytest.mark.slow

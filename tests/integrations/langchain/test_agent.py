@@ -386,7 +386,7 @@ async def test_an_approved_tool_that_stops_itself_is_given_no_answer_of_the_appr
     assert [each.value for each in run.interrupts] == ["tip?"]
     await run.resume(5)
     assert scene.ran == []
-    assert "already let through once" in run.read["call-pay"]
+    assert "has already been allowed once" in run.read["call-pay"]
 
 
 def test_agents_by_name_are_refused_where_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

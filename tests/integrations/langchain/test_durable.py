@@ -90,5 +90,5 @@ def test_killed_when_it_had_run(scene: Scene, step: Step, tmp_path: Path, shape:
     last = step("again", shape)
     assert last is not None
     assert ran(tmp_path).count("pay eve 40") == 1
-    assert any("already let through once" in each for each in last["read"])
+    assert any("has already been allowed once" in each for each in last["read"])
     assert last["last"] == "done"

@@ -33,6 +33,21 @@ async def test_calls_are_asked_about_and_recorded(bank: Bank, era: str) -> None:
     ]
 
 
+async def test_frozen_call_is_reported_as_other_denials_are(bank: Bank) -> None:
+    bank.permit("look")
+    order = {"agent_id": bank.agent_id, "reason": "Refunds were paid twice"}
+    freeze_id = bank.owner.http.post("/api/freeze", json=order).json()["id"]
+    try:
+        async with bank.client() as client:
+            frozen = await client.call_tool("look", {"to": "eve"})
+    finally:
+        assert bank.owner.http.post(f"/api/freeze/{freeze_id}/lift").status_code == 200
+    assert frozen.is_error
+    assert "'bank.look' is blocked. Calls are frozen: Refunds were paid twice." in text_of(frozen)
+    assert bank.ran() == []
+    assert bank.logged() == [("look", "denied")]
+
+
 @pytest.mark.parametrize("era", ERAS)
 async def test_a_held_call_is_pointed_to_its_page(bank: Bank, era: str) -> None:
     """Approved there, it runs once; the client's own yes decides nothing."""

@@ -51,7 +51,7 @@ def test_a_call_that_was_let_through_stays_so(ask: Ask, decide: Decide) -> None:
         ask({"t": 1}, call_id="1", approval_id=other),
     ):
         assert (again["allowed"], again["requires_approval"], again["approval_id"]) == (False, False, None)
-        assert "already let through" in again["reason"]
+        assert "has already been allowed once" in again["reason"]
     assert ask({"t": 1}, call_id="1", run_id="another run")["requires_approval"] is True
 
 
@@ -190,4 +190,4 @@ def test_a_call_that_used_an_approval_by_its_id_was_let_through(ask: Ask, decide
         decide(approval)
         call = f"user of {approval}"
         assert ask({"t": 7}, approval_id=approval, call_id=call) == ALLOWED
-        assert "already let through" in ask({"t": 7}, call_id=call)["reason"]
+        assert "has already been allowed once" in ask({"t": 7}, call_id=call)["reason"]

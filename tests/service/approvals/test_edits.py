@@ -81,7 +81,10 @@ def test_a_call_by_name_waits_for_its_edit(one: Board) -> None:
     assert one.ask(ASKED, run_id="r", call_id="another") != approval
     assert one.allowed(EDITED, run_id="r", call_id="c", approval_id=successor)
     again = one.check(ASKED, run_id="r", call_id="c")
-    assert (again["requires_approval"], again["reason"]) == (False, "Call 'c' was already let through once")
+    assert (again["requires_approval"], again["reason"]) == (
+        False,
+        "Call 'c' has already been allowed once; use a new call_id for a new call",
+    )
 
 
 def test_an_edit_does_not_jump_the_permission(one: Board) -> None:

@@ -259,7 +259,9 @@ def test_approval_is_bound_to_call_and_run(client: SdkClient) -> None:
     assert client.check("mail.send", {"n": 1}, call_id="c1", run_id="r1") == ALLOWED
     for dry in (True, False):
         again = client.send_check("mail.send", {"n": 1}, call_id="c1", run_id="r1", dry_run=dry)
-        assert again.body == blocked("Call 'c1' was already let through once")
+        assert again.body == blocked(
+            "Call 'c1' has already been allowed once; use a new call_id for a new call"
+        )
         assert again.headers["x-call-let-through"] == "true"
     for other in ("mail.send", "nobody.granted"):
         assert "x-call-let-through" not in client.send_check(other, {"n": 2}, call_id="c3").headers

@@ -1,7 +1,10 @@
 """Freezes: created, listed, lifted, and the checks that they deny."""
 
+import functools
+import threading
 from collections.abc import Iterator, Mapping
 
+import httpx
 import pytest
 from support.crowd import together
 from support.gateway import LiveGateway, Owner
@@ -9,6 +12,8 @@ from support.shapes import MOMENT, UUID7, refused
 
 UNKNOWN = "01890000-0000-7000-8000-000000000000"
 REASON = "Refunds were paid twice"
+#: freezes in the test of concurrent checks
+ROUNDS = 3
 
 
 @pytest.fixture
@@ -190,27 +195,54 @@ def test_unknown_agent_and_freeze_are_not_found(acme: Owner) -> None:
     refused(acme.http.post(f"/api/freeze/{UNKNOWN}/lift"), 404, "Freeze not found")
 
 
-def test_no_check_that_starts_after_the_freeze_is_allowed(acme: Owner, bot: str) -> None:
-    """Each of eight clients checks on and on; whatever it sends after the freeze was acknowledged is denied."""
+@pytest.mark.parametrize("fields", [{}, {"action": "a.*"}], ids=["all calls", "prefix"])
+def test_no_check_that_starts_after_the_freeze_is_allowed_by_any_replica(
+    gateway: LiveGateway, acme: Owner, bot: str, fields: Mapping[str, str]
+) -> None:
+    """Clients check without pause at each replica; every check that starts after the response to the freeze is denied.
+
+    Each replica has allowed checks before, so that its cache contains the permission.
+    """
     acme.permit(bot, "a.b")
-    acknowledged: list[bool] = []
+    urls = gateway.replica_urls * 3
+    for _ in range(ROUNDS):
+        is_frozen = threading.Event()
+        all_ready = threading.Barrier(len(urls) + 1, timeout=60)
+        together(
+            *(functools.partial(_check_until_denied, acme, bot, url, is_frozen, all_ready) for url in urls),
+            functools.partial(_freeze_and_lift, acme, fields, is_frozen, all_ready),
+        )
 
-    def check_until_frozen() -> list[tuple[bool, bool]]:
-        seen: list[tuple[bool, bool]] = []
-        while sum(after for after, _ in seen) < 10:
-            after = bool(acknowledged)
-            seen.append((after, acme.check(bot, "a.b").json()["allowed"]))
-        return seen
 
-    def freeze_now() -> list[tuple[bool, bool]]:
-        freeze(acme)
-        acknowledged.append(True)
-        return []
+def _check_until_denied(
+    acme: Owner, bot: str, url: str, is_frozen: threading.Event, all_ready: threading.Barrier
+) -> None:
+    body = {"agent_id": bot, "action": "a.b"}
+    late: list[str] = []
+    with httpx.Client(base_url=url, headers={"X-API-Key": acme.key}, timeout=30) as client:
+        for _ in range(2):
+            assert client.post("/sdk/check", json=body).json()["allowed"]
+        all_ready.wait()
+        while len(late) < 10:
+            starts_after = is_frozen.is_set()
+            code = client.post("/sdk/check", json=body).headers["x-reason-code"]
+            if starts_after:
+                late.append(code)
+        all_ready.wait()
+    assert late == ["frozen"] * 10
 
-    results = together(*[check_until_frozen] * 8, freeze_now)
-    late = [allowed for seen in results for after, allowed in seen if after]
-    assert len(late) >= 80
-    assert not any(late)
+
+def _freeze_and_lift(
+    acme: Owner,
+    fields: Mapping[str, str],
+    is_frozen: threading.Event,
+    all_ready: threading.Barrier,
+) -> None:
+    all_ready.wait()
+    made = freeze(acme, **fields)
+    is_frozen.set()
+    all_ready.wait()
+    lift(acme, made)
 
 
 def test_only_one_of_parallel_lifts_succeeds(acme: Owner) -> None:

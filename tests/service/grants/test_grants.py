@@ -89,7 +89,7 @@ def test_one_call_is_let_through_once(one: Board) -> None:
     granted(one)
     again = one.people[0].check(one.agent, ACTION, SEEN, call_id="c")
     assert again.json() == ALLOWED
-    assert "already let through" in one.check(SEEN, call_id="c")["reason"]
+    assert "has already been allowed once" in one.check(SEEN, call_id="c")["reason"]
     body = {"agent_id": one.agent, "action": ACTION, "context": SEEN, "call_id": "d"}
     headers = {"X-API-Key": one.people[0].key, "Idempotency-Key": "attempt"}
     answers = [one.people[0].http.post("/sdk/check", json=body, headers=headers) for _ in range(2)]

@@ -146,7 +146,7 @@ def _with_approval(
     if not permission.requires_approval:
         return Outcome("allowed")
     if question.call_id and _call(agent, question, question.call_id) in world.let_through:
-        return Outcome("blocked", "already let through", (question.call_id,))
+        return Outcome("blocked", "has already been allowed once", (question.call_id,))
     settled = _by_approved(mine, agent, question, world, now) or _edited(mine, question, now)
     if settled is not None:
         return settled
