@@ -14,6 +14,8 @@ NAVIGATION = (
     "/console/approvals/decided",
     "/console/grants",
     "/console/agents",
+    "/console/rules",
+    "/console/rules/new",
     "/console/freezes",
     "/console/logs",
     "/console/start",
