@@ -19,6 +19,7 @@ from toolgate_cli.logs import logs
 from toolgate_cli.mcp import mcp, mcp_proxy
 from toolgate_cli.outbox import outbox
 from toolgate_cli.permissions import permissions
+from toolgate_cli.rules import rules
 from toolgate_cli.webhooks import webhooks
 
 app = typer.Typer(
@@ -34,7 +35,7 @@ for command in (
 ):
     app.command()(command)
 for group in (
-    *(agents, permissions, keys, logs, outbox, approvals, grants, webhooks, slack, mcp, hook),
+    *(agents, permissions, rules, keys, logs, outbox, approvals, grants, webhooks, slack, mcp, hook),
     *(admin, config, db),
 ):
     app.add_typer(group)
