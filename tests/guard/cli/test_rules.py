@@ -1,11 +1,14 @@
 """`toolgate rules`, in this process, at a live gateway."""
 
 import json
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.gateway import PASSWORD, Owner
+from support.readme import blocks
 from support.shell import Shell
 from support.team import Colleague
 
@@ -186,3 +189,36 @@ def test_member_reads_rules_and_changes_none(owner: Owner, home: Path) -> None:
         words = ("rules", "delete", "Kept", "--yes", "--password-stdin")
         assert "only an admin may do that" in shell.refused(*words, typed=f"{PASSWORD}\n")
     assert len(rules(owner)) == 1
+
+
+def test_commands_of_the_page_about_rules_print_what_it_shows(
+    shell: Shell, owner: Owner, agent_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner.permit(agent_id, "stripe.refund")
+    monkeypatch.setenv("TOOLGATE_API_KEY", owner.key)
+    monkeypatch.setenv("TOOLGATE_AGENT_ID", agent_id)
+    monkeypatch.chdir(tmp_path)
+    ran = 0
+    for block in blocks("docs/guides/rules.md", "console"):
+        lines = block.replace("\\\n", " ")
+        for command, output in re.findall(r"^\$ toolgate (.*)\n((?:[^$].*\n)*)", lines, re.MULTILINE):
+            words = shlex.split(command.replace("ada@example.com", owner.email))
+            file = words[words.index(">") + 1] if ">" in words else None
+            if words[:2] == ["rules", "delete"]:
+                words.append("--yes")
+            if words[0] == "rules" and words[1] not in {"list", "show"}:
+                words.append("--password-stdin")
+            if file is not None:
+                # The page copies a rule of the test environment, which the commands before have not created.
+                words = [*words[: words.index(">")], "--environment", "production"]
+            ended = shell.run(*words, typed=f"{PASSWORD}\n")
+            assert ended.exit_code == (3 if words[0] == "check" else 0), (words, ended.output)
+            if file is not None:
+                copied = json.loads(ended.stdout) | {"name": "Copied"}
+                (tmp_path / file).write_text(json.dumps(copied))
+            if output:
+                ids = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
+                assert ids.sub("ID", ended.stdout) == ids.sub("ID", output)
+                ran += 1
+    assert ran == 3
+    assert [rule["name"] for rule in rules(owner)] == ["Copied", "No refunds abroad"]
