@@ -68,6 +68,8 @@ class Decision:
         already_used: True if the call is denied because an earlier call with the same call id consumed its approval.
         reason_code: Code of the decision for programs, such as `frozen` or `no_permission` (header `X-Reason-Code`).
             None if the gateway is older than this header.
+        rule: Id of the rule that decided about the call, or that requires the approval (header `X-Rule-ID`). None if no
+            rule did.
     """
 
     allowed: bool
@@ -77,6 +79,7 @@ class Decision:
     decision_id: str | None = None
     already_used: bool = False
     reason_code: str | None = None
+    rule: str | None = None
 
     @property
     def held(self) -> bool:

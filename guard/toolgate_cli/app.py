@@ -20,6 +20,7 @@ from toolgate_cli.logs import logs
 from toolgate_cli.mcp import mcp, mcp_proxy
 from toolgate_cli.outbox import outbox
 from toolgate_cli.permissions import permissions
+from toolgate_cli.rules import rules
 from toolgate_cli.webhooks import webhooks
 
 app = typer.Typer(
@@ -35,7 +36,7 @@ for command in (
 ):
     app.command()(command)
 for group in (
-    *(agents, permissions, budgets, keys, logs, outbox, approvals, grants, webhooks, slack, mcp, hook),
+    *(agents, permissions, rules, budgets, keys, logs, outbox, approvals, grants, webhooks, slack, mcp, hook),
     *(admin, config, db),
 ):
     app.add_typer(group)

@@ -7,12 +7,12 @@ from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
-from toolgate._capture.jsontext import loads
+from toolgate._capture.jsontext import dumps, loads
 from toolgate._files import PrivateFileError
 from toolgate._options import valid_action
 from toolgate._settings import Settings, load_settings, masked
 from toolgate.errors import ConfigurationError
-from toolgate_cli.client import GatewayClient, GatewayError
+from toolgate_cli.client import GatewayClient, GatewayError, read_response
 from toolgate_cli.credentials import StoredLogin
 from toolgate_cli.options import AsJson, GatewayUrl
 from toolgate_cli.output import fail, print_json, sanitize
@@ -53,7 +53,8 @@ def check(
 ) -> None:
     """Print the decision about a call of an agent; no approval request and no log entry is created.
 
-    Uses the key in TOOLGATE_API_KEY. Exit codes: 0 allowed, 3 denied, 4 approval required, 1 error, 2 wrong usage.
+    If a rule decides about the call, or requires the approval, the output contains its id. Uses the key in
+    TOOLGATE_API_KEY. Exit codes: 0 allowed, 3 denied, 4 approval required, 1 error, 2 wrong usage.
     """
     values = parse_context(context or (), context_json)
     try:
@@ -75,10 +76,11 @@ def check(
         body["context"] = values
     try:
         with GatewayClient.for_agent(settings) as client:
-            decision = _validate(client.post(_PATH, body), settings.url)
+            response = client.send("POST", _PATH, dumps(body).encode("utf-8", "surrogatepass"))
+            decision = _validate(read_response(response, "POST", _PATH), settings.url)
     except GatewayError as error:
         fail(_describe(error, settings))
-    _exit(decision, as_json=as_json)
+    _exit(decision, response.headers.get("x-rule-id"), as_json=as_json)
 
 
 def parse_context(fields: Sequence[str], as_json: str | None) -> dict[str, Any] | None:
@@ -149,17 +151,19 @@ def _validate(content: Any, url: str) -> dict[str, Any]:
     return content
 
 
-def _exit(decision: dict[str, Any], *, as_json: bool) -> NoReturn:
+def _exit(decision: dict[str, Any], rule_id: str | None, *, as_json: bool) -> NoReturn:
     outcome, code = "denied", DENIED
     if decision["allowed"]:
         outcome, code = "allowed", 0
     elif decision["requires_approval"]:
         outcome, code = "approval required", NEEDS_APPROVAL
     if as_json:
-        print_json(decision)
+        print_json(decision | ({"rule_id": rule_id} if rule_id else {}))
     else:
         reason = decision.get("reason")
         typer.echo(f"{outcome}: {sanitize(reason)}" if reason else outcome)
+        if rule_id:
+            typer.echo(f"rule: {sanitize(rule_id)}")
     raise typer.Exit(code)
 
 

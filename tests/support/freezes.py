@@ -12,7 +12,7 @@ def freeze(gateway: FakeGateway | EmbeddedGateway, action: str | None = None, *,
     if isinstance(gateway, FakeGateway):
         gateway.freeze(action, reason=reason)
     else:
-        _call_api(gateway, "POST", "/api/freeze", {"action": action, "reason": reason})
+        call_api(gateway, "POST", "/api/freeze", {"action": action, "reason": reason})
 
 
 def unfreeze(gateway: FakeGateway | EmbeddedGateway) -> None:
@@ -20,12 +20,13 @@ def unfreeze(gateway: FakeGateway | EmbeddedGateway) -> None:
     if isinstance(gateway, FakeGateway):
         gateway.unfreeze()
         return
-    for each in _call_api(gateway, "GET", "/api/freeze?limit=100"):
-        _call_api(gateway, "POST", f"/api/freeze/{each['id']}/lift")
+    for each in call_api(gateway, "GET", "/api/freeze?limit=100"):
+        call_api(gateway, "POST", f"/api/freeze/{each['id']}/lift")
 
 
-def _call_api(gateway: EmbeddedGateway, method: str, target: str, body: object = None) -> Any:
+def call_api(gateway: EmbeddedGateway, method: str, target: str, body: object = None) -> Any:
+    """Send a request of the embedded gateway's owner to its API, and return the JSON of the response."""
     content = None if body is None else json.dumps(body).encode()
     status, _, answer = gateway._service.decide(method, target, content).result(30)
-    assert status in {200, 201}, answer
-    return json.loads(answer)
+    assert status in {200, 201, 204}, answer
+    return json.loads(answer or "null")

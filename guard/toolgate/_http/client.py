@@ -122,6 +122,7 @@ class _Operations:
             decision_id=headers.get("x-decision-id") or None,
             already_used=not parsed.allowed and headers.get("x-call-let-through") == "true",
             reason_code=headers.get("x-reason-code") or None,
+            rule=headers.get("x-rule-id") or None,
         )
         self._denied_actions.note(check, decision)
         self.key_scope = key_scope(headers) or self.key_scope

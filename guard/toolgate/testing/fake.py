@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Unpack
+from typing import Any, Final, TypeAlias, Unpack
 from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import uuid4
 
@@ -21,14 +21,19 @@ from toolgate._settings import MEMORY
 from toolgate.errors import ConfigurationError
 from toolgate.testing.records import Checked, Logged, Records
 from toolgate.testing.rules import (
+    ConditionalRule,
+    Effect,
     FakeDecision,
     Freeze,
     Rule,
     StoredApproval,
     Then,
+    When,
+    apply_rules,
     find_amount_violation,
     is_same,
     read_freeze,
+    read_rule,
 )
 
 __all__ = ["ApprovalRequest", "Checked", "FakeGateway", "Logged"]
@@ -37,6 +42,8 @@ _HEADERS: Final = {"content-type": "application/json", "x-api-version": "2026-11
 _EXPIRES_AFTER: Final = 24 * 3600.0  # lifetime of an approval request, in seconds
 _LONGEST_BREAKER_PAUSE: Final = 30.0  # longest pause of an open circuit breaker, in seconds
 _FLUSH_TIMEOUT: Final = 5.0  # time limit of a flush, in seconds
+
+_Requests: TypeAlias = Sequence[StoredApproval]
 
 
 class FakeGateway(InProcessGateway, Records):
@@ -66,6 +73,7 @@ class FakeGateway(InProcessGateway, Records):
         self._outage: tuple[int | None] | None = None
         self._rules = {each.action: Rule(each) for each in read_permissions(allow, require_approval)}
         self._freezes: list[Freeze] = []
+        self._conditional_rules: list[ConditionalRule] = []
         self._approvals: dict[str, StoredApproval] = {}
         self._checks: list[Checked] = []
         self._entries: list[Logged] = []
@@ -154,6 +162,31 @@ class FakeGateway(InProcessGateway, Records):
         with self._lock:
             self._freezes.clear()
 
+    def rule(
+        self,
+        effect: Effect,
+        actions: str | Iterable[str] = "*",
+        *,
+        when: When | None = None,
+        name: str = "rule of a test",
+    ) -> str:
+        """Forbid calls, require approval for them, or allow them from now on, and return the id of this rule.
+
+        Args:
+            effect: `forbid`, `require_approval` or `allow`.
+            actions: Actions of the calls, or prefixes and `*`, such as `stripe.*`.
+            when: Function of the arguments that returns True if the rule applies, in place of a CEL expression, which
+                the fake does not evaluate. If an argument is missing, the rule applies unless it allows calls.
+            name: Name of the rule, which the reason of a decision contains.
+
+        Raises:
+            ConfigurationError: If a value is invalid.
+        """
+        rule = read_rule(effect, actions, when, name)
+        with self._lock:
+            self._conditional_rules.append(rule)
+        return rule.rule_id
+
     def pending(self) -> list[ApprovalRequest]:
         """Return the pending approval requests, oldest first."""
         with self._lock:
@@ -192,7 +225,7 @@ class FakeGateway(InProcessGateway, Records):
             edited: Any = None if context is None else loads(dumps(dict(context)), exactly=True)
             if edited is None or exact(edited) == exact(approval.context):
                 return approval.change("approved", note)
-            rule = self._rules[approval.check["action"]]
+            rule = self._rules.get(approval.check["action"], Rule(None))
             if rule.permitted and (found := find_amount_violation(rule.permitted, edited)):
                 raise ConfigurationError(f"Invalid edit of approval {approval.approval_id!r}: {found.reason}")
             successor = StoredApproval({**approval.check, "context": edited}, approval.expires_at)
@@ -341,11 +374,9 @@ class FakeGateway(InProcessGateway, Records):
         rule = self._rules.get(action, Rule(None))
         if freeze := next((each for each in self._freezes if each.covers(action)), None):
             return FakeDecision("blocked", "frozen", f"Calls are frozen: {freeze.reason}")
-        if rule.permitted is None:
-            reason = rule.reason or f"Agent has no permission for action '{action}'"
-            return FakeDecision("blocked", "no_permission", reason)
-        if violation := find_amount_violation(rule.permitted, context):
-            return violation
+        policy = apply_rules(rule, self._conditional_rules, action, context)
+        if policy.outcome == "blocked":
+            return policy
         equal = [
             each
             for each in reversed(self._approvals.values())
@@ -360,12 +391,13 @@ class FakeGateway(InProcessGateway, Records):
         if approval_id and not own:
             why = "does not belong to this agent, action and context; check again without approval_id"
             return FakeDecision("blocked", "approval_not_found", f"Approval {approval_id!r} {why}")
-        if not rule.permitted.held:
-            return FakeDecision("allowed", "allowed")
-        return self._decide_held(body, rule, equal, own)
+        if policy.outcome == "allowed":
+            return policy
+        decision = self._decide_held(body, rule.then, str(policy.reason), equal, own)
+        return decision._replace(headers={**decision.headers, **policy.headers})
 
     def _decide_held(
-        self, body: dict[str, Any], rule: Rule, equal: Sequence[StoredApproval], own: Sequence[StoredApproval]
+        self, body: dict[str, Any], then: Then | None, why: str, equal: _Requests, own: _Requests
     ) -> FakeDecision:
         approval_id, call_id, is_dry = body.get("approval_id"), body.get("call_id"), body.get("dry_run")
         used = [each.check for each in self._approvals.values() if each.status == "consumed"]
@@ -382,24 +414,21 @@ class FakeGateway(InProcessGateway, Records):
         # `replaced` means that an approver edited the request. A further check with the same call id then still
         # requires approval, unless the check contains an approval id.
         open_status = {"pending", "replaced"} if call_id and not approval_id else {"pending"}
-        reason = f"Action '{body['action']}' needs human approval"
         for each in own:
             if self._status(each) in open_status:
                 code = "arguments_edited" if each.status == "replaced" else "approval_required"
-                return FakeDecision("held", code, reason, each.approval_id)
+                return FakeDecision("held", code, why, each.approval_id)
         if ended := self._end_of(body, equal, own):
             return ended
         if is_dry:
-            return FakeDecision("held", "approval_required", reason)
-        approval = StoredApproval(body, self.clock() + _EXPIRES_AFTER, rule.then == "ignored")
+            return FakeDecision("held", "approval_required", why)
+        approval = StoredApproval(body, self.clock() + _EXPIRES_AFTER, then == "ignored")
         self._approvals[approval.approval_id] = approval
-        if rule.then in {"approved", "denied"}:
-            approval.change(str(rule.then))
-        return FakeDecision("held", "approval_required", reason, approval.approval_id)
+        if then in {"approved", "denied"}:
+            approval.change(str(then))
+        return FakeDecision("held", "approval_required", why, approval.approval_id)
 
-    def _end_of(
-        self, body: dict[str, Any], equal: Sequence[StoredApproval], own: Sequence[StoredApproval]
-    ) -> FakeDecision | None:
+    def _end_of(self, body: dict[str, Any], equal: _Requests, own: _Requests) -> FakeDecision | None:
         approval_id, call_id = body.get("approval_id"), body.get("call_id")
         if (denied := next((each for each in equal if each.status == "denied"), None)) is not None:
             reason = f"Denied by a person: {denied.note}" if denied.note else "Denied by a person"

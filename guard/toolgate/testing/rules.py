@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -15,18 +16,30 @@ from toolgate.errors import ConfigurationError
 from toolgate.testing.records import Outcome
 
 __all__ = [
+    "ConditionalRule",
+    "Effect",
     "FakeDecision",
     "Freeze",
     "Rule",
     "StoredApproval",
     "Then",
+    "When",
+    "apply_rules",
     "find_amount_violation",
     "is_same",
     "read_freeze",
+    "read_rule",
 ]
 
 #: automatic decision of the fake gateway about approval requests, see `FakeGateway.require_approval`
 Then: TypeAlias = Literal["approved", "denied", "ignored"]
+#: effect of a rule on the calls that it matches
+Effect: TypeAlias = Literal["forbid", "require_approval", "allow"]
+#: condition of a rule: a function of the arguments of a call
+When: TypeAlias = Callable[[Mapping[str, Any]], bool]
+
+#: effects of rules, strongest first
+_EFFECTS = ("forbid", "require_approval", "allow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +56,13 @@ class Rule:
     reason: str | None = None
     then: Then | None = None
 
+    def find_denial(self, action: str, context: Mapping[str, Any]) -> FakeDecision | None:
+        """Return the denial of a call with the arguments in `context`, or None if the permission covers the call."""
+        if self.permitted is None:
+            reason = self.reason or f"Agent has no permission for action '{action}'"
+            return FakeDecision("blocked", "no_permission", reason)
+        return find_amount_violation(self.permitted, context)
+
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
@@ -53,9 +73,101 @@ class Freeze:
 
     def covers(self, action: str) -> bool:
         """Return True if the freeze denies `action`."""
-        if self.action is None or self.action == action:
+        return self.action is None or _covers(self.action, action)
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionalRule:
+    """Rule for the calls of several actions whose arguments match a condition; see `FakeGateway.rule`."""
+
+    effect: Effect
+    actions: tuple[str, ...]
+    when: When | None
+    name: str
+    rule_id: str = field(default_factory=lambda: str(uuid4()))
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Header that names the rule in the response to a check."""
+        return {"x-rule-id": self.rule_id}
+
+    def matches(self, action: str, context: Mapping[str, Any]) -> bool:
+        """Return True if the rule applies to a call of `action` with the arguments in `context`."""
+        if not any(_covers(pattern, action) for pattern in self.actions):
+            return False
+        if self.when is None:
             return True
-        return self.action.endswith("*") and action.startswith(self.action[:-1])
+        result: object = None
+        # As in the gateway, a condition that fails, for example because an argument is missing, has the stricter
+        # result. Other errors, such as a misspelled name in a function of a test, are raised.
+        with suppress(ArithmeticError, LookupError, TypeError, ValueError):
+            result = self.when(context)
+        return result is True if self.effect == "allow" else result is not False
+
+
+def apply_rules(
+    permission: Rule, rules: Iterable[ConditionalRule], action: str, context: Mapping[str, Any]
+) -> FakeDecision:
+    """Return the decision of a permission and rules about a call, without regard to approvals that were given before.
+
+    If several rules have the strongest effect, the decision names the oldest one, but prefers rules without a condition.
+    """
+    denial = permission.find_denial(action, context)
+    decision = denial or FakeDecision("allowed", "allowed")
+    if denial is None and permission.permitted is not None and permission.permitted.held:
+        decision = FakeDecision("held", "approval_required", f"Action '{action}' needs human approval")
+    found = [rule for rule in rules if rule.matches(action, context)]
+    if not found:
+        return decision
+    first = min(found, key=lambda rule: (_EFFECTS.index(rule.effect), rule.when is not None))
+    if first.effect == "forbid":
+        reason = f"Rule '{first.name}' forbids action '{action}'"
+        return FakeDecision("blocked", "forbidden_by_rule", reason, headers=first.headers)
+    if first.effect == "require_approval":
+        by_rule = f"Rule '{first.name}' requires approval for action '{action}'"
+        why = decision.reason if decision.outcome == "held" else by_rule
+        return FakeDecision("held", "approval_required", why, headers=first.headers)
+    return decision if denial is None else FakeDecision("allowed", "allowed", headers=first.headers)
+
+
+def read_rule(effect: Effect, actions: str | Iterable[str], when: When | None, name: str) -> ConditionalRule:
+    """Return a rule.
+
+    Raises:
+        ConfigurationError: If the gateway would not accept the effect, the actions or the name, or `when` is not a
+            function.
+    """
+    if effect not in _EFFECTS:
+        raise ConfigurationError(
+            f"Invalid effect {effect!r}: expected 'forbid', 'require_approval' or 'allow'"
+        )
+    patterns = (actions,) if isinstance(actions, str) else tuple(actions)
+    if not patterns:
+        raise ConfigurationError("A rule needs at least one action, such as 'stripe.*'")
+    for pattern in patterns:
+        _check_pattern(pattern, "rule", or_all=True)
+    if when is not None and not callable(when):
+        raise ConfigurationError(
+            f"Invalid when {when!r}: expected a function such as lambda args: args['amount'] > 100; the fake gateway "
+            "does not evaluate CEL expressions"
+        )
+    if not name.strip():
+        raise ConfigurationError(f"Invalid name {name!r} of a rule: expected a text, such as 'No refunds'")
+    return ConditionalRule(effect, patterns, when, name.strip())
+
+
+def _covers(pattern: str, action: str) -> bool:
+    return pattern == action or (pattern.endswith("*") and action.startswith(pattern[:-1]))
+
+
+def _check_pattern(pattern: str, owner: str, *, or_all: bool = False) -> None:
+    name = valid_action(pattern)
+    if "?" in name or "*" in name[:-1] or (name == "*" and not or_all):
+        hint = "or '*' for all actions" if or_all else "omit action to freeze all actions"
+        raise ConfigurationError(
+            f"Invalid action {name[:40]!r} of a {owner}: expected an action, or a prefix and one '*' at its end, "
+            f"such as 'stripe.*'; {hint}"
+        )
 
 
 def read_freeze(action: str | None, reason: str) -> Freeze:
@@ -65,12 +177,7 @@ def read_freeze(action: str | None, reason: str) -> Freeze:
         ConfigurationError: If the gateway would not accept the action or the reason.
     """
     if action is not None:
-        name = valid_action(action)
-        if "?" in name or "*" in name[:-1] or name == "*":
-            raise ConfigurationError(
-                f"Invalid action {name[:40]!r} of a freeze: expected an action, or a prefix and one '*' at its end, "
-                "such as 'stripe.*'; omit action to freeze all actions"
-            )
+        _check_pattern(action, "freeze")
     if not reason.strip():
         raise ConfigurationError(
             f"Invalid reason {reason!r} of a freeze: expected a text, such as 'under review'"

@@ -47,7 +47,7 @@ QUESTIONS: Mapping[Step, str] = {
     Step.AMOUNT_PRESENT: "Does the call contain an amount?",
     Step.AMOUNT_VALID: "Is the amount a number?",
     Step.AMOUNT_WITHIN: "Is the amount within the permission's maximum?",
-    Step.APPROVAL: "Does the permission require an approval?",
+    Step.APPROVAL: "Does the permission or a rule require an approval?",
     Step.APPROVAL_ID: "Does the named approval belong to this call?",
     Step.BUDGET_AMOUNT: "Do the arguments contain the amounts that budgets need?",
     Step.BUDGET: "Do the budgets cover the call?",
@@ -140,6 +140,7 @@ async def _render(
         questions=QUESTIONS,
         left=() if explanation is None else _skipped_questions(explanation),
         explanation=explanation,
+        deciding_rule=None if explanation is None else _deciding_rule(explanation),
         answer=None if explanation is None else _format_response(explanation.response),
         headline=None if explanation is None else _headline(explanation),
     )
@@ -175,6 +176,12 @@ def _headline(explanation: Explanation) -> tuple[str, str]:
             return "good", "Allowed once"
         case Allowed():
             return "good", "Allowed"
+
+
+def _deciding_rule(explanation: Explanation) -> str | None:
+    """Return the id of the rule that decides about the call, or requires the approval; None if there is none."""
+    decision = explanation.decision
+    return None if isinstance(decision, ApiError) else decision.rule_id
 
 
 def _format_response(answer: bytes | None) -> str:

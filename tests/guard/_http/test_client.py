@@ -121,6 +121,14 @@ async def test_decision_contains_the_reason_code_if_the_gateway_sent_one(
     assert (await client.call("check", CHECK)).reason_code == code
 
 
+@pytest.mark.parametrize(("sent", "rule"), [({"X-Rule-ID": "r-1"}, "r-1"), ({}, None)], ids=str)
+async def test_decision_contains_the_rule_if_the_gateway_sent_one(
+    client: Both, scripted: Scripted, sent: dict[str, str], rule: str | None
+) -> None:
+    scripted.answers = [httpx.Response(200, json=BLOCKED, headers=sent)]
+    assert (await client.call("check", CHECK)).rule == rule
+
+
 async def test_check_request(client: Both, scripted: Scripted) -> None:
     """It contains key, agent, action, context, run and approval, and an Idempotency-Key of its own."""
     scripted.answers = [httpx.Response(200, json=ALLOWED, headers={"X-Decision-ID": "d-1"})]

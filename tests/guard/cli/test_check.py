@@ -1,5 +1,6 @@
 """`toolgate check`, in this process, at a live gateway."""
 
+import json
 from typing import Any
 
 import pytest
@@ -56,6 +57,16 @@ def test_json_is_the_gateways_answer(shell: Shell, owner: Owner, agent_id: str) 
     ended = shell.run("check", "db.drop", "--json")
     assert ended.exit_code == NEEDS_APPROVAL
     assert '"approval_id":null' in ended.stdout
+
+
+def test_output_contains_the_rule_that_decides(shell: Shell, owner: Owner, agent_id: str) -> None:
+    body = {"name": "No drops", "effect": "forbid", "actions": ["db.*"]}
+    rule_id = owner.http.post("/api/rules", json=body).json()["id"]
+    ended = shell.run("check", "db.drop")
+    assert ended.exit_code == DENIED
+    assert ended.stdout == f"denied: Rule 'No drops' forbids action 'db.drop'\nrule: {rule_id}\n"
+    assert json.loads(shell.run("check", "db.drop", "--json").stdout)["rule_id"] == rule_id
+    assert "rule" not in shell.done("check", "stripe.refund", "--context", "amount=1")
 
 
 def test_an_approval_is_not_used_up(shell: Shell, owner: Owner, agent_id: str) -> None:

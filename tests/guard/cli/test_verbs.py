@@ -14,7 +14,7 @@ ROOT: Any = get_command(app)
 VERBS = {"list", "show", "create", "update", "delete"}
 
 
-@pytest.mark.parametrize("group", ["agents", "permissions", "budgets", "webhooks"])
+@pytest.mark.parametrize("group", ["agents", "permissions", "rules", "budgets", "webhooks"])
 def test_resources_have_the_same_verbs(group: str) -> None:
     visible = {name for name, command in ROOT.commands[group].commands.items() if not command.hidden}
     assert visible >= VERBS

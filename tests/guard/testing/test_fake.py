@@ -216,3 +216,73 @@ def test_freeze_of_an_invalid_action_is_refused_and_freezes_nothing(
     with pytest.raises(ConfigurationError, match="reason"):
         gateway.freeze(reason=" ")
     assert gateway.guard().check("math.add").allowed
+
+
+@pytest.mark.parametrize(
+    ("effect", "amount", "outcome", "reason"),
+    [
+        ("forbid", 101, "blocked", "Rule 'Large' forbids action 'pay'"),
+        ("forbid", 100, "allowed", None),
+        ("require_approval", 101, "held", "Rule 'Large' requires approval for action 'pay'"),
+        ("require_approval", 100, "allowed", None),
+    ],
+)
+def test_rule_applies_to_calls_whose_arguments_match(
+    effect: Any, amount: int, outcome: str, reason: str | None
+) -> None:
+    gateway = FakeGateway(allow=["pay"])
+    rule_id = gateway.rule(effect, "pay", when=lambda args: args["amount"] > 100, name=" Large ")
+    decision = gateway.guard().check("pay", {"amount": amount})
+    assert (decision.outcome, decision.reason) == (outcome, reason)
+    assert decision.rule == (None if outcome == "allowed" else rule_id)
+    assert (decision.reason_code == "forbidden_by_rule") is (outcome == "blocked")
+
+
+def test_rule_without_actions_and_condition_applies_to_all_calls(gateway: FakeGateway) -> None:
+    gateway.rule("forbid")
+    decisions = [gateway.guard().check(action) for action in ("math.add", "mail.send", "unknown")]
+    assert {each.reason_code for each in decisions} == {"forbidden_by_rule"}
+
+
+def test_strongest_effect_decides_in_any_order() -> None:
+    gateway = FakeGateway()
+    guard = gateway.guard()
+    gateway.rule("allow", ["a", "b", "c"])
+    assert guard.check("a").allowed
+    gateway.rule("require_approval", ["b", "c"])
+    gateway.rule("forbid", "c")
+    assert [guard.check(action).outcome for action in ("a", "b", "c")] == ["allowed", "held", "blocked"]
+
+
+def test_failing_condition_has_the_stricter_result() -> None:
+    gateway = FakeGateway(allow=["pay"])
+    guard = gateway.guard()
+    gateway.rule("allow", "mail", when=lambda args: args["to"] == "ada")
+    assert [guard.check("mail", {"to": "ada"}).allowed, guard.check("mail").allowed] == [True, False]
+    gateway.rule("forbid", "pay", when=lambda args: args["amount"] > 100)
+    assert [guard.check("pay", {"amount": 1}).allowed, guard.check("pay").allowed] == [True, False]
+
+
+def test_error_in_the_condition_of_a_test_is_raised(gateway: FakeGateway) -> None:
+    gateway.rule("forbid", "math.add", when=lambda args: args.amount > 1)  # type: ignore[attr-defined]  # the mistake that is tested
+    with pytest.raises(AttributeError):
+        gateway.guard().check("math.add", {"amount": 1})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"effect": "deny"}, "expected 'forbid', 'require_approval' or 'allow'"),
+        ({"actions": "a*b"}, "expected an action, or a prefix"),
+        ({"actions": []}, "at least one action"),
+        ({"when": "args.amount > 1"}, "does not evaluate CEL expressions"),
+        ({"name": " "}, "name ' '"),
+    ],
+    ids=str,
+)
+def test_invalid_rule_is_refused_and_changes_nothing(
+    gateway: FakeGateway, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        gateway.rule(**{"effect": "forbid", **options})
+    assert gateway.guard().check("math.add").allowed

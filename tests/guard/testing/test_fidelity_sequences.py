@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.freezes import freeze, unfreeze
+from support.rules import CONDITIONS, add_rule, delete_rules
 
 from toolgate import ConfigurationError, Guard, acting_as
 from toolgate._options import Actions
@@ -27,10 +28,16 @@ CALL_IDS = st.sampled_from([None, None, "a", "a", "b"])
 REQUESTS = st.sampled_from([-1, -1, -1, -2, -3])
 CHECKS = st.tuples(
     st.just("check"),
-    st.sampled_from([*["write"] * 9, "read"]),
+    st.sampled_from([*["write"] * 9, "read", "other"]),
     AMOUNTS,
     CALL_IDS,
     st.sampled_from([False] * 5 + [True]),
+)
+RULES = st.tuples(
+    st.just("rule"),
+    st.sampled_from(["forbid", "require_approval", "allow"]),
+    st.sampled_from(["write", "wri*", "*", "other"]),
+    st.sampled_from([*CONDITIONS]),
 )
 STEPS = st.one_of(
     CHECKS,
@@ -43,6 +50,8 @@ STEPS = st.one_of(
     st.tuples(st.just("cancel"), REQUESTS, st.booleans()),
     st.tuples(st.just("freeze"), st.sampled_from(["write", "wri*", "read", None])),
     st.just(("unfreeze",)),
+    RULES,
+    st.just(("delete rules",)),
 )
 
 
@@ -53,6 +62,7 @@ class Run:
         self.guard, self.gateway = guard, gateway
         self.run_id = uuid4().hex
         self.requests: list[str] = []
+        self.rules: list[str] = []
 
     def do(self, step: tuple[Any, ...]) -> object:
         match step:
@@ -75,6 +85,11 @@ class Run:
                 freeze(self.gateway, action, reason=f"freeze of {action}")
             case ("unfreeze",):
                 unfreeze(self.gateway)
+            case "rule", effect, action, when:
+                name = f"rule {len(self.rules)}"
+                self.rules.append(add_rule(self.gateway, effect, action, when, name=name))
+            case ("delete rules",):
+                delete_rules(self.gateway)
         return None
 
     def check(self, action: str, amount: object, call_id: str | None, **options: Any) -> object:
@@ -86,7 +101,8 @@ class Run:
         for number, approval_id in enumerate(self.requests):
             reason = reason and reason.replace(approval_id, f"request {number}")
         request = decision.approval_id and self.requests.index(decision.approval_id)
-        return decision.outcome, decision.reason_code, reason, request, decision.already_used
+        rule = decision.rule and self.rules.index(decision.rule)
+        return decision.outcome, decision.reason_code, reason, request, decision.already_used, rule
 
     def request(self, index: int) -> str:
         return self.requests[max(index, -len(self.requests))]
@@ -106,13 +122,16 @@ def embedded() -> Iterator[Guard]:
 
 
 @settings(deadline=None)
-@given(st.lists(STEPS, min_size=4, max_size=16))
-def test_decisions_are_the_same(embedded: Guard, steps: list[tuple[Any, ...]]) -> None:
+@given(st.lists(RULES, max_size=2), st.lists(STEPS, min_size=4, max_size=16))
+def test_decisions_are_the_same(
+    embedded: Guard, rules: list[tuple[Any, ...]], steps: list[tuple[Any, ...]]
+) -> None:
     gateway = FakeGateway(ALLOW, REQUIRE_APPROVAL)
     fake, real = Run(gateway.guard(), gateway), Run(embedded, embedded.gateway)
     try:
-        for step in steps:
+        for step in [*rules, *steps]:
             assert (step, fake.do(step)) == (step, real.do(step))
             assert (step, fake.statuses()) == (step, real.statuses())
     finally:
         unfreeze(embedded.gateway)
+        delete_rules(embedded.gateway)

@@ -1,4 +1,4 @@
-"""The examples of the pages about testing, freezes and the embedded gateway run as written."""
+"""The examples of the pages about testing, freezes, rules and the embedded gateway run as written."""
 
 from __future__ import annotations
 
@@ -34,6 +34,13 @@ def test_example_passes_and_detects_a_wrong_tool(
 def test_example_of_a_freeze_passes_and_detects_a_missing_freeze(pytester: pytest.Pytester) -> None:
     [code] = blocks("docs/guides/freezes.md", "python")
     without = re.sub(r".*fake_gateway\.freeze\(.*\n", "", code)
+    pytester.makepyfile(test_right=code, test_wrong=without)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1, failed=1)
+
+
+def test_example_of_a_rule_passes_and_detects_a_missing_rule(pytester: pytest.Pytester) -> None:
+    [code] = blocks("docs/guides/rules.md", "python")
+    without = re.sub(r".*fake_gateway\.rule\(.*\n", "", code)
     pytester.makepyfile(test_right=code, test_wrong=without)
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1, failed=1)
 

@@ -15,6 +15,8 @@ NAVIGATION = (
     "/console/grants",
     "/console/agents",
     "/console/budgets",
+    "/console/rules",
+    "/console/rules/new",
     "/console/freezes",
     "/console/logs",
     "/console/start",

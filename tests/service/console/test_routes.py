@@ -33,6 +33,8 @@ def things(acme: Owner) -> dict[str, str]:
     entry = acme.log(agent, "walk.held").json()["id"]
     [grant] = acme.http.get("/api/grants").json()
     frozen = acme.http.post("/api/freeze", json={"action": "walk.frozen", "reason": "a test"}).json()
+    body = {"name": "walked", "effect": "forbid", "actions": ["walk.ruled"]}
+    rule = acme.http.post("/api/rules", json=body).json()
     key = acme.http.post(f"/api/agents/{agent}/keys").json()
     webhook = acme.http.post("/api/webhooks", json={"url": "https://example.com/walked"}).json()
     delivery = acme.http.post(f"/api/webhooks/{webhook['id']}/test").json()
@@ -41,6 +43,7 @@ def things(acme: Owner) -> dict[str, str]:
             "approval_id": approval,
             "grant_id": grant["id"],
             "freeze_id": frozen["id"],
+            "rule_id": rule["id"],
             "agent_id": agent,
             "permission_id": permission,
             "entry_id": entry,
