@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -70,6 +71,8 @@ class Decision:
             None if the gateway is older than this header.
         rule: Id of the rule that decided about the call, or that requires the approval (header `X-Rule-ID`). None if no
             rule did.
+        budget_left: Smallest amount that is left of the budgets of the call after an allowed check (header
+            `X-Budget-Left`). None if no budget applies. It is negative if an approved call exceeded a budget.
     """
 
     allowed: bool
@@ -80,6 +83,7 @@ class Decision:
     already_used: bool = False
     reason_code: str | None = None
     rule: str | None = None
+    budget_left: Decimal | None = None
 
     @property
     def held(self) -> bool:

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, TypeAlias, TypeVar
@@ -123,6 +124,7 @@ class _Operations:
             already_used=not parsed.allowed and headers.get("x-call-let-through") == "true",
             reason_code=headers.get("x-reason-code") or None,
             rule=headers.get("x-rule-id") or None,
+            budget_left=_budget_left(headers),
         )
         self._denied_actions.note(check, decision)
         self.key_scope = key_scope(headers) or self.key_scope
@@ -419,6 +421,14 @@ def key_scope(headers: Mapping[str, str]) -> tuple[str, str] | None:
     organization = headers.get("x-toolgate-organization")
     environment = headers.get("x-toolgate-environment")
     return (organization, environment) if organization and environment else None
+
+
+def _budget_left(headers: Mapping[str, str]) -> Decimal | None:
+    try:
+        return Decimal(headers["x-budget-left"])
+    except (KeyError, InvalidOperation):
+        # The number is only information: a header that is no number does not make the decision invalid.
+        return None
 
 
 def _approved_request(headers: Mapping[str, str]) -> str | None:

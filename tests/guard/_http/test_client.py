@@ -129,6 +129,19 @@ async def test_decision_contains_the_rule_if_the_gateway_sent_one(
     assert (await client.call("check", CHECK)).rule == rule
 
 
+@pytest.mark.parametrize(
+    ("sent", "left"),
+    [("12.50", Decimal("12.5")), ("-3", Decimal(-3)), ("much", None), (None, None)],
+    ids=str,
+)
+async def test_decision_contains_what_is_left_of_budgets(
+    client: Both, scripted: Scripted, sent: str | None, left: Decimal | None
+) -> None:
+    headers = {} if sent is None else {"X-Budget-Left": sent}
+    scripted.answers = [httpx.Response(200, json=ALLOWED, headers=headers)]
+    assert (await client.call("check", CHECK)).budget_left == left
+
+
 async def test_check_request(client: Both, scripted: Scripted) -> None:
     """It contains key, agent, action, context, run and approval, and an Idempotency-Key of its own."""
     scripted.answers = [httpx.Response(200, json=ALLOWED, headers={"X-Decision-ID": "d-1"})]

@@ -18,7 +18,7 @@ from support.wire import GONE, Heard, Wire
 
 GATEWAYS = 3
 #: seconds between two kills
-PAUSE = 1.5
+PAUSE = 0.5
 ENV = {"TOOLGATE_MANAGEMENT_REQUESTS_PER_MINUTE": "10000000"}
 
 
@@ -116,7 +116,7 @@ def test_limits_hold_and_totals_equal_the_log(tmp_path: Path, clients: int, call
         seen = sum((worker.outcomes for worker in workers), Counter[str]())
         assert set(seen) == {"allowed", "budget_exceeded", "success", "failed"}
         assert seen["allowed"] + seen["budget_exceeded"] == clients * calls
-        assert killed["kill -9"] >= 2
+        assert killed["kill -9"] >= 1
         for budget in budgets:
             assert_consistent(gateways[0], owner, budget, Decimal(limit))
             # Each allowed call reserved once, although its check may have been repeated.
