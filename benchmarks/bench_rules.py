@@ -33,8 +33,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         if arguments.database == "postgresql":
-            with Cluster(preferred(), Path(folder)) as cluster:
-                CHOICE.server = Server(cluster.url)
+            with Cluster(preferred(), fsync=True) as cluster:
+                CHOICE.server = Server(cluster.url())
                 compare(Path(folder))
         else:
             compare(Path(folder))
