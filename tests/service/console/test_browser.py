@@ -109,6 +109,13 @@ def test_every_page_is_accessible(
     webhook = newcomer.http.post("/api/webhooks", json={"url": f"https://example.com/{'x' * 200}"}).json()[
         "id"
     ]
+    body = {
+        "name": "r" * 100,
+        "effect": "require_approval",
+        "agents": [agent],
+        "actions": ["stripe.*", "a" * 255],
+    }
+    rule = newcomer.http.post("/api/rules", json={**body, "when": f"args.text != '{'w' * 300}'"}).json()["id"]
     recorded = {"amount": 2, "error": {"type": "Timeout", "message": REASON * 20}, "word": "w" * 300}
     entry = newcomer.log(agent, "stripe.refund", "failed", context=recorded, approval_id=granted).json()["id"]
     page = enter(color_scheme=scheme, viewport={"width": width, "height": 800}, reduced_motion="reduce")
@@ -121,6 +128,9 @@ def test_every_page_is_accessible(
         "/console/agents",
         f"/console/agents/{agent}",
         f"/console/agents/{agent}/keys",
+        "/console/rules",
+        "/console/rules/new",
+        f"/console/rules/{rule}",
         "/console/settings",
         *(f"/console/settings/{one}" for one in ("keys", "team", "webhooks", "slack", "plan", "account")),
         f"/console/settings/webhooks/{webhook}",
