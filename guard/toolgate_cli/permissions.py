@@ -297,14 +297,14 @@ def delete(
     yes: Yes = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Delete a permission; the agent's next check of this action is denied. Asks for your password."""
+    """Delete a permission; the agent's next check of this action is denied unless a rule allows it. Asks for your password."""
     owner, found, _ = _find(agent, permission, environment)
     action = sanitize(found.action)
     confirm(f"Delete the permission of {owner.label} for {action}?", yes=yes)
     purpose = f"delete the permission of {owner.label} for {action}"
     with password_session(purpose, password_stdin=password_stdin) as client:
         client.delete(f"{_PATH}/{found.id}")
-    typer.echo(f"deleted: {owner.label} may no longer do {action}")
+    typer.echo(f"deleted: the permission of {owner.label} for {action}")
 
 
 def _find(agent: str, wanted: str, environment: Environment) -> tuple[Agent, Permission, dict[str, Any]]:

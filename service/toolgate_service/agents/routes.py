@@ -42,7 +42,7 @@ async def list_agents(
 async def create_agent(
     new: NewAgent, caller: ChangingCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Create an agent. A new agent is active and has no permissions, so all its checks are denied.
+    """Create an agent. A new agent is active and has no permissions: only rules can allow its calls.
 
     The response is 403 if the number of agents of the production environment, including disabled ones, has reached the
     limit of the plan. The test environment has no limit.
