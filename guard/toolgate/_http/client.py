@@ -427,7 +427,7 @@ def _budget_left(headers: Mapping[str, str]) -> Decimal | None:
     try:
         return Decimal(headers["x-budget-left"])
     except (KeyError, InvalidOperation):
-        # The number is only information: a header that is no number does not make the decision invalid.
+        # The number is only information: a header that is not a number does not make the decision invalid.
         return None
 
 
