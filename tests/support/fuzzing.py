@@ -267,4 +267,6 @@ def _register_formats() -> None:
     schemathesis.openapi.format("webhook-url", hosts)
     networks = st.ip_addresses().map(str) | st.sampled_from(["10.0.0.0/8", "2001:db8::/32", "0.0.0.0/0"])
     schemathesis.openapi.format("network", networks)
+    windows = st.sampled_from(["hour", "day", "month", "day(UTC)", "month(Europe/Berlin)", "rolling(3600)"])
+    schemathesis.openapi.format("budget-window", windows)
     schemathesis.openapi.format("reference", st.text(_PRINTABLE, min_size=1, max_size=255))

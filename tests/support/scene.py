@@ -31,6 +31,7 @@ class Scene:
             "link_id": self._link,
             "invitation_token": lambda: str(self._invite()["link"]).rpartition("=")[2],
             "user_id": self._member,
+            "budget_id": self._budget,
             "action": lambda: "scene.held",
             # Only a mail or the operator hands one out.
             "reset_token": lambda: "nobody's",
@@ -132,6 +133,11 @@ class Scene:
         approval = self._approval()
         self._post(f"/api/approvals/{approval}/approve", json={"grant": {"uses": 2, "seconds": 60}})
         return str(self.owner.http.get("/api/grants").json()[0]["id"])
+
+    def _budget(self) -> str:
+        body = {"name": f"scene {time.time_ns()}", "actions": ["scene.held"], "window": "day", "limit": 5}
+        answer = self._post("/api/budgets", json=body)
+        return str(answer.json()["id"])
 
     def _webhook_id(self) -> str:
         # One, so that a delivery is of the webhook that an operation names beside it.

@@ -14,7 +14,7 @@ from toolgate_service.budgets.schemas import (
     State,
 )
 from toolgate_service.http.dependencies import AdminCaller, AnyCaller, EnvironmentName, GatewayDep, PageDep
-from toolgate_service.http.openapi import NOT_FOUND, problems
+from toolgate_service.http.openapi import CONFLICT, NOT_FOUND, problems
 from toolgate_service.http.responses import NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
 
@@ -33,13 +33,15 @@ async def list_budgets(
     return Reply([service.serialize_budget(budget) for budget in found.rows], headers=page.headers(found))
 
 
-@router.post("", response_model=BudgetView, status_code=201, summary="Create a budget")
+@router.post(
+    "", response_model=BudgetView, status_code=201, responses=problems(CONFLICT), summary="Create a budget"
+)
 async def create_budget(
     new: NewBudget, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Create a budget. Calls that are allowed from the next check on count towards it.
 
-    The response is 400 if a budget with this name exists. An environment can have at most 200 budgets.
+    The response is 409 if a budget with this name exists. An environment can have at most 200 budgets.
     """
     return Reply(await service.create_budget(gateway, caller, environment, new), 201)
 
@@ -86,7 +88,7 @@ async def get_budget(
     responses=problems(NOT_FOUND),
     summary="Get the usage of a budget",
 )
-async def get_usage(
+async def get_budget_usage(
     budget_id: BudgetIdPath,
     caller: AnyCaller,
     gateway: GatewayDep,
@@ -100,7 +102,10 @@ async def get_usage(
 
 
 @router.put(
-    "/{budget_id}", response_model=BudgetView, responses=problems(NOT_FOUND), summary="Change a budget"
+    "/{budget_id}",
+    response_model=BudgetView,
+    responses=problems(NOT_FOUND, CONFLICT),
+    summary="Change a budget",
 )
 async def change_budget(
     budget_id: BudgetIdPath,

@@ -5,7 +5,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
 
 from toolgate_service.budgets.evaluation import COUNT, measured_argument
 from toolgate_service.budgets.models import STATES
@@ -67,7 +67,7 @@ Measure = Annotated[
     AfterValidator(_valid_measure),
     WithJsonSchema({"type": "string", "pattern": r"^(count|sum\(args\.[A-Za-z_][A-Za-z0-9_]{0,63}\))$"}),
 ]
-#: the pattern names one time zone, because those that are accepted depend on the time zone database of the gateway
+#: the pattern does not list the time zones, because those that are accepted depend on the gateway's time zone database
 WindowText = Annotated[
     str,
     AfterValidator(_valid_window),
@@ -75,6 +75,7 @@ WindowText = Annotated[
         {
             "type": "string",
             "format": "budget-window",
+            "pattern": r"^(hour|day|month|(day|month)\([A-Za-z0-9_+/-]{1,64}\)|rolling\([1-9][0-9]{0,6}\))$",
             "examples": ["hour", "day(Europe/Berlin)", "month", "rolling(3600)"],
         }
     ),
@@ -112,12 +113,6 @@ class NewBudget(Body):
     limit: Amount = Field(description=_LIMIT)
     at_limit: AtLimit = Field(default="deny", description=_AT_LIMIT)
     enabled: bool = Field(default=True, description=_ENABLED)
-
-    @model_validator(mode="after")
-    def _only_for_sums(self) -> "NewBudget":
-        if self.currency_arg is not None and self.measure == COUNT:
-            raise ValueError("currency_arg: has no meaning for the measure 'count'; omit it")
-        return self
 
 
 class BudgetChange(Change):

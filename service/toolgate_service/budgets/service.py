@@ -29,7 +29,7 @@ from toolgate_service.budgets.schemas import (
 )
 from toolgate_service.budgets.windows import parse_window
 from toolgate_service.context import AppContext
-from toolgate_service.core.errors import ApiError, FieldErrors, StorageError, not_found
+from toolgate_service.core.errors import ApiError, StorageError, not_found
 from toolgate_service.core.ids import is_id, new_id
 from toolgate_service.db.database import Database, now
 from toolgate_service.db.pagination import Found, Page, find_page
@@ -73,8 +73,8 @@ async def create_budget(context: AppContext, caller: Caller, environment: str, n
     """Create a budget.
 
     Raises:
-        FieldErrors: 400 if an agent does not exist, or another budget has this name.
-        ApiError: 403 if the environment has `MAX_BUDGETS` budgets.
+        FieldErrors: 400 if an agent does not exist.
+        ApiError: 409 if another budget has this name; 403 if the environment has `MAX_BUDGETS` budgets.
     """
     async with transaction_as(context, caller) as session:
         if (await session.exec(_COUNT, params=_values(caller, environment))).one() >= MAX_BUDGETS:
@@ -107,8 +107,8 @@ async def change_budget(
     """Change those fields of a budget that the request contains. Its totals stay unchanged.
 
     Raises:
-        FieldErrors: 400 if an agent does not exist, or another budget has the new name.
-        ApiError: 404 if the budget does not exist.
+        FieldErrors: 400 if an agent does not exist.
+        ApiError: 404 if the budget does not exist; 409 if another budget has the new name.
     """
     async with transaction_as(context, caller) as session:
         budget = await get_budget(session, caller, environment, budget_id)
@@ -273,7 +273,7 @@ async def _apply(
     if "name" in given and given["name"] != budget.name:
         params = _values(caller, budget.environment, name=given["name"])
         if (await session.exec(_SAME_NAME, params=params)).first() is not None:
-            raise FieldErrors({"name": [f"{given['name']!r} is already the name of another budget"]})
+            raise ApiError(409, f"A budget with the name {given['name']!r} already exists; use another name")
     for name in ("name", "at_limit", "enabled"):
         if name in given:
             setattr(budget, name, given[name])

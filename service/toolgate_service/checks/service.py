@@ -235,7 +235,10 @@ async def _settle_by_budgets(
     """Reserve the amounts of a call that is allowed without an approval, unless a budget does not cover it."""
     over = plan.exceeding
     if isinstance(decision, ApprovalRequired):
-        return decision if over is None else replace(decision, budget_id=over.budget.id)
+        # A budget that denies calls at its limit is compared when the approval is used: the total may be lower then.
+        if over is None or plan.denying is not None:
+            return decision
+        return replace(decision, budget_id=over.budget.id)
     if plan.denying is not None:
         return await _deny_by_budget(session, plan, plan.denying)
     if over is not None:

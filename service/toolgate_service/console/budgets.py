@@ -93,8 +93,8 @@ def _bar(usage: BudgetUsage, subject: str) -> TotalBar:
     percent = _percent(usage.limit - usage.left, usage.limit)
     standing = "full" if usage.left <= 0 else "near" if percent >= NEAR else ""
     name = " ".join(one for one in (subject, usage.currency) if one)
-    amounts = (plain_number(one) for one in (usage.used, usage.reserved, usage.left))
-    return TotalBar(name, *amounts, percent, standing)
+    used, reserved, left = (plain_number(one) for one in (usage.used, usage.reserved, usage.left))
+    return TotalBar(name, used, reserved, left, percent, standing)
 
 
 def _percent(part: Decimal, whole: Decimal) -> int:

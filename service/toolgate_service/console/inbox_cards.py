@@ -1,7 +1,7 @@
 """Cards of approval requests in the console: arguments, reasons for the approval, and outcomes of similar requests."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,6 +21,7 @@ from toolgate_service.approvals.models import (
 )
 from toolgate_service.approvals.policy import approver_rejection
 from toolgate_service.approvals.schemas import ApprovalView, serialize_approvals
+from toolgate_service.budgets.models import Budget
 from toolgate_service.console.dependencies import PageContext
 from toolgate_service.console.filters import MAX_CARD_LENGTH, ActionLabel, Arguments, describe_action, lay_out
 from toolgate_service.console.queries import load_emails
@@ -201,7 +202,8 @@ async def load_cards(
     shown = await serialize_approvals(session, approvals)
     similar = await find_similar(session, approvals)
     permissions = await _permissions(session, approvals)
-    rules = await _rule_names(session, approvals)
+    rules = await _names(session, Rule, approvals, {one.rule_id for one in approvals})
+    budgets = await _names(session, Budget, approvals, {one.budget_id for one in approvals})
     people = await load_emails(session, {user for view in shown for user in _people(view)})
     at_most = None if whole else MAX_CARD_LENGTH
     # Format the arguments in a thread, because formatting large ones would block the event loop.
@@ -221,6 +223,7 @@ async def load_cards(
             similar[view.id],
             permissions.get(approval.permission_id),
             rules.get(approval.rule_id or ""),
+            budgets.get(approval.budget_id or ""),
             people,
         )
         for approval, view, laid_out in zip(approvals, shown, arguments, strict=True)
@@ -236,6 +239,7 @@ async def _card(
     similar: SimilarRequests,
     permission: Permission | None,
     rule: str | None,
+    budget: str | None,
     people: Mapping[str, str],
 ) -> Card:
     is_pending = view.status == PENDING
@@ -251,7 +255,7 @@ async def _card(
         approval=view,
         action=describe_action(view.action),
         arguments=arguments,
-        reasons=_reasons(view, permission, rule) if is_pending else [],
+        reasons=_reasons(view, permission, rule, budget) if is_pending else [],
         similar=similar,
         people=people,
         voted=[people.get(user, "a former member") for user in voted],
@@ -266,7 +270,9 @@ async def _card(
     )
 
 
-def _reasons(view: ApprovalView, permission: Permission | None, rule: str | None) -> list[str]:
+def _reasons(
+    view: ApprovalView, permission: Permission | None, rule: str | None, budget: str | None
+) -> list[str]:
     if permission is None and view.permission_id != NO_PERMISSION:
         return ["The permission was deleted: the call cannot run even if you approve it."]
     reasons = []
@@ -276,9 +282,16 @@ def _reasons(view: ApprovalView, permission: Permission | None, rule: str | None
             if rule is None
             else f"The rule '{rule}' requires an approval for this call."
         )
+    if view.budget_id is not None:
+        reasons.append(
+            "A budget that was deleted since did not cover this call."
+            if budget is None
+            else f"The budget '{budget}' does not cover this call: if you approve it, it may exceed the limit."
+        )
     if view.approvers is not None:
         reasons.append("Only the approvers that the rule names may approve this request.")
-    if permission is not None and (permission.requires_approval or view.rule_id is None):
+    by_permission = view.rule_id is None and view.budget_id is None
+    if permission is not None and (permission.requires_approval or by_permission):
         limit = permission.max_amount
         also = "" if limit is None else f", and allows amounts up to {plain_number(limit)}"
         reasons.append(f"The permission requires an approval for every call{also}.")
@@ -311,11 +324,16 @@ async def _permissions(session: AsyncSession, approvals: Sequence[Approval]) -> 
     return {permission.id: permission for permission in (await session.exec(query)).all()}
 
 
-async def _rule_names(session: AsyncSession, approvals: Sequence[Approval]) -> Mapping[str, str]:
-    ids = {one.rule_id for one in approvals if one.rule_id is not None}
-    if not ids:
+async def _names(
+    session: AsyncSession,
+    table: type[Rule | Budget],
+    approvals: Sequence[Approval],
+    ids: Collection[str | None],
+) -> Mapping[str, str]:
+    """Return the names of the rules or budgets of the approvals' organization, by id."""
+    if not any(ids):
         return {}
-    query = select(Rule.id, Rule.name).where(
-        col(Rule.id).in_(ids), Rule.organization_id == approvals[0].organization_id
+    query = select(table.id, table.name).where(
+        col(table.id).in_(ids), col(table.organization_id) == approvals[0].organization_id
     )
     return dict((await session.exec(query)).all())

@@ -70,3 +70,18 @@ def test_only_admins_change_budgets(newcomer: Owner, role: str) -> None:
         for path in (PAGE, f"{PAGE}/{budget}/status", f"{PAGE}/{budget}/delete"):
             assert reader.submit(path, token=reader.token(), **FORM).status_code == 403
     assert newcomer.http.get(f"/api/budgets/{budget}").json()["enabled"] is True
+
+
+def test_card_of_a_request_shows_the_budget_that_does_not_cover_the_call(newcomer: Owner) -> None:
+    agent = newcomer.agent()
+    newcomer.permit(agent, ACTION)
+    budget = create(newcomer, name="Refunds & more", limit=0, at_limit="require_approval")
+    approval = newcomer.check(agent, ACTION).json()["approval_id"]
+    with Reader.of(newcomer.url, newcomer.email) as reader:
+        page = reader.page(f"/console/approvals/{approval}")
+        assert "The budget &#39;Refunds &amp; more&#39; does not cover this call" in page
+        assert "The permission requires an approval" not in page
+        newcomer.http.delete(f"/api/budgets/{budget}")
+        assert "A budget that was deleted since did not cover" in reader.page(
+            f"/console/approvals/{approval}"
+        )

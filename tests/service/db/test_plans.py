@@ -20,6 +20,7 @@ from toolgate_service.db.migrate import upgrade
 ONE_ROW = {"alembic_version", "heartbeats"}
 #: read whole: where, which table, and why that is right
 WHOLE = {
+    ("budgets/service.py", "budgets"): "once at start: the time zones that budgets use",
     ("cli/context.py", "organizations"): "an operator's command: an organization by whatever name",
     ("console/auth_pages.py", "users"): "whichever row comes first",
     ("logs/counts.py", "environments"): "once a round, one look into an index for each",
@@ -46,6 +47,7 @@ WHOLE = {
 AT_LARGE = {
     "accounts/login_throttle.py": "failed logins that are forgotten",
     "billing/service.py overdue_organizations": "organizations with overdue payments",
+    "budgets/service.py refuse_unknown_zones": "the time zones that budgets use, once at start",
     "console/auth_pages.py": "whether the installation has a user",
     "logs/partitions.py": "which months of the log there are",
     "api/metrics.py": "the number of pending approvals and deliveries",
