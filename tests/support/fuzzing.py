@@ -269,4 +269,6 @@ def _register_formats() -> None:
     schemathesis.openapi.format("network", networks)
     windows = st.sampled_from(["hour", "day", "month", "day(UTC)", "month(Europe/Berlin)", "rolling(3600)"])
     schemathesis.openapi.format("budget-window", windows)
+    conditions = st.sampled_from(["args.amount > 100", "has(args.to)", "action == 'a.b'", "true"])
+    schemathesis.openapi.format("cel-expression", conditions)
     schemathesis.openapi.format("reference", st.text(_PRINTABLE, min_size=1, max_size=255))

@@ -190,9 +190,6 @@ def _errors_by_field(error: ApiError | ValidationError) -> Mapping[str, str]:
     found: dict[str, list[str]] = {}
     for path, message in field_errors(error).items():
         match path.split("."):
-            case ["form"]:
-                # The schema checks that the terms of the approval fit to the effect, so the message names no field.
-                found.setdefault("approval", []).append(message.removeprefix("approval: "))
             case ["approval", name, *_]:
                 found.setdefault(name, []).append(message)
             case ["actions", line, *_]:

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from toolgate_service.http.dependencies import AdminCaller, AnyCaller, EnvironmentName, GatewayDep, PageDep
-from toolgate_service.http.openapi import NOT_FOUND, problems
+from toolgate_service.http.openapi import CONFLICT, NOT_FOUND, problems
 from toolgate_service.http.responses import NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
 from toolgate_service.rules import service
@@ -26,14 +26,16 @@ async def list_rules(
     return Reply([service.serialize_rule(rule) for rule in found.rows], headers=page.headers(found))
 
 
-@router.post("", response_model=RuleView, status_code=201, summary="Create a rule")
+@router.post(
+    "", response_model=RuleView, status_code=201, responses=problems(CONFLICT), summary="Create a rule"
+)
 async def create_rule(
     new: NewRule, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
     """Create a rule, which applies from the next check on.
 
-    The response is 400 if the condition is not a valid CEL expression of the type boolean, or if a rule with this name
-    exists. An environment can have at most 2,000 rules.
+    The response is 400 if the condition is not a valid CEL expression of the type boolean, and 409 if a rule with this
+    name exists. An environment can have at most 2,000 rules.
     """
     return Reply(await service.create_rule(gateway, caller, environment, new), 201)
 
@@ -48,7 +50,9 @@ async def get_rule(
     return Reply(service.serialize_rule(rule))
 
 
-@router.put("/{rule_id}", response_model=RuleView, responses=problems(NOT_FOUND), summary="Change a rule")
+@router.put(
+    "/{rule_id}", response_model=RuleView, responses=problems(NOT_FOUND, CONFLICT), summary="Change a rule"
+)
 async def change_rule(
     rule_id: RuleIdPath,
     change: RuleChange,

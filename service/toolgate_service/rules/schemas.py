@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema, model_validator
+from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
 
 from toolgate_service.core.schemas import (
     ACTION,
@@ -22,7 +22,6 @@ from toolgate_service.core.schemas import (
     example,
 )
 from toolgate_service.rules.expressions import MAX_LENGTH
-from toolgate_service.rules.models import REQUIRE_APPROVAL
 
 #: maximum number of agents, actions or approvers of one rule
 MAX_ITEMS = 100
@@ -62,13 +61,25 @@ ActionPattern = Annotated[
 ]
 Agents = Annotated[list[Name], Field(min_length=1, max_length=MAX_ITEMS)]
 Actions = Annotated[list[ActionPattern], Field(min_length=1, max_length=MAX_ITEMS)]
-When = Annotated[str, Field(min_length=1, max_length=MAX_LENGTH)]
+When = Annotated[
+    str,
+    Field(min_length=1, max_length=MAX_LENGTH),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "format": "cel-expression",
+            "minLength": 1,
+            "maxLength": MAX_LENGTH,
+            "examples": ["args.amount > 100"],
+        }
+    ),
+]
 
 
 class ApprovalTerms(Body):
     """Terms of the approval that a rule requires. Of several matching rules, the strictest value of each term applies."""
 
-    model_config = example(quorum=2, ttl=3600, approvers=None)
+    model_config = example(quorum=2, ttl=3600)
 
     quorum: Annotated[int, Field(ge=1, le=10), WHOLE] | None = Field(
         default=None, description=f"{_QUORUM} By default, the number of the permission applies."
@@ -102,12 +113,6 @@ class NewRule(Body):
     approval: ApprovalTerms | None = Field(default=None, description=_APPROVAL)
     enabled: bool = Field(default=True, description=_ENABLED)
 
-    @model_validator(mode="after")
-    def _only_with_approval(self) -> "NewRule":
-        if self.approval is not None and self.effect != REQUIRE_APPROVAL:
-            raise ValueError(f"approval: has no meaning for the effect {self.effect!r}; omit it")
-        return self
-
 
 class RuleChange(Change):
     """Request body of PUT and PATCH /api/rules/{rule_id}. Fields that are missing in the request stay unchanged."""
@@ -128,7 +133,7 @@ class RuleChange(Change):
 class ApprovalTermsView(BaseModel):
     """Terms of the approval that a rule requires, in responses of the API."""
 
-    model_config = example(quorum=2, ttl=None, approvers=None)
+    model_config = example(quorum=2, ttl=3600, approvers=[EXAMPLE_USER_ID])
 
     quorum: int | None = Field(
         description="Number of different users who must approve; null if unrestricted."
@@ -151,7 +156,7 @@ class RuleView(BaseModel):
         agents=["*"],
         actions=["stripe.*"],
         when="args.amount > 100",
-        approval={"quorum": 2, "ttl": None, "approvers": None},
+        approval={"quorum": 2, "ttl": 3600, "approvers": [EXAMPLE_USER_ID]},
         enabled=True,
         created_by=EXAMPLE_USER_ID,
         created_at=EXAMPLE_TIME,
@@ -175,7 +180,3 @@ class RuleView(BaseModel):
     updated_at: datetime | None = Field(
         description="Time of the last change; null if the rule was not changed."
     )
-
-
-#: fields of a request body, as `model_dump` returns them
-Fields = dict[str, Any]

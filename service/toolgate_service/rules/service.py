@@ -82,8 +82,8 @@ async def create_rule(context: AppContext, caller: Caller, environment: str, new
     """Create a rule.
 
     Raises:
-        FieldErrors: 400 if the condition is invalid, an agent or approver does not exist, or another rule has this name.
-        ApiError: 403 if the environment has `MAX_RULES` rules.
+        FieldErrors: 400 if the condition is invalid, or an agent or approver does not exist.
+        ApiError: 409 if another rule has this name, or the rule has terms of an approval but another effect; 403 if the environment has `MAX_RULES` rules.
     """
     _check_condition(new.when)
     async with transaction_as(context, caller) as session:
@@ -111,8 +111,8 @@ async def change_rule(
     """Change those fields of a rule that the request contains.
 
     Raises:
-        FieldErrors: 400 if the changed rule is invalid, or another rule has the new name.
-        ApiError: 404 if the rule does not exist.
+        FieldErrors: 400 if the changed rule is invalid.
+        ApiError: 404 if the rule does not exist; 409 as for a new rule.
     """
     _check_condition(change.when)
     async with transaction_as(context, caller) as session:
@@ -172,7 +172,7 @@ async def _apply(session: AsyncSession, caller: Caller, rule: Rule, body: NewRul
     if "name" in given and given["name"] != rule.name:
         params = _values(caller, rule.environment, name=given["name"])
         if (await session.exec(_SAME_NAME, params=params)).first() is not None:
-            raise FieldErrors({"name": [f"{given['name']!r} is already the name of another rule"]})
+            raise ApiError(409, f"A rule with the name {given['name']!r} already exists; use another name")
     for name in ("name", "effect", "enabled"):
         if name in given:
             setattr(rule, name, given[name])
@@ -185,7 +185,10 @@ async def _apply(session: AsyncSession, caller: Caller, rule: Rule, body: NewRul
     if "when" in given:
         rule.condition = given["when"]
     if given.get("approval") is not None and rule.effect != REQUIRE_APPROVAL:
-        raise FieldErrors({"approval": [f"has no meaning for the effect {rule.effect!r}; omit it"]})
+        raise ApiError(
+            409,
+            f"A rule with the effect {rule.effect!r} has no terms of an approval; omit the field 'approval'",
+        )
     if "approval" in given or rule.effect != REQUIRE_APPROVAL:
         terms: dict[str, Any] = given.get("approval") or {}
         rule.required_approvals, rule.approval_ttl_seconds = terms.get("quorum"), terms.get("ttl")

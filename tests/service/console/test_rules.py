@@ -127,8 +127,8 @@ def test_second_rule_of_a_name_is_refused_beside_the_name(newcomer: Owner) -> No
     with Reader.of(newcomer.url, newcomer.email) as reader:
         fields = {**BLANK, "name": "Same", "effect": "allow", "agents": "*", "actions": "b"}
         answer = reader.submit(PAGE, token=reader.token(), **fields)
-    assert answer.status_code == 400
-    assert "already the name of another rule" in error_beside(answer.text, "name")
+    assert answer.status_code == 409
+    assert "A rule with the name &#39;Same&#39; already exists" in answer.text
 
 
 @pytest.mark.parametrize("role", ["viewer", "member"])
