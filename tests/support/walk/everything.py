@@ -76,6 +76,7 @@ def do_everything(gateway: LiveGateway) -> None:
         _pages(stage)
         _people(stage)
         _approvals(stage)
+        _budgets(stage)
         _console(stage)
         _settings(stage)
         _entries(stage)
@@ -174,6 +175,44 @@ def _approvals(stage: Stage) -> None:
     owner.http.put(f"/api/permissions/{permission}", json={"required_approvals": 2})
     owner.check(agent, "wait", {"to": "Dan"})
     owner.http.put(f"/api/agents/{agent}", json={"status": "inactive"})
+
+
+def _budgets(stage: Stage) -> None:
+    """A calendar and a rolling window: reserved, repeated, tried, settled, left behind, and over the limit."""
+    owner = stage.owner
+    owner.key = stage.key
+    agent = owner.agent()
+    owner.permit(agent, "spend")
+    budgets = []
+    for window in ("day", "rolling(3600)"):
+        body = {
+            "name": f"walked {window}",
+            "agents": [agent],
+            "actions": ["spend"],
+            "window": window,
+            "limit": 3,
+        }
+        answer = owner.http.post("/api/budgets", json=body | {"at_limit": "require_approval"})
+        assert answer.status_code == 201, answer.text
+        budgets.append(answer.json()["id"])
+    body = {"agent_id": agent, "action": "spend"}
+    headers = {"X-API-Key": owner.key, "Idempotency-Key": "spend once"}
+    for _ in range(2):
+        checked = owner.http.post("/sdk/check", json=body, headers=headers)
+    owner.check(agent, "spend", dry_run=True)
+    owner.log(agent, "spend", decision_id=checked.headers["x-decision-id"])
+    old = "UPDATE budget_reservations SET created_at = ? WHERE budget_id = ?"
+    execute(stage.gateway, old, ago_text(hours=2), budgets[1])
+    for _ in range(2):
+        owner.check(agent, "spend")
+    held = owner.check(agent, "spend").json()["approval_id"]
+    assert held is not None
+    with Reader.of(owner.url, owner.email) as reader:
+        reader.page(f"/console/approvals/{held}")
+        reader.page("/console/budgets")
+    for budget in budgets:
+        assert owner.http.get(f"/api/budgets/{budget}/usage").json()
+    assert owner.http.get("/api/budgets/reservations").json()
 
 
 def _hang_up(owner: Owner, approval: str) -> None:
