@@ -126,7 +126,7 @@ async def list_freeze_notices(session: AsyncSession, organization_id: str) -> Se
     This is a single statement, because every page of the console executes it.
     """
     query = (
-        select(func.coalesce(Agent.name, Freeze.agent_id), Freeze.action, User.email, Freeze.created_at)
+        select(Agent.name, Freeze.action, User.email, Freeze.created_at)
         .select_from(Freeze)
         .outerjoin(User, col(User.id) == col(Freeze.created_by))
         .outerjoin(Agent, col(Agent.id) == col(Freeze.agent_id))

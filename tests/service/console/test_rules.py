@@ -100,7 +100,6 @@ def test_saving_an_unchanged_form_changes_no_field(newcomer: Owner) -> None:
         ("actions", {"actions": "a.b\na*b"}, "line 2: must be an action"),
         ("when", {"when": "args.amount >"}, "Invalid expression"),
         ("when", {"when": "amount > 3"}, "Unknown variable or function 'amount'"),
-        ("approval", {"quorum": "2"}, "has no meaning for the effect 'forbid'"),
         ("quorum", {"effect": "require_approval", "quorum": "11"}, "less than or equal to 10"),
         ("quorum", {"effect": "require_approval", "quorum": "two"}, "not a number"),
         ("ttl", {"effect": "require_approval", "ttl": "0"}, "greater than or equal to 1"),
@@ -129,6 +128,15 @@ def test_second_rule_of_a_name_is_refused_beside_the_name(newcomer: Owner) -> No
         answer = reader.submit(PAGE, token=reader.token(), **fields)
     assert answer.status_code == 409
     assert "A rule with the name &#39;Same&#39; already exists" in answer.text
+
+
+def test_terms_of_an_approval_are_refused_for_another_effect(newcomer: Owner) -> None:
+    with Reader.of(newcomer.url, newcomer.email) as reader:
+        fields = {**BLANK, "name": "x", "effect": "forbid", "agents": "*", "actions": "b", "quorum": "2"}
+        answer = reader.submit(PAGE, token=reader.token(), **fields)
+    assert answer.status_code == 409
+    assert "has no terms of an approval" in answer.text
+    assert rules_of(newcomer) == []
 
 
 @pytest.mark.parametrize("role", ["viewer", "member"])

@@ -76,6 +76,7 @@ def do_everything(gateway: LiveGateway) -> None:
         _pages(stage)
         _people(stage)
         _approvals(stage)
+        _rules(stage)
         _budgets(stage)
         _console(stage)
         _settings(stage)
@@ -175,6 +176,39 @@ def _approvals(stage: Stage) -> None:
     owner.http.put(f"/api/permissions/{permission}", json={"required_approvals": 2})
     owner.check(agent, "wait", {"to": "Dan"})
     owner.http.put(f"/api/agents/{agent}", json={"status": "inactive"})
+
+
+def _rules(stage: Stage) -> None:
+    """Rules with agents and approvers by name: evaluated, shown, changed, and with an agent that was deleted since."""
+    owner = stage.owner
+    owner.key = stage.key
+    agents = [owner.agent(f"ruled {number}") for number in range(2)]
+    body = {
+        "name": "walked with terms",
+        "effect": "require_approval",
+        "agents": ["ruled 0", "ruled 1"],
+        "actions": ["ruled.*"],
+        "when": "args.amount > 1",
+        "approval": {"quorum": 2, "ttl": 600, "approvers": [owner.email]},
+    }
+    rule = owner.http.post("/api/rules", json=body).json()["id"]
+    held = owner.check(agents[0], "ruled.pay", {"amount": 2}).json()["approval_id"]
+    assert held is not None
+    owner.http.delete(f"/api/agents/{agents[1]}")
+    with Reader.of(owner.url, owner.email) as reader:
+        for path in (
+            "/console/rules",
+            "/console/rules/new",
+            f"/console/rules/{rule}",
+            f"/console/approvals/{held}",
+        ):
+            reader.page(path)
+        fields = {"action": "ruled.pay", "arguments": '{"amount": 2}'}
+        assert (
+            reader.submit(f"/console/agents/{agents[0]}/try", token=reader.token(), **fields).status_code
+            == 200
+        )
+    assert owner.http.put(f"/api/rules/{rule}", json={"enabled": False}).status_code == 200
 
 
 def _budgets(stage: Stage) -> None:

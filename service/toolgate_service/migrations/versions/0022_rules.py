@@ -60,9 +60,11 @@ def upgrade() -> None:
             ["users.organization_id", "users.id"],
             name=f"fk_{TABLE}_organization_id_created_by",
         ),
-        sa.CheckConstraint("effect IN ('forbid', 'require_approval', 'allow')", name=f"ck_{TABLE}_effect"),
-        sa.CheckConstraint("required_approvals >= 1", name=f"ck_{TABLE}_required_approvals"),
-        sa.CheckConstraint("approval_ttl_seconds > 0", name=f"ck_{TABLE}_approval_ttl_seconds"),
+        sa.CheckConstraint(
+            "effect IN ('forbid', 'require_approval', 'allow')", name=op.f(f"ck_{TABLE}_effect")
+        ),
+        sa.CheckConstraint("required_approvals >= 1", name=op.f(f"ck_{TABLE}_required_approvals")),
+        sa.CheckConstraint("approval_ttl_seconds > 0", name=op.f(f"ck_{TABLE}_approval_ttl_seconds")),
     )
     op.create_index("ix_rules_listed", TABLE, ["organization_id", "environment", "created_at", "id"])
     for table in WITH_TERMS:
