@@ -101,6 +101,7 @@ UNHEARD = {
     "logs/partitions.py _exchange_default",
     "logs/partitions.py _has_default_entries",
     "logs/partitions.py _attach_default",
+    "rules/service.py refuse_missing_library",
     "slack/service.py _load_caller",
     "slack/repository.py count_wrong_code",
     "logs/service.py _prune_entries_of",
