@@ -176,6 +176,7 @@ TAGS = (
     },
     {"name": "approvals", "description": "Approval requests and decisions about them."},
     {"name": "logs", "description": "Activity log of tool calls, and exports."},
+    {"name": "decisions", "description": "Decision log: a record of each decided check, and exports."},
     {"name": "webhooks", "description": "Receivers of events, and the results of deliveries."},
     {"name": "slack", "description": "Links between Slack users and members."},
     {"name": "billing", "description": "Plan, usage, subscription and invoices."},
