@@ -269,7 +269,8 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
         # returns JSON.
         answers.pop("application/json", None)
     if paged(route):
-        operation["responses"]["200"]["headers"] = references(*PAGED)
+        response = operation["responses"]["200"]
+        response["headers"] = references(*PAGED) | response.get("headers", {})
     for parameter in operation.get("parameters", ()):
         # Remove null, because FastAPI documents an optional parameter as nullable, but a query string cannot contain
         # null.

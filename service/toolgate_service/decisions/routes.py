@@ -17,7 +17,7 @@ from toolgate_service.http.dependencies import (
     GatewayDep,
     PageDep,
 )
-from toolgate_service.http.openapi import NOT_FOUND, problems
+from toolgate_service.http.openapi import NOT_FOUND, PARTLY_COUNTED, problems
 from toolgate_service.http.responses import NO_STORE, Reply, Stream
 from toolgate_service.http.strict_route import StrictRoute
 from toolgate_service.logs.schemas import FORMATS, Format, download_headers
@@ -65,7 +65,7 @@ async def _filters(
 FiltersDep: TypeAlias = Annotated[Filters, Depends(_filters)]
 
 
-@router.get("", response_model=list[DecisionView], summary="List decisions")
+@router.get("", response_model=list[DecisionView], responses={200: PARTLY_COUNTED}, summary="List decisions")
 async def list_decisions(
     caller: AnyCaller,
     gateway: GatewayDep,
