@@ -34,7 +34,7 @@ MAX_BATCH = 500
 #: seconds for which a batch collects records, unless it is full earlier
 INTERVAL = 0.1
 #: seconds for which the recorder tries to write a batch before it drops the batch, and seconds between two attempts
-PATIENCE = 60.0
+WRITE_TIMEOUT = 60.0
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 #: seconds that a shutdown waits until the queue is written
@@ -152,7 +152,7 @@ class DecisionRecorder:
     Args:
         store: Store that writes the batches.
         metrics: Metrics of the process; None if metrics are disabled.
-        patience: Seconds for which the recorder tries to write a batch before it drops the batch.
+        write_timeout: Seconds for which the recorder tries to write a batch before it drops the batch.
 
     Attributes:
         written: Number of records that were written.
@@ -160,11 +160,11 @@ class DecisionRecorder:
     """
 
     def __init__(
-        self, store: DecisionStore, metrics: "Metrics | None" = None, *, patience: float = PATIENCE
+        self, store: DecisionStore, metrics: "Metrics | None" = None, *, write_timeout: float = WRITE_TIMEOUT
     ) -> None:
         self._store = store
         self._metrics = metrics
-        self._patience = patience
+        self._write_timeout = write_timeout
         #: records of the current iteration of the event loop, which are not converted to rows yet
         self._new: list[DecisionRecord] = []
         self._waiting: deque[Row] = deque()
@@ -241,7 +241,7 @@ class DecisionRecorder:
     async def _write(self, rows: Sequence[Row]) -> None:
         self._in_batch = len(rows)
         loop = asyncio.get_running_loop()
-        ends, pause = loop.time() + self._patience, _FIRST_PAUSE
+        ends, pause = loop.time() + self._write_timeout, _FIRST_PAUSE
         while True:
             began = perf_counter()
             try:

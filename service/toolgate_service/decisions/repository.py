@@ -100,9 +100,9 @@ def _conditions(filters: Filters) -> Iterable[ColumnElement[bool]]:
         if value is None:
             continue
         if getattr(narrowest, name) is None:
-            # Write the condition as an expression, for which SQLite cannot use an index, because it might otherwise
+            # Write the condition as an expression, for which databases cannot use an index, because they might otherwise
             # choose a less selective index.
-            yield column.concat("") == value
+            yield func.coalesce(column, column) == value
             continue
         yield column == value
         if name == "outcome":

@@ -177,7 +177,7 @@ async def test_failed_batch_is_written_again(store: Store, recorder: DecisionRec
 
 
 async def test_batch_that_fails_for_too_long_is_dropped(store: Store) -> None:
-    recorder = DecisionRecorder(store, patience=0.0)
+    recorder = DecisionRecorder(store, write_timeout=0.0)
     store.fault = StorageFault("the disk is full")
     recorder.record(made())
     await eventually(lambda: asyncio.sleep(0, recorder.dropped == 1))

@@ -38,6 +38,15 @@ LISTS = {
     "/api/agents/{agent_id}/permissions": (),
     "/api/logs": ("agent_id", "action", "status=success"),
     "/api/logs/export": ("agent_id", "action", "status=success", "from=2020-01-01", "to=2100-01-01"),
+    "/api/decisions": (
+        "agent_id",
+        "run_id=r",
+        "outcome=denied",
+        "action",
+        "reason_code=frozen",
+        "from=2020-01-01",
+    ),
+    "/api/decisions/export": ("agent_id", "run_id=r", "outcome=allowed", "to=2100-01-01"),
     "/api/approvals": ("agent_id", "action", "status=denied", "status=pending", "status=expired"),
     "/api/grants": ("agent_id", "status=active", "status=expired", "status=used_up"),
     "/api/freeze": ("status=lifted",),
@@ -50,6 +59,7 @@ LISTS = {
 #: what is old enough to be removed: a table, and its columns that say so
 AGED = {
     "log_entries": "created_at",
+    "decisions": "created_at",
     "approvals": "created_at expires_at decided_at",
     "grants": "created_at expires_at",
     "freezes": "created_at",
