@@ -132,8 +132,10 @@ def _pages(stage: Stage) -> None:
     agent = owner.agent()
     owner.permit(agent, "pay", requires_approval=True)
     write_entries(stage.gateway, owner, [agent], SCAN_LIMIT + 1)
-    held = owner.check(agent, "pay", {}).json()["approval_id"]
-    entry = owner.log(agent, "action.0", approval_id=held, context={"text": "x"}).json()["id"]
+    answer = owner.check(agent, "pay", {})
+    held, decision = answer.json()["approval_id"], answer.headers["X-Decision-ID"]
+    logged = owner.log(agent, "action.0", approval_id=held, decision_id=decision, context={"text": "x"})
+    entry = logged.json()["id"]
     filters = (f"agent_id={agent}", "action=action.0", "status=success", "from=2020-01-01&to=2100-01-01")
     assert httpx.get(f"{stage.gateway.url}/console/sign-in").status_code == 200
     with Reader.of(stage.gateway.url, owner.email) as reader:
@@ -146,6 +148,8 @@ def _pages(stage: Stage) -> None:
                         reader.page(unescape(further[1]))
         reader.page(f"/console/logs/{entry}")
         reader.page(f"/console/logs?agent_id={entry}")
+        reader.page(f"/console/decisions?agent_id={agent}&action=pay")
+        reader.page(f"/console/decisions/{decision}")
 
 
 def _people(stage: Stage) -> None:
