@@ -16,13 +16,14 @@ from toolgate_service.console.security import HEADERS
 from toolgate_service.console.templates import render_page
 from toolgate_service.core.errors import FieldErrors
 from toolgate_service.db.pagination import Page, page_behind
-from toolgate_service.decisions.models import OUTCOMES
+from toolgate_service.decisions.models import OUTCOMES, Decision
 from toolgate_service.decisions.repository import Filters, get_decision, list_page
 from toolgate_service.decisions.service import export_decisions, load_views
 from toolgate_service.http.responses import NO_STORE, Stream
 from toolgate_service.logs.schemas import FORMATS, download_headers
 from toolgate_service.organizations.models import ApiKey
 from toolgate_service.organizations.repository import masked_key
+from toolgate_service.rules.models import Rule
 
 DECISIONS = "/console/decisions"
 PAGE_SIZE = 50
@@ -131,26 +132,30 @@ async def show_decision(page: PageContext) -> Response:
         )
         (view,) = await load_views(session, [decision])
         key = (await session.exec(select(ApiKey).where(ApiKey.id == decision.key_id))).first()
-        approval = await _find_approval(session, page, decision.approval_id)
+        has_approval = await _exists(session, Approval, decision, decision.approval_id)
+        has_rule = await _exists(session, Rule, decision, decision.rule_id)
     return await render_page(
         page,
         "decision.html",
         one=view,
         key="" if key is None else masked_key(key),
-        has_approval=approval is not None,
+        has_approval=has_approval,
+        has_rule=has_rule,
     )
 
 
-async def _find_approval(session: AsyncSession, page: PageContext, approval_id: str | None) -> str | None:
-    # Approval requests are deleted earlier than decisions if the plan keeps log entries without limit.
-    if approval_id is None:
-        return None
-    query = select(Approval.id).where(
-        Approval.id == approval_id,
-        Approval.organization_id == page.caller.organization_id,
-        Approval.environment == page.environment,
+async def _exists(
+    session: AsyncSession, table: type[Approval | Rule], decision: Decision, row_id: str | None
+) -> bool:
+    """Return whether an approval request or a rule that a decision names still exists."""
+    if row_id is None:
+        return False
+    query = select(table.id).where(
+        table.id == row_id,
+        table.organization_id == decision.organization_id,
+        table.environment == decision.environment,
     )
-    return (await session.exec(query)).first()
+    return (await session.exec(query)).first() is not None
 
 
 async def export_page(page: PageContext) -> Response:

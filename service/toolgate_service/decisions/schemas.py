@@ -65,8 +65,8 @@ class DecisionView(BaseModel):
         "not contain the context itself."
     )
     policy_revision: int | None = Field(
-        description="Version number of the environment's agents, keys, permissions and freezes under which the check was "
-        "decided; null if it is unknown."
+        description="Version number of the environment's agents, keys, permissions, rules, budgets and freezes under which "
+        "the check was decided; null if it is unknown."
     )
     permission_id: str | None = Field(
         description="Id of the agent's permission for the action; null if there was none."

@@ -78,6 +78,20 @@ def test_decision_links_to_its_approval_and_the_log_entry_to_the_decision(newcom
         assert links == [True, False, False]
 
 
+def test_decision_links_to_its_rule_until_the_rule_is_deleted(newcomer: Owner) -> None:
+    agent = newcomer.agent()
+    body = {"name": "No refunds", "effect": "forbid", "actions": ["*"]}
+    rule = newcomer.http.post("/api/rules", json=body).json()["id"]
+    made = decision_id(newcomer.check(agent, "pay"))
+    recorded(newcomer, made)
+    link = f'href="/console/rules/{rule}"'
+    with Reader.of(newcomer.url, newcomer.email) as reader:
+        assert link in reader.page(f"{PAGE}/{made}")
+        assert newcomer.http.delete(f"/api/rules/{rule}").status_code == 204
+        page = reader.page(f"{PAGE}/{made}")
+    assert (link in page, "which was deleted" in page) == (False, True)
+
+
 @pytest.mark.parametrize(
     ("query", "error"),
     [

@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from support.budgets import ACTION, create
 from support.decisions import decision_id, recorded
 from support.gateway import LiveGateway, Owner
 from support.shapes import MOMENT
@@ -147,6 +148,42 @@ def test_retry_of_a_consuming_check_leaves_no_second_record(gateway: LiveGateway
     assert decision_id(first) == decision_id(second)
     recorded(newcomer, decision_id(first))
     assert count(gateway, newcomer) == 2
+
+
+def test_rule_that_decides_is_in_the_record(newcomer: Owner) -> None:
+    agent = newcomer.agent()
+    rules = {}
+    for effect in ("forbid", "require_approval", "allow"):
+        body = {"name": effect, "effect": effect, "actions": [f"{effect}.*"]}
+        answer = newcomer.http.post("/api/rules", json=body)
+        assert answer.status_code == 201, answer.text
+        rules[effect] = answer.json()["id"]
+    answers = [newcomer.check(agent, f"{effect}.call") for effect in rules]
+    found = recorded(newcomer, *map(decision_id, answers))
+    assert [(one["outcome"], one["rule_id"]) for one in found] == [
+        ("denied", rules["forbid"]),
+        ("approval_required", rules["require_approval"]),
+        ("allowed", rules["allow"]),
+    ]
+    filtered = newcomer.http.get("/api/decisions", params={"rule_id": rules["forbid"]}).json()
+    assert [one["id"] for one in filtered] == [decision_id(answers[0])]
+
+
+def test_check_with_a_budget_leaves_one_record_for_all_its_retries(
+    gateway: LiveGateway, newcomer: Owner
+) -> None:
+    agent = newcomer.agent()
+    newcomer.permit(agent, ACTION)
+    create(newcomer, measure="sum(args.amount)")
+    body = {"agent_id": agent, "action": ACTION, "context": {"amount": 40}}
+    headers = {"X-API-Key": newcomer.key, "Idempotency-Key": "once"}
+    ids = {decision_id(newcomer.http.post("/sdk/check", json=body, headers=headers)) for _ in range(3)}
+    over = decision_id(newcomer.check(agent, ACTION, {"amount": 61}))
+    query = "SELECT id, outcome, reason_code FROM decisions WHERE organization_id = ? ORDER BY id"
+    assert rows(gateway, query, newcomer.user["organization_id"]) == [
+        (*ids, "allowed", "allowed"),
+        (over, "denied", "budget_exceeded"),
+    ]
 
 
 def test_dry_runs_and_errors_leave_no_record(gateway: LiveGateway, newcomer: Owner) -> None:

@@ -24,8 +24,17 @@ from toolgate_service.decisions.recorder import (
 )
 
 AUTH = AuthContext(
-    new_id(), None, new_id(), "production", 1, "pro", None, None, new_id(), "active", new_id(), 0, None, 0, None, 7
-)  # fmt: skip
+    key_id=new_id(),
+    key_agent_id=None,
+    organization_id=new_id(),
+    environment="production",
+    organization_is_active=1,
+    plan="pro",
+    requests_per_minute=None,
+    agent_id=new_id(),
+    permission_id=new_id(),
+    epoch=7,
+)
 CONTEXT = {"b": Decimal("1.50"), "a": "ü"}
 
 
