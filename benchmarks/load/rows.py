@@ -170,6 +170,36 @@ def check_alone_beside_floor(stage: Stage) -> AbstractAsyncContextManager[tuple[
     return _beside_floor(stage, 1, medians)
 
 
+def _beside_unrecorded(
+    stage: Stage, connections: int, figure: Callable[[Slice], float]
+) -> AbstractAsyncContextManager[tuple[Side, Side]]:
+    ours, other = stage.gateway(), stage.gateway(unrecorded=True)
+    return closed(
+        ("check", ours.target(ours.check())),
+        ("unrecorded check", other.target(other.check())),
+        connections,
+        figure,
+    )
+
+
+def check_beside_unrecorded(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:
+    """Checks as fast as sixteen connections get them, beside the same without the decision log.
+
+    Args:
+        stage: Where.
+    """
+    return _beside_unrecorded(stage, 16, rate)
+
+
+def check_alone_beside_unrecorded(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:
+    """One check after the other, beside the same without the decision log.
+
+    Args:
+        stage: Where.
+    """
+    return _beside_unrecorded(stage, 1, medians)
+
+
 def check_and_log_beside_aegis(stage: Stage) -> AbstractAsyncContextManager[tuple[Side, Side]]:
     """A check and a log entry on disk in turn, beside one request that does neither key nor sync.
 
@@ -315,6 +345,20 @@ ROWS = (
         "µs",
         _both(Bar(1.5, at_least=False)),
         check_alone_beside_floor,
+    ),
+    Row(
+        "check-decisions",
+        "`/sdk/check`, 16 connections: throughput against the same without the decision log",
+        "/s",
+        _both(Bar(0.85, at_least=True)),
+        check_beside_unrecorded,
+    ),
+    Row(
+        "check-decisions-latency",
+        "`/sdk/check`, one connection: median against the same without the decision log",
+        "µs",
+        _both(Bar(1.15, at_least=False)),
+        check_alone_beside_unrecorded,
     ),
     Row(
         "check-log-aegis",

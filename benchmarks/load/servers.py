@@ -139,6 +139,7 @@ def gateway(
     database_url: str,
     *,
     one_by_one: bool = False,
+    unrecorded: bool = False,
     slow_disk: bool = False,
     redis_url: str | None = None,
 ) -> Server:
@@ -148,10 +149,11 @@ def gateway(
         folder: Where it runs.
         database_url: Where its data is.
         one_by_one: Whether each log entry is a transaction of its own.
+        unrecorded: Whether checks leave no record in the decision log.
         slow_disk: Whether each of its syncs takes a millisecond longer.
         redis_url: Where it counts rates together with others, if not in the database.
     """
-    module = "load.one_by_one" if one_by_one else "toolgate"
+    module = "load.one_by_one" if one_by_one else "load.unrecorded" if unrecorded else "toolgate"
     command = [sys.executable, "-m", module, "serve", "--port", "0", "--plan", "enterprise"]
     env = {"TOOLGATE_DATABASE_URL": database_url, "TOOLGATE_SECRET": "a secret for benchmarks, long enough"}
     if redis_url is not None:

@@ -100,18 +100,21 @@ class Stage:
         """A folder for one more server."""
         return self._folder / next(self._names)
 
-    def gateway(self, *, one_by_one: bool = False, slow_disk: bool = False) -> Ours:
+    def gateway(self, *, one_by_one: bool = False, unrecorded: bool = False, slow_disk: bool = False) -> Ours:
         """Start a gateway on a database of its own.
 
         Args:
             one_by_one: Whether each log entry is a transaction of its own.
+            unrecorded: Whether checks leave no record in the decision log.
             slow_disk: Whether each sync to disk takes a millisecond longer.
         """
         folder = self.new_folder()
         url = self._database(folder, slow_disk=slow_disk)
         # With PostgreSQL it is PostgreSQL that waits for the disk.
         slow_here = slow_disk and not self._postgresql
-        server = self._stack.enter_context(gateway(folder, url, one_by_one=one_by_one, slow_disk=slow_here))
+        server = self._stack.enter_context(
+            gateway(folder, url, one_by_one=one_by_one, unrecorded=unrecorded, slow_disk=slow_here)
+        )
         return Ours(server, self._stack.enter_context(Owner(server.url)))
 
     def replicas(self, many: int, *, with_redis: bool) -> tuple[Ours, Sequence[int]]:

@@ -9,6 +9,7 @@ from toolgate_cli.approvals import approvals, grants
 from toolgate_cli.budgets import budgets
 from toolgate_cli.check import check
 from toolgate_cli.credentials import login, logout, slack, whoami
+from toolgate_cli.decisions import decisions
 from toolgate_cli.demo import demo
 from toolgate_cli.doctor import doctor
 from toolgate_cli.frameworks import frameworks
@@ -32,7 +33,7 @@ app = typer.Typer(
 )
 for command in (
     *(serve, demo, login, logout, whoami, check, doctor, frameworks, mcp_proxy),
-    *(freeze, freezes, unfreeze),
+    *(decisions, freeze, freezes, unfreeze),
 ):
     app.command()(command)
 for group in (

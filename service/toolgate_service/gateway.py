@@ -14,6 +14,7 @@ from toolgate_service.db.database import Database, Usage
 from toolgate_service.db.health import Readiness
 from toolgate_service.db.pubsub import NotificationHandler
 from toolgate_service.db.sqlite import SqliteDatabase
+from toolgate_service.decisions.recorder import DecisionRecorder, DecisionStore
 from toolgate_service.jobs.scheduler import Scheduler
 from toolgate_service.logs.writer import LogStore, LogWriter
 from toolgate_service.maintenance import frequent_jobs, maintenance_jobs
@@ -47,11 +48,14 @@ class Gateway(AppContext):
         self.parser = BodyParser()
         self.auth_failures = AuthFailures(settings.failed_authentications_per_minute)
         self.allowlist_alerts = AllowlistAlerts(self.database)
-        self.rate_limiter, self.auth_store, self.log_store = _open_stores(self.database, settings)
+        self.rate_limiter, self.auth_store, self.log_store, decision_store = _open_stores(
+            self.database, settings
+        )
         self.metrics = _open_metrics(settings)
         self.rules = RuleCache(self.database)
         self.budgets = BudgetCache(self.database)
         self.log_writer = LogWriter(self.log_store, self.metrics)
+        self.decisions = DecisionRecorder(decision_store, self.metrics)
         self.readiness = Readiness(self.database)
         jobs = maintenance_jobs(self.database, settings, self.plans)
         self.maintenance = Scheduler(
@@ -103,7 +107,7 @@ class Gateway(AppContext):
         self.notifier.close()
 
     async def stop(self) -> None:
-        """Stop the background jobs, write the waiting log entries, and close all connections."""
+        """Stop the background jobs, write the waiting log entries and decisions, and close all connections."""
         if self.listener is not None:
             await self.listener.stop()
         if self.stalled_sessions is not None:
@@ -116,6 +120,8 @@ class Gateway(AppContext):
         await self.readiness.stop()
         if self.mail is not None:
             await self.mail.close()
+        # Stop the recorder of decisions before the log writer, because it uses the connections of the log store.
+        await self.decisions.stop()
         await self.log_writer.stop()
         await self.rate_limiter.close()
         await self.auth_store.close()
@@ -136,33 +142,39 @@ class Gateway(AppContext):
         }
 
 
-def _open_stores(database: Database, settings: Settings) -> tuple[RateLimiter, AuthStore, LogStore]:
-    """Create the rate limiter, auth store and log store for a database. They are not connected yet."""
+def _open_stores(
+    database: Database, settings: Settings
+) -> tuple[RateLimiter, AuthStore, LogStore, DecisionStore]:
+    """Create the rate limiter, auth store, log store and decision store for a database. They are not connected yet."""
     plans = settings.plans
     if isinstance(database, SqliteDatabase):
         from toolgate_service.auth_store.sqlite import SqliteAuthStore
+        from toolgate_service.decisions.store_sqlite import SqliteDecisionStore
         from toolgate_service.logs.store_sqlite import SqliteLogStore
         from toolgate_service.rate_limit.limiter import MemoryRateLimiter
         from toolgate_service.rate_limit.sqlite import SqliteRateLimiter
 
         local = SqliteRateLimiter(database) if settings.workers > 1 else MemoryRateLimiter()
-        return local, SqliteAuthStore(database, local, plans), SqliteLogStore(database)
+        log = SqliteLogStore(database)
+        return local, SqliteAuthStore(database, local, plans), log, SqliteDecisionStore(log)
     from toolgate_service.auth_store.postgres import PostgresAuthStore
     from toolgate_service.db.postgres import PostgresDatabase
+    from toolgate_service.decisions.store_postgres import PostgresDecisionStore
     from toolgate_service.logs.store_postgres import PostgresLogStore
     from toolgate_service.rate_limit.postgres import PostgresRateLimiter
 
     if not isinstance(database, PostgresDatabase):
         raise TypeError(f"no stores for a {type(database).__name__}")
-    counted = PostgresRateLimiter(database)
+    counted, log_store = PostgresRateLimiter(database), PostgresLogStore(database)
+    decisions = PostgresDecisionStore(log_store)
     if settings.redis_url is None:
         # The auth store itself counts each request with an API key, in the statement that reads the key. The rate
         # limiter counts only the requests of users.
-        return counted, PostgresAuthStore(database, plans), PostgresLogStore(database)
+        return counted, PostgresAuthStore(database, plans), log_store, decisions
     from toolgate_service.rate_limit.redis import RedisRateLimiter
 
     shared = RedisRateLimiter(settings.redis_url.get_secret_value(), counted)
-    return shared, PostgresAuthStore(database, plans, shared), PostgresLogStore(database)
+    return shared, PostgresAuthStore(database, plans, shared), log_store, decisions
 
 
 def _open_metrics(settings: Settings) -> "Metrics | None":

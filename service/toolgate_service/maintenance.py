@@ -24,6 +24,7 @@ from toolgate_service.core.plans import Plans
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import Database
 from toolgate_service.db.models import PRODUCTION, TEST, Table
+from toolgate_service.decisions.service import prune_decisions
 from toolgate_service.grants.models import Grant, GrantVote
 from toolgate_service.jobs.batches import delete_where, in_batches
 from toolgate_service.jobs.scheduler import Job, RetentionHalted, steady_from
@@ -130,6 +131,7 @@ async def prune(database: Database, plans: Plans, batch: int, *, force: bool = F
     counts["log_entries"] += await prune_entries(database, plans, batch, moment)
     counts += await prune_counts(database, plans, batch, moment)
     counts += await prune_budgets(database, batch, moment)
+    counts["decisions"] += await prune_decisions(database, plans, batch, moment)
     return counts + await _prune_records(database, batch, moment)
 
 

@@ -1,5 +1,6 @@
 """Some thousand rows in every table, of no meaning: PostgreSQL plans by what its tables hold."""
 
+import re
 from collections.abc import Mapping
 
 import asyncpg
@@ -44,7 +45,10 @@ def _statement(table: Table) -> str:
 def _words(table: Table) -> Mapping[str, str]:
     """Return the words that a column may have, as an array, where a constraint says so."""
     said = [str(one.sqltext) for one in table.constraints if isinstance(one, CheckConstraint)]
-    pairs = (text.partition(" IN ") for text in said if " IN " in text)
+    pairs = [text.partition(" IN ") for text in said if " IN " in text]
+    # The other spelling, such as "outcome = 'a' OR outcome = 'b'".
+    for name, *words in (re.split(" = | OR ", text) for text in said if " OR " in text):
+        pairs.append((name, "", ", ".join(words[::2])))
     return {name: f"ARRAY[{words.strip('()')}]" for name, _, words in pairs} | {
         "environment": "ARRAY['production', 'test']"
     }

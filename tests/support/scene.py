@@ -27,6 +27,7 @@ class Scene:
             "grant_id": self._grant,
             "webhook_id": self._webhook_id,
             "slack_webhook_id": lambda: str(SlackHook(owner).made["id"]),
+            "decision_id": self._decision,
             "delivery_id": self._delivery,
             "link_id": self._link,
             "invitation_token": lambda: str(self._invite()["link"]).rpartition("=")[2],
@@ -121,14 +122,20 @@ class Scene:
         # A login is somebody's, a registration nobody's yet.
         return self.owner.email if operation_id == "login" else f"scene-{time.time_ns()}@example.test"
 
+    def _decision(self) -> str:
+        # A check that requires an approval writes its record before the response.
+        return self._held().headers["X-Decision-ID"]
+
     def _approval(self) -> str:
+        return str(self._held().json()["approval_id"])
+
+    def _held(self) -> httpx.Response:
         self.owner.http.post(
             f"/api/agents/{self.agent}/permissions", json={"action": "scene.held", "requires_approval": True}
         )
         key = self.owner.http.get("/api/organization").json()["api_key"]
         body = {"agent_id": self.agent, "action": "scene.held"}
-        answer = self.owner.http.post("/sdk/check", json=body, headers={"X-API-Key": key})
-        return str(answer.json()["approval_id"])
+        return self.owner.http.post("/sdk/check", json=body, headers={"X-API-Key": key})
 
     def _grant(self) -> str:
         approval = self._approval()

@@ -30,6 +30,7 @@ from toolgate_service.billing.routes import router as billing
 from toolgate_service.budgets.routes import router as budgets
 from toolgate_service.checks.routes import check_endpoint
 from toolgate_service.core import strict_json
+from toolgate_service.decisions.routes import router as decisions
 from toolgate_service.freezes.routes import router as freezes
 from toolgate_service.gateway import Gateway
 from toolgate_service.grants.routes import router as grants
@@ -61,6 +62,7 @@ ROUTERS = (
     budgets,
     freezes,
     logs,
+    decisions,
     webhooks,
     slack,
     audit,

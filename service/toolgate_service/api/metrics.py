@@ -169,6 +169,22 @@ class GatewayCollector(Collector):
         yield _gauge(
             "toolgate_log_entries_waiting", "Log entries that wait to be written", gateway.log_writer.waiting
         )
+        decisions = gateway.decisions
+        yield _gauge(
+            "toolgate_decisions_waiting", "Decision records that wait to be written", decisions.waiting
+        )
+        yield _counter(
+            "toolgate_decisions_written",
+            "Decision records that were written after the response",
+            {(): decisions.written},
+            (),
+        )
+        yield _counter(
+            "toolgate_decisions_dropped",
+            "Decision records that were lost, because the queue was full or the database failed",
+            {(): decisions.dropped},
+            (),
+        )
 
     def _deliveries(self) -> Iterator[Metric]:
         attempts: Values = {(result,): n for result, n in self._gateway.webhooks.attempts.items()}

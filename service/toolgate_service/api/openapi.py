@@ -176,6 +176,7 @@ TAGS = (
     },
     {"name": "approvals", "description": "Approval requests and decisions about them."},
     {"name": "logs", "description": "Activity log of tool calls, and exports."},
+    {"name": "decisions", "description": "Decision log: a record of each decided check, and exports."},
     {"name": "webhooks", "description": "Receivers of events, and the results of deliveries."},
     {"name": "slack", "description": "Links between Slack users and members."},
     {"name": "billing", "description": "Plan, usage, subscription and invoices."},
@@ -268,7 +269,8 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
         # returns JSON.
         answers.pop("application/json", None)
     if paged(route):
-        operation["responses"]["200"]["headers"] = references(*PAGED)
+        response = operation["responses"]["200"]
+        response["headers"] = references(*PAGED) | response.get("headers", {})
     for parameter in operation.get("parameters", ()):
         # Remove null, because FastAPI documents an optional parameter as nullable, but a query string cannot contain
         # null.

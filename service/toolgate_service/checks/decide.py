@@ -177,6 +177,8 @@ class Consumed:
             with the same idempotency key, which consumes nothing.
         rule_id: Id of the rule that requires the approval; None if only the permission requires it.
         budget_left: Smallest amount that is left of the budgets after this call; None if no budget applies.
+        approval_id: Id of the approval request that was consumed; for a grant, of the request that records its use.
+            None for a retry and for a dry run.
     """
 
     decision_id: str
@@ -184,6 +186,7 @@ class Consumed:
     by: str | None = None
     rule_id: str | None = None
     budget_left: str | None = None
+    approval_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

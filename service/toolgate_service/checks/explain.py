@@ -133,9 +133,10 @@ async def explain(
             passed = list(steps)
 
         async def settled(on_step: StepObserver) -> Allowed | Denied | PendingApproval | Consumed:
-            return await settle(
+            result = await settle(
                 session, context.settings, rule_cache, budget_cache, key.digest, request, None, b"", on_step
             )
+            return result.decision
 
         found = await _explain_settled(session, context.settings, settled, auth, decision, passed)
         return replace(found, rules=explained)

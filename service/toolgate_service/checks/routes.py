@@ -18,8 +18,10 @@ from toolgate_service.checks.decide import (
     reason_code,
     response_body,
 )
+from toolgate_service.checks.records import to_record
 from toolgate_service.checks.schemas import CheckRequest, read_check_request
 from toolgate_service.checks.service import settle
+from toolgate_service.context import AuthContext
 from toolgate_service.core.clock import utcnow
 from toolgate_service.core.concurrency import DEADLINE, MAX_ON_LOOP
 from toolgate_service.core.ids import new_id
@@ -36,6 +38,7 @@ from toolgate_service.core.sdk_fields import idempotency_key
 from toolgate_service.core.strict_json import read_object
 from toolgate_service.core.telemetry import span
 from toolgate_service.db.retry import with_retry
+from toolgate_service.decisions.repository import insert_decision
 from toolgate_service.gateway import Gateway
 from toolgate_service.http.asgi import Handler, PlainRequest, PlainResponse, add_headers
 from toolgate_service.http.dependencies import authenticate_api_key, load_context
@@ -60,7 +63,8 @@ def check_endpoint(gateway: Gateway) -> Handler:
 
     async def check(received: PlainRequest) -> PlainResponse:
         # Error responses also contain a decision id, so that the client can put it into its log entry.
-        add_headers(received.scope, {DECISION_ID: new_id().encode()})
+        decision_id = new_id()
+        add_headers(received.scope, {DECISION_ID: decision_id.encode()})
         caller = await authenticate_api_key(received.scope, gateway, "actions")
         raw = await received.read()
         if len(raw) <= MAX_ON_LOOP:
@@ -73,11 +77,13 @@ def check_endpoint(gateway: Gateway) -> Handler:
         with span("toolgate.gateway.decide"):
             decision = decide(auth, request, rules, utcnow())
         if isinstance(decision, Denied):
+            _record(gateway, decision_id, auth, request, decision)
             return _respond(received, decision)
         if isinstance(decision, Allowed) and request.approval_id is None:
             # Find out from the cache if a budget applies, because most calls need no transaction.
             budgets = await gateway.budgets.find(auth)
             if not budgets.match(auth.agent_id, request.action):
+                _record(gateway, decision_id, auth, request, decision)
                 return _respond(received, decision)
         database = gateway.database
         # One deadline applies to all retries of the transaction together, because the SDK waits only five seconds for
@@ -90,7 +96,7 @@ def check_endpoint(gateway: Gateway) -> Handler:
             else:
                 transaction = database.writing(auth.organization_id, until=deadline)
             async with transaction as session:
-                return await settle(
+                settled = await settle(
                     session,
                     gateway.settings,
                     gateway.rules,
@@ -100,12 +106,24 @@ def check_endpoint(gateway: Gateway) -> Handler:
                     retry_key,
                     raw,
                 )
+                if not request.dry_run:
+                    record = to_record(decision_id, settled.auth or auth, request, settled.decision)
+                    await insert_decision(session, record)
+                return settled.decision
 
         # Build the response after the commit of the transaction, so that it never contains a decision that was not
         # stored.
         return _respond(received, await with_retry(settle_in_transaction))
 
     return check
+
+
+def _record(
+    gateway: Gateway, decision_id: str, auth: AuthContext, request: CheckRequest, decision: Allowed | Denied
+) -> None:
+    """Queue the record of a check that changes nothing. It is written after the response."""
+    if not request.dry_run:
+        gateway.decisions.record(to_record(decision_id, auth, request, decision))
 
 
 def _parse(raw: bytes) -> CheckRequest:
@@ -220,7 +238,8 @@ CHECK = operation(
     "Decide whether an agent may perform a call: the call is allowed, denied with a reason, or needs an approval.\n\n"
     "All three decisions have the status 200, also for an unknown or disabled agent, whose calls are denied. If the "
     "call needs an approval, wait for the decision with `GET /sdk/approvals/{approval_id}` and then repeat the check, "
-    "which is allowed once. The header `X-Reason-Code` contains a code of the decision. A check stores no log entry.",
+    "which is allowed once. The header `X-Reason-Code` contains a code of the decision. A check stores no log entry, but "
+    "a record in the decision log (`GET /api/decisions`), unless it is a dry run.",
     body="CheckRequest",
     answer="CheckResult",
     ok="Decision about the call.",

@@ -12,6 +12,7 @@ temporary approval may not, because its approver did not see the call.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -72,6 +73,17 @@ from toolgate_service.grants.repository import find_usable
 from toolgate_service.rules.repository import RuleCache
 
 
+class Settled(NamedTuple):
+    """Decision under the organization's lock.
+
+    Attributes:
+        auth: Context under which the check was decided; None if the API key was revoked meanwhile.
+    """
+
+    decision: Allowed | Denied | Consumed | PendingApproval
+    auth: AuthContext | None
+
+
 @dataclass(frozen=True, slots=True)
 class _Check:
     """A check whose action needs an approval.
@@ -111,7 +123,7 @@ async def settle(
     idempotency_key: str | None,
     raw: bytes,
     on_step: StepObserver = ignore_step,
-) -> Allowed | Denied | Consumed | PendingApproval:
+) -> Settled:
     """Decide a check again, under the organization's lock.
 
     If the check needs an approval, consume an existing approval. If there is none, find or create a pending request.
@@ -132,22 +144,22 @@ async def settle(
     """
     auth = await load_auth_context(session, key_digest, request.agent_id, request.action)
     if auth is None or not auth.organization_is_active:
-        return Denied(
-            "The API key was revoked, or its organization was deactivated, during the check", Step.KEY
-        )
+        revoked = "The API key was revoked, or its organization was deactivated, during the check"
+        return Settled(Denied(revoked, Step.KEY), auth)
     decision = decide(auth, request, await rule_cache.load(session, auth), now(session))
     if isinstance(decision, Denied):
-        return decision
+        return Settled(decision, auth)
     budgets = (await budget_cache.load(session, auth)).match(auth.agent_id, request.action)
     if isinstance(decision, Allowed) and request.approval_id is None and not budgets:
-        return decision
+        return Settled(decision, auth)
     attempt = Attempt.of(idempotency_key, request.identity(raw))
     earlier = await load_idempotent(session, auth, attempt, now(session))
     if earlier is not None:
-        return await _repeat(session, auth, decision, budgets, earlier)
+        return Settled(await _repeat(session, auth, decision, budgets, earlier), auth)
     if _is_only_by_rules(decision) and (budgets or isinstance(decision, ApprovalRequired)):
         auth = auth._replace(permission_id=None)
-    return await _settle_call(session, settings, auth, request, decision, budgets, attempt, on_step)
+    settled = await _settle_call(session, settings, auth, request, decision, budgets, attempt, on_step)
+    return Settled(settled, auth)
 
 
 async def _settle_call(
@@ -386,7 +398,7 @@ async def _consume(
     await plan.announce(session)
     plan.store(session, decision_id, approval_id)
     await store_idempotent(session, check.auth, check.attempt, decision_id, now(session))
-    return Consumed(decision_id, step, by.id, budget_left=plan.left)
+    return Consumed(decision_id, step, by.id, budget_left=plan.left, approval_id=approval_id)
 
 
 async def consume_approval(session: AsyncSession, approval: Approval, request: CheckRequest) -> str:

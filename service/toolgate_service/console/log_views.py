@@ -23,6 +23,8 @@ from toolgate_service.core.errors import ApiError, FieldErrors
 from toolgate_service.core.ids import is_id
 from toolgate_service.core.schemas import ACTION_RULE, MOMENT_RULE, is_action, moment_of
 from toolgate_service.core.text_safety import in_reading_order, is_hidden, kind_of, redacted_text
+from toolgate_service.decisions.models import Decision
+from toolgate_service.decisions.repository import find_decision
 from toolgate_service.logs.models import STATUSES, LogEntry
 from toolgate_service.logs.repository import EXCERPT_LENGTH, Filters, LogLine, get_entry, list_around
 from toolgate_service.logs.service import TextMatcher
@@ -98,7 +100,7 @@ def parse_query(typed: Mapping[str, str], moment: datetime) -> LogQuery:
         typed = {**typed, SPAN: DEFAULT_SPAN}
     for name, message in _find_errors(typed):
         wrong.setdefault(name, []).append(message)
-    begins, ends = (_parse_moment(typed[name], name, wrong) for name in (FROM, TO))
+    begins, ends = (parse_moment(typed[name], name, wrong) for name in (FROM, TO))
     if begins is not None and ends is not None and ends <= begins:
         wrong.setdefault(TO, []).append("must be later than 'from'")
     if wrong:
@@ -134,7 +136,8 @@ def _find_errors(typed: Mapping[str, str]) -> Sequence[tuple[str, str]]:
     return found
 
 
-def _parse_moment(text: str, name: str, wrong: dict[str, list[str]]) -> datetime | None:
+def parse_moment(text: str, name: str, wrong: dict[str, list[str]]) -> datetime | None:
+    """Return the time in a query parameter; None if the text is empty or invalid. `wrong` receives the error."""
     if not text:
         return None
     try:
@@ -238,6 +241,7 @@ class EntryDetail:
     """Log entry with the related data that its page shows.
 
     Attributes:
+        decision: Record of the decision whose id the entry contains; None if there is none.
         agent_is_deleted: True if the agent was deleted, so that the page cannot link to it.
         milliseconds: Duration of the call as text, such as "12 ms"; empty if the agent's process did not send it.
         key: Masked API key with which the entry was sent; empty if the key was deleted.
@@ -248,6 +252,7 @@ class EntryDetail:
     """
 
     entry: LogEntry
+    decision: Decision | None
     agent_name: str
     agent_is_deleted: bool
     action: ActionLabel
@@ -273,10 +278,14 @@ async def load_entry_detail(page: PageContext, entry_id: str) -> EntryDetail:
         key = (await session.exec(select(ApiKey).where(ApiKey.id == entry.key_id))).first()
         context: Any = strict_json.loads_own(entry.context or "{}")
         linked_approval = await _load_approval(session, page, entry, context)
+        decision = await find_decision(
+            session, page.caller.organization_id, page.environment, entry.decision_id or ""
+        )
     # Format the arguments in a thread, because formatting large ones would block the event loop.
     arguments = await asyncio.to_thread(lay_out, context, len(entry.context or ""), at_most=None)
     return EntryDetail(
         entry,
+        decision,
         name,
         deleted_at is not None,
         describe_action(entry.action),

@@ -140,7 +140,7 @@ async def show_log(page: PageContext) -> Response:
     typed = read_params(page.request.query_params)
     async with page.gateway.database.reading() as session:
         moment = now(session)
-        agents = await _list_agents(session, page, typed[AGENT])
+        agents = await list_agents(session, page, typed[AGENT])
         try:
             query = parse_query(typed, moment)
             cursor_page = _read_cursor(page, query)
@@ -256,7 +256,7 @@ def _read_cursor(page: PageContext, query: LogQuery) -> Page:
     )
 
 
-async def _list_agents(session: AsyncSession, page: PageContext, chosen: str) -> Mapping[str, str]:
+async def list_agents(session: AsyncSession, page: PageContext, chosen: str) -> Mapping[str, str]:
     """Return names by agent id for the list from which the user selects an agent as a filter.
 
     The list contains the newest agents, and the selected agent even if it is older or deleted.

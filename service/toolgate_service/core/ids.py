@@ -3,6 +3,7 @@
 import os
 import re
 import time
+from datetime import MAXYEAR, UTC, datetime, timedelta
 
 #: maps a random hexadecimal digit to a digit whose upper two bits are 10, which is how the variant field of a UUID must
 #: begin
@@ -13,6 +14,7 @@ _DIGITS = 20
 #: of the time of a check
 _STOCK = 128
 _stock: list[str] = []
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def new_id() -> str:
@@ -46,3 +48,15 @@ def is_id(text: str) -> bool:
 
 
 _WRITTEN = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
+
+
+def time_of_id(text: str) -> datetime | None:
+    """Return the time that an identifier contains; None if the text is not an identifier or the time is out of range."""
+    if not is_id(text):
+        return None
+    try:
+        created = _EPOCH + timedelta(milliseconds=int(text[:8] + text[9:13], 16))
+    except OverflowError:
+        return None
+    # Reject times in the last possible year, because adding a tolerance to them could overflow.
+    return created if created.year < MAXYEAR else None

@@ -57,6 +57,18 @@ class Metrics:
             buckets=DURATIONS,
             registry=registry,
         )
+        self.decision_batches = Histogram(
+            "toolgate_decision_batch_records",
+            "Number of decision records per commit",
+            buckets=BATCHES,
+            registry=registry,
+        )
+        self.decision_commits = Histogram(
+            "toolgate_decision_commit_duration_seconds",
+            "Duration of the commit of a batch of decision records, including the wait for the write lock",
+            buckets=DURATIONS,
+            registry=registry,
+        )
         # Create each time series with the value 0, because the PromQL function `rate` misses the first event of a
         # series that starts at 1.
         for outcome in ("allowed", "blocked", "held"):

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 from sqlalchemy import literal, tuple_
@@ -56,6 +56,18 @@ class Position:
     id: str
 
 
+class PagePart(Protocol):
+    """Result of a query for one page: the total number of items and the position of the last one, if they are known."""
+
+    @property
+    def total(self) -> int | None:
+        """Number of items in the whole list, or `COUNTED + 1` if there are more; None if it is unknown."""
+
+    @property
+    def last(self) -> Position | None:
+        """Position after which the next page starts; None if no page follows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Page:
     """Page of a list that a request asks for.
@@ -76,9 +88,11 @@ class Page:
     organization_id: str
     keys: Keys
 
-    def headers(self, found: "Found[Any]") -> dict[str, str]:
-        """Return the response headers `X-Total-Count` and, if there is a next page, `Link`."""
-        headers = {"X-Total-Count": str(found.total) if found.total <= COUNTED else f"{COUNTED}+"}
+    def headers(self, found: "PagePart") -> dict[str, str]:
+        """Return the response headers `X-Total-Count`, if the total is known, and `Link`, if there is a next page."""
+        headers = {}
+        if found.total is not None:
+            headers["X-Total-Count"] = str(found.total) if found.total <= COUNTED else f"{COUNTED}+"
         if found.last is not None:
             query = urlencode(
                 [*self.filters, ("limit", str(self.limit)), ("cursor", self.cursor(found.last))]

@@ -348,12 +348,24 @@ HEADERS: dict[str, dict[str, Any]] = {
         "Number of items on all pages; `10000+` if there are more than 10,000.",
         {"type": "string", "pattern": r"^(\d{1,5}|10000\+)$"},
     ),
+    "Known-Total-Count": _header(
+        "Number of items on all pages; `10000+` if there are more than 10,000. Absent if it is unknown, because the request "
+        "read only a part of the list.",
+        {"type": "string", "pattern": r"^(\d{1,5}|10000\+)$"},
+        required=False,
+    ),
 }
 
 #: names of the headers that every response has
 EVERYWHERE = ("X-Request-ID", "X-API-Version")
 #: names of the headers of a response that contains a page of a list
 PAGED = ("Link", "X-Total-Count")
+
+
+#: headers of such a response if the total number of items can be unknown
+PARTLY_COUNTED = {
+    "headers": {"X-Total-Count": {"$ref": "#/components/headers/Known-Total-Count"}},
+}
 
 
 def references(*names: str) -> dict[str, Any]:

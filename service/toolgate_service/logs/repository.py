@@ -8,7 +8,7 @@ requests the next page from the position at which the query stopped.
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import MAXYEAR, UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeAlias
 
 from sqlalchemy import Executable, Select, literal, tuple_
@@ -22,7 +22,7 @@ from toolgate_service.agents.models import Agent
 from toolgate_service.core import strict_json
 from toolgate_service.core.clock import month_start
 from toolgate_service.core.errors import not_found
-from toolgate_service.core.ids import is_id
+from toolgate_service.core.ids import is_id, time_of_id
 from toolgate_service.core.schemas import is_action
 from toolgate_service.db.database import Database, now
 from toolgate_service.db.models import Id, PartitionHint, Timestamp
@@ -48,7 +48,6 @@ EXCERPT_LENGTH = 2_000
 #: were read from the same clock, second if one was read from the clock of the gateway and one from the clock of the
 #: database
 _ID_TIME_TOLERANCES = (timedelta(seconds=2), timedelta(minutes=1))
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: function that returns the rows that match the given filters
 Query: TypeAlias = Callable[["Filters"], Awaitable[Sequence[Sequence[Any]]]]
@@ -251,7 +250,7 @@ async def get_entry(session: AsyncSession, organization_id: str, environment: st
     Raises:
         ApiError: 404, the entry does not exist in this environment.
     """
-    created = _time_of_id(entry_id)
+    created = time_of_id(entry_id)
     if created is None:
         raise not_found("Log entry")
     for tolerance in _ID_TIME_TOLERANCES:
@@ -347,18 +346,6 @@ def _narrowest(filters: Filters) -> Filters:
     if filters.agent_id is not None:
         return replace(filters, action=None, status=None)
     return filters if filters.action is None else replace(filters, status=None)
-
-
-def _time_of_id(entry_id: str) -> datetime | None:
-    """Return the time that a UUID of version 7 contains; None if the id is invalid or the time is out of range."""
-    if not is_id(entry_id):
-        return None
-    try:
-        created = _EPOCH + timedelta(milliseconds=int(entry_id.replace("-", "")[:12], 16))
-    except OverflowError:
-        return None
-    # Reject times in the last possible year, because adding a tolerance to them could overflow.
-    return created if created.year < MAXYEAR else None
 
 
 class RetentionTerms(NamedTuple):

@@ -384,9 +384,9 @@ class FileFormat(NamedTuple):
     write: Callable[[Iterable[NamedEntry]], bytes]
 
 
-def download_headers(environment: str, form: Format) -> dict[str, str]:
+def download_headers(environment: str, form: Format, exported: str = "logs") -> dict[str, str]:
     """Return the header `Content-Disposition`, with which browsers save the exported log as a file."""
-    name = f"toolgate-logs-{environment}-{utcnow():%Y-%m-%d}.{form}"
+    name = f"toolgate-{exported}-{environment}-{utcnow():%Y-%m-%d}.{form}"
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
 
@@ -432,7 +432,7 @@ def _json_line(named: NamedEntry) -> str:
 
 
 def _csv(entries: Iterable[NamedEntry]) -> bytes:
-    return _csv_rows(
+    return csv_rows(
         [
             _cell(name, agent_name if name == "agent_name" else getattr(entry, name))
             for name in EXPORTED_COLUMNS
@@ -447,7 +447,8 @@ def _cell(name: str, value: str | datetime | None) -> str:
     return json_cell(value or "") if name == "context" else text_cell(value or "")
 
 
-def _csv_rows(rows: Iterable[Iterable[str]]) -> bytes:
+def csv_rows(rows: Iterable[Iterable[str]]) -> bytes:
+    """Return the lines of a CSV file. The cells must already be protected against formula injection."""
     text = io.StringIO()
     csv.writer(text).writerows(rows)
     return text.getvalue().encode()
@@ -456,6 +457,6 @@ def _csv_rows(rows: Iterable[Iterable[str]]) -> bytes:
 FORMATS: Mapping[Format, FileFormat] = MappingProxyType(
     {
         "jsonl": FileFormat("application/jsonl", b"", _jsonl),
-        "csv": FileFormat("text/csv", _csv_rows([EXPORTED_COLUMNS]), _csv),
+        "csv": FileFormat("text/csv", csv_rows([EXPORTED_COLUMNS]), _csv),
     }
 )

@@ -394,6 +394,11 @@ class PostgresLogStore:
         self._lanes = PostgresPool(database, LANES)
         self._database = database
 
+    @property
+    def background_pool(self) -> PostgresPool:
+        """Connections for writes for which no client waits. They do not delay the batches of log entries."""
+        return self._lanes
+
     async def open(self) -> None:
         """Connect to the database, whose schema must already exist."""
         await self._connections.open()

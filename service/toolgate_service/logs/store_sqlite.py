@@ -2,8 +2,9 @@
 
 import asyncio
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from toolgate_service.auth_store.sqlite import CACHE
 from toolgate_service.budgets.settlement import (
@@ -22,6 +23,8 @@ from toolgate_service.logs.events import STREAMS_ENTRIES, agents_in_events, buil
 from toolgate_service.logs.schemas import COLUMNS, NewEntry, Outcome, Stored
 from toolgate_service.logs.writer import KEY_LIFETIME, Batch, BatchState, month_of, tenant_of
 from toolgate_service.webhooks.events import wake_worker
+
+T = TypeVar("T")
 
 
 def write_events(connection: sqlite3.Connection, batch: Batch) -> bool:
@@ -112,11 +115,20 @@ class SqliteLogStore:
         Raises:
             sqlite3.Error: No entry of the batch was stored.
         """
-        loop = asyncio.get_running_loop()
-        outcomes, has_events = await loop.run_in_executor(self._thread, self._commit, entries)
+        outcomes, has_events = await self.run(lambda connection: _commit(connection, entries))
         if has_events:
             wake_worker(self._database)
         return outcomes
+
+    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Call a function in the thread of the store, in one write transaction of its connection.
+
+        The caller must hold the lock that `write_access` returns.
+
+        Raises:
+            sqlite3.Error: Nothing was stored.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
 
     def usage(self) -> None:
         """Return None, because this store has no connection pool."""
@@ -136,17 +148,13 @@ class SqliteLogStore:
             self._connection.close()
             self._connection = None
 
-    def _commit(self, entries: Sequence[NewEntry]) -> tuple[list[Outcome], bool]:
+    def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._connection
         if connection is None:
             raise RuntimeError("the store is not open")
         connection.execute("BEGIN IMMEDIATE")
         try:
-            batch = Batch(_load_state(connection, entries))
-            outcomes = batch.decide(entries)
-            settle_budgets(connection, batch)
-            _write(connection, batch)
-            has_events = write_events(connection, batch)
+            result = work(connection)
             connection.execute("COMMIT")
         except BaseException:
             # Check whether a transaction is active: after some disk errors, SQLite has already rolled it back, and
@@ -154,7 +162,15 @@ class SqliteLogStore:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        return outcomes, has_events
+        return result
+
+
+def _commit(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> tuple[list[Outcome], bool]:
+    batch = Batch(_load_state(connection, entries))
+    outcomes = batch.decide(entries)
+    settle_budgets(connection, batch)
+    _write(connection, batch)
+    return outcomes, write_events(connection, batch)
 
 
 def _load_state(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> BatchState:

@@ -61,6 +61,7 @@ READS = (
     "/api/billing/plan",
     "/api/billing/usage",
     "/api/billing/invoices",
+    "/api/decisions",
     "/api/freeze",
     "/api/grants",
     "/api/logs",

@@ -2,6 +2,7 @@
 
 import pytest
 from support.console import Reader
+from support.decisions import decision_id
 from support.gateway import LiveGateway, Owner
 from support.insight import set_active
 from support.team import Colleague, invite
@@ -31,6 +32,7 @@ def things(acme: Owner) -> dict[str, str]:
     body = {"grant": {"uses": 5, "seconds": 3600}}
     assert acme.http.post(f"/api/approvals/{granted}/approve", json=body).status_code == 200
     entry = acme.log(agent, "walk.held").json()["id"]
+    decision = decision_id(acme.check(agent, "walk.held", {"n": 2}))
     [grant] = acme.http.get("/api/grants").json()
     frozen = acme.http.post("/api/freeze", json={"action": "walk.frozen", "reason": "a test"}).json()
     body = {"name": "walked", "effect": "forbid", "actions": ["walk.ruled"]}
@@ -47,6 +49,7 @@ def things(acme: Owner) -> dict[str, str]:
             "agent_id": agent,
             "permission_id": permission,
             "entry_id": entry,
+            "decision_id": decision,
             "key_id": key["id"],
             "webhook_id": webhook["id"],
             "delivery_id": delivery["id"],

@@ -125,6 +125,7 @@ ELSEWHERE = {
         "rate_limit/sqlite.py",
         "auth_store/sqlite.py",
         "logs/store_sqlite.py",
+        "decisions/store_sqlite.py",
         "db/sqlite",
         "db/postgres.py",
         "db/postgres_connection.py",

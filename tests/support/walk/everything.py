@@ -38,6 +38,15 @@ LISTS = {
     "/api/agents/{agent_id}/permissions": (),
     "/api/logs": ("agent_id", "action", "status=success"),
     "/api/logs/export": ("agent_id", "action", "status=success", "from=2020-01-01", "to=2100-01-01"),
+    "/api/decisions": (
+        "agent_id",
+        "run_id=r",
+        "outcome=denied",
+        "action",
+        "reason_code=frozen",
+        "from=2020-01-01",
+    ),
+    "/api/decisions/export": ("agent_id", "run_id=r", "outcome=allowed", "to=2100-01-01"),
     "/api/approvals": ("agent_id", "action", "status=denied", "status=pending", "status=expired"),
     "/api/grants": ("agent_id", "status=active", "status=expired", "status=used_up"),
     "/api/freeze": ("status=lifted",),
@@ -50,6 +59,7 @@ LISTS = {
 #: what is old enough to be removed: a table, and its columns that say so
 AGED = {
     "log_entries": "created_at",
+    "decisions": "created_at",
     "approvals": "created_at expires_at decided_at",
     "grants": "created_at expires_at",
     "freezes": "created_at",
@@ -123,8 +133,10 @@ def _pages(stage: Stage) -> None:
     agent = owner.agent()
     owner.permit(agent, "pay", requires_approval=True)
     write_entries(stage.gateway, owner, [agent], SCAN_LIMIT + 1)
-    held = owner.check(agent, "pay", {}).json()["approval_id"]
-    entry = owner.log(agent, "action.0", approval_id=held, context={"text": "x"}).json()["id"]
+    answer = owner.check(agent, "pay", {})
+    held, decision = answer.json()["approval_id"], answer.headers["X-Decision-ID"]
+    logged = owner.log(agent, "action.0", approval_id=held, decision_id=decision, context={"text": "x"})
+    entry = logged.json()["id"]
     filters = (f"agent_id={agent}", "action=action.0", "status=success", "from=2020-01-01&to=2100-01-01")
     assert httpx.get(f"{stage.gateway.url}/console/sign-in").status_code == 200
     with Reader.of(stage.gateway.url, owner.email) as reader:
@@ -137,6 +149,8 @@ def _pages(stage: Stage) -> None:
                         reader.page(unescape(further[1]))
         reader.page(f"/console/logs/{entry}")
         reader.page(f"/console/logs?agent_id={entry}")
+        reader.page(f"/console/decisions?agent_id={agent}&action=pay")
+        reader.page(f"/console/decisions/{decision}")
 
 
 def _people(stage: Stage) -> None:

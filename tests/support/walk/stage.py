@@ -101,6 +101,7 @@ class Stage:
             "denied_action": denied,
             "permission_id": permission,
             "approval_id": approval,
+            "decision_id": self._decision(agent, action, environment),
             "grant_id": grant["id"],
             "rule_id": self._post(
                 "/api/rules", 201, {"name": marker(), "effect": "allow", "actions": ["a.ruled"]}, scope
@@ -119,6 +120,13 @@ class Stage:
             "organization_id": self.owner.user["organization_id"],
             "email": self.owner.email,
         }
+
+    def _decision(self, agent: str, action: str, environment: str) -> str:
+        """Return the id of a decision that requires an approval, so that it is stored before the response."""
+        body = {"agent_id": agent, "action": action, "context": {"said": marker()}, "run_id": marker()}
+        answer = self._call("/sdk/check", body, environment)
+        assert answer.json()["requires_approval"], answer.text
+        return answer.headers["X-Decision-ID"]
 
     def telltales(self) -> set[str]:
         """Return every identifier, e-mail address and marked word of the organization that nobody else has, and keys."""
@@ -145,6 +153,8 @@ class Stage:
         found = contents(self.gateway, TABLES, self.owner.user["organization_id"])
         # A deleted one's row is removed when the upkeep comes by. The last column says when it was deleted.
         found["webhooks"] = [row for row in found["webhooks"] if row.endswith("None)")]
+        # A denied check leaves a record too, after its response.
+        del found["decisions"]
         return found
 
     @contextmanager

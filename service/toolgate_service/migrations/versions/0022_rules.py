@@ -2,7 +2,7 @@
 
 A trigger raises the epoch of the environment when a rule changes.
 
-Revision: 0022, after 0020.
+Revision: 0022, after 0021.
 """
 
 import sqlalchemy as sa
@@ -11,7 +11,7 @@ from alembic import op
 from toolgate_service.db.models import Id, Timestamp
 
 revision = "0022"
-down_revision = "0020"
+down_revision = "0021"
 branch_labels = None
 depends_on = None
 

@@ -1,0 +1,48 @@
+"""Records of checks for the decision log."""
+
+from toolgate_service.checks.decide import Allowed, Consumed, Denied, PendingApproval, Step, reason_code
+from toolgate_service.checks.schemas import CheckRequest
+from toolgate_service.context import AuthContext
+from toolgate_service.decisions.models import ALLOWED, APPROVAL_REQUIRED, DENIED
+from toolgate_service.decisions.recorder import DecisionRecord
+
+_OUTCOMES = {Allowed: ALLOWED, Consumed: ALLOWED, Denied: DENIED, PendingApproval: APPROVAL_REQUIRED}
+#: steps that deny a call because of the approval request with the check's `approval_id`, so that request was found
+_AFTER_APPROVAL_ID = frozenset(
+    {Step.BUDGET_AMOUNT, Step.BUDGET, Step.CALL_ID, Step.APPROVED, Step.OPEN, Step.DENIED}
+)
+
+
+def to_record(
+    decision_id: str,
+    auth: AuthContext,
+    request: CheckRequest,
+    decision: Allowed | Denied | PendingApproval | Consumed,
+) -> DecisionRecord:
+    """Return the record of a decision.
+
+    `decision_id` is the id of the response; a decision that consumed an approval or reserved an amount has its own id.
+    """
+    approval_id = None
+    if isinstance(decision, Allowed):
+        decision_id = decision.decision_id or decision_id
+    elif isinstance(decision, Consumed):
+        decision_id, approval_id = decision.decision_id, decision.approval_id
+    elif isinstance(decision, PendingApproval):
+        approval_id = decision.approval_id
+    elif isinstance(decision, Denied) and decision.at in _AFTER_APPROVAL_ID:
+        approval_id = request.approval_id
+    return DecisionRecord(
+        decision_id,
+        auth,
+        request.agent_id,
+        request.action,
+        request.run_id,
+        request.call_id,
+        request.context,
+        request.canonical_text,
+        _OUTCOMES[type(decision)],
+        reason_code(decision),
+        decision.rule_id,
+        approval_id,
+    )

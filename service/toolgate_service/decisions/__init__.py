@@ -1,0 +1,1 @@
+"""Decision log: one record for each check that the gateway has decided."""

@@ -1,0 +1,284 @@
+"""Background writer of the decision log.
+
+A check that changes nothing is answered first and recorded afterwards: the endpoint appends a `DecisionRecord` to a queue
+in memory, and one background task writes the queue to the database in batches. If the process is killed, the records in
+the queue are lost. A check that changes the database writes its record in its own transaction instead
+(`repository.insert_decision`).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import Context
+from datetime import datetime
+from functools import lru_cache
+from time import perf_counter
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from toolgate_service.context import AuthContext
+from toolgate_service.core.ids import time_of_id
+from toolgate_service.core.strict_json import Json, canonical, digest
+from toolgate_service.db.health import OUTAGE
+
+if TYPE_CHECKING:
+    from toolgate_service.core.metrics import Metrics
+
+logger = logging.getLogger("toolgate.gateway")
+
+#: maximum number of waiting records, about 1 KB each
+MAX_WAITING = 20_000
+#: maximum number of records in one transaction
+MAX_BATCH = 500
+#: seconds for which a batch collects records, unless it is full earlier
+INTERVAL = 0.1
+#: seconds for which the recorder tries to write a batch before it drops the batch, and seconds between two attempts
+WRITE_TIMEOUT = 60.0
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 5.0
+#: seconds that a shutdown waits until the queue is written
+STOP_SECONDS = 5.0
+#: number of characters at the beginning of an id that contain its time, and the rest of an id as a placeholder
+TIME_DIGITS = 13
+_REST_OF_ID = "-0000-0000-000000000000"
+#: maximum length of an unknown agent id in the log
+MAX_REQUESTED_AGENT = 64
+
+
+#: empty set of context variables, so that a background task keeps no trace or request alive
+_NO_VARIABLES = Context()
+
+
+class DecisionRecord(NamedTuple):
+    """Decision that is not written yet. Nothing changes the context after the request was parsed.
+
+    Attributes:
+        id: Id of the decision, which contains the time of the decision.
+        auth: Context under which the check was decided.
+        requested_agent: `agent_id` of the request.
+        canonical_text: Context as canonical JSON; None if it was not computed yet.
+        rule_id: Id of the rule that decided; None if no rule did.
+        approval_id: Id of the approval request that the check created, found or consumed.
+    """
+
+    id: str
+    auth: AuthContext
+    requested_agent: str
+    action: str
+    run_id: str | None
+    call_id: str | None
+    context: Mapping[str, Json]
+    canonical_text: str | None
+    outcome: str
+    reason_code: str
+    rule_id: str | None = None
+    approval_id: str | None = None
+
+
+#: values of the columns of a row, in the order of `COLUMNS`
+Row: TypeAlias = tuple[datetime | str | int | None, ...]
+#: function that converts the time of an id, from the id's first `TIME_DIGITS` characters, for a database
+TimeFormat: TypeAlias = Callable[[str], datetime | str]
+
+COLUMNS = (
+    "created_at", "id", "organization_id", "environment", "agent_id", "requested_agent", "action", "run_id", "call_id",
+    "key_id", "context_digest", "policy_revision", "permission_id", "rule_id", "outcome", "reason_code", "approval_id",
+)  # fmt: skip
+
+
+# Many checks of a busy gateway have the same millisecond, and its conversion takes as long as the rest of a row.
+@lru_cache(maxsize=64)
+def time_of_prefix(prefix: str) -> datetime:
+    """Return the time of ids that begin with these `TIME_DIGITS` characters."""
+    created = time_of_id(prefix + _REST_OF_ID)
+    if created is None:
+        raise ValueError(f"{prefix!r} is not the beginning of an id")
+    return created
+
+
+def build_row(record: DecisionRecord, time_format: TimeFormat = time_of_prefix) -> Row:
+    """Return the database row of a record. The function computes the digest of the context."""
+    (
+        decision_id,
+        auth,
+        requested_agent,
+        action,
+        run_id,
+        call_id,
+        context,
+        text,
+        outcome,
+        reason_code,
+        rule_id,
+        approval_id,
+    ) = record
+    agent_id = auth.agent_id
+    return (
+        time_format(decision_id[:TIME_DIGITS]),
+        decision_id,
+        auth.organization_id,
+        auth.environment,
+        agent_id,
+        requested_agent[:MAX_REQUESTED_AGENT] if agent_id is None else None,
+        action,
+        run_id,
+        call_id,
+        auth.key_id,
+        digest(canonical(context) if text is None else text),
+        auth.epoch,
+        auth.permission_id,
+        rule_id,
+        outcome,
+        reason_code,
+        approval_id,
+    )
+
+
+class DecisionStore(Protocol):
+    """Interface of decision stores, which write batches of rows."""
+
+    @property
+    def time_format(self) -> TimeFormat:
+        """Function with which the rows for this store are built."""
+
+    async def write(self, rows: Sequence[Row]) -> None:
+        """Write rows in one transaction. Rows that already exist are skipped, so the call can be repeated."""
+
+
+class DecisionRecorder:
+    """Queue of decision records, and the background task that writes them.
+
+    Args:
+        store: Store that writes the batches.
+        metrics: Metrics of the process; None if metrics are disabled.
+        write_timeout: Seconds for which the recorder tries to write a batch before it drops the batch.
+
+    Attributes:
+        written: Number of records that were written.
+        dropped: Number of records that were dropped, because the queue was full or the database failed for too long.
+    """
+
+    def __init__(
+        self, store: DecisionStore, metrics: "Metrics | None" = None, *, write_timeout: float = WRITE_TIMEOUT
+    ) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._write_timeout = write_timeout
+        #: records of the current iteration of the event loop, which are not converted to rows yet
+        self._new: list[DecisionRecord] = []
+        self._waiting: deque[Row] = deque()
+        self._in_batch = 0
+        self._is_full = asyncio.Event()
+        self._is_closing = asyncio.Event()
+        self._has_stopped = False
+        self._task: asyncio.Task[None] | None = None
+        self.written = 0
+        self.dropped = 0
+        #: number of dropped records when the log last reported that records are stored again
+        self._reported = 0
+
+    @property
+    def waiting(self) -> int:
+        """Number of records that wait to be written."""
+        return len(self._new) + len(self._waiting) + self._in_batch
+
+    def record(self, record: DecisionRecord) -> None:
+        """Queue a record, or drop it if the queue is full. The method never waits."""
+        if len(self._new) + len(self._waiting) >= MAX_WAITING or self._has_stopped:
+            self._drop(1, "too many records wait to be written")
+            return
+        if not self._new:
+            # Convert the record after the response was sent, but soon: the queue then contains only texts. If it
+            # contained parsed contexts, the garbage collector would visit them, which takes longer than everything else.
+            asyncio.get_running_loop().call_soon(self._convert, context=_NO_VARIABLES)
+        self._new.append(record)
+
+    def _convert(self) -> None:
+        """Convert the new records to rows."""
+        records, self._new = self._new, []
+        time_format = self._store.time_format
+        for record in records:
+            try:
+                self._waiting.append(build_row(record, time_format))
+            except Exception:
+                # Without this, one record could prevent that the others are written.
+                logger.exception("a decision record cannot be converted to a database row")
+                self._drop(1, "a record cannot be converted to a database row")
+        if self._task is None:
+            self._task = asyncio.create_task(self._drain(), context=Context())
+        elif len(self._waiting) >= MAX_BATCH:
+            self._is_full.set()
+
+    async def stop(self) -> None:
+        """Write all waiting records. After `STOP_SECONDS`, the remaining records are dropped."""
+        self._is_closing.set()
+        self._is_full.set()
+        if self._new:
+            self._convert()
+        if self._task is not None:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    await self._task
+        self._has_stopped = True
+        if self.waiting:
+            self._drop(self.waiting, "the database did not store them before the shutdown")
+
+    async def _drain(self) -> None:
+        try:
+            while self._waiting:
+                # Wait until a batch is full, or until `INTERVAL` seconds have passed.
+                if not self._is_closing.is_set():
+                    self._is_full.clear()
+                if len(self._waiting) < MAX_BATCH:
+                    await _wait(self._is_full, INTERVAL)
+                await self._write(
+                    [self._waiting.popleft() for _ in range(min(MAX_BATCH, len(self._waiting)))]
+                )
+        finally:
+            self._task = None
+
+    async def _write(self, rows: Sequence[Row]) -> None:
+        self._in_batch = len(rows)
+        loop = asyncio.get_running_loop()
+        ends, pause = loop.time() + self._write_timeout, _FIRST_PAUSE
+        while True:
+            began = perf_counter()
+            try:
+                await self._store.write(rows)
+            except Exception as error:  # noqa: BLE001 - the error is logged, and the batch is written again
+                OUTAGE.failed("batches of decision records", error)
+                if loop.time() >= ends:
+                    self._in_batch = 0
+                    self._drop(len(rows), "the database failed for too long")
+                    return
+                if self._is_closing.is_set():
+                    await asyncio.sleep(_FIRST_PAUSE)
+                else:
+                    await _wait(self._is_closing, pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                self._in_batch = 0
+                self._count(len(rows), perf_counter() - began)
+                return
+
+    def _count(self, rows: int, seconds: float) -> None:
+        self.written += rows
+        if self._metrics is not None:
+            self._metrics.decision_batches.observe(rows)
+            self._metrics.decision_commits.observe(seconds)
+        if self.dropped > self._reported and len(self._waiting) < MAX_WAITING // 2:
+            logger.info("decision records are stored again; %d were dropped", self.dropped - self._reported)
+            self._reported = self.dropped
+
+    def _drop(self, count: int, reason: str) -> None:
+        """Count dropped records. The log contains only the first drop until records are stored again."""
+        if self.dropped == self._reported:
+            logger.error("decision records are dropped: %s; further drops are only counted", reason)
+        self.dropped += count
+
+
+async def _wait(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -1,0 +1,243 @@
+"""The recorder: batches, a full queue, a failing database, and the shutdown."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+from support.waiting import eventually
+
+from toolgate_service.context import AuthContext
+from toolgate_service.core.errors import StorageFault
+from toolgate_service.core.ids import new_id, time_of_id
+from toolgate_service.core.strict_json import canonical, digest
+from toolgate_service.decisions import recorder as recording
+from toolgate_service.decisions.recorder import (
+    COLUMNS,
+    DecisionRecord,
+    DecisionRecorder,
+    Row,
+    build_row,
+    time_of_prefix,
+)
+
+AUTH = AuthContext(
+    key_id=new_id(),
+    key_agent_id=None,
+    organization_id=new_id(),
+    environment="production",
+    organization_is_active=1,
+    plan="pro",
+    requests_per_minute=None,
+    agent_id=new_id(),
+    permission_id=new_id(),
+    epoch=7,
+)
+CONTEXT = {"b": Decimal("1.50"), "a": "ü"}
+
+
+def made(**changes: object) -> DecisionRecord:
+    record = DecisionRecord(new_id(), AUTH, "x" * 99, "a.b", "run", None, CONTEXT, None, "allowed", "allowed")
+    return record._replace(**changes)
+
+
+class Store:
+    """A store in memory that fails while it is told to."""
+
+    time_format = staticmethod(time_of_prefix)
+
+    def __init__(self) -> None:
+        self.batches: list[Sequence[Row]] = []
+        self.fault: Exception | None = None
+        self.attempts = 0
+
+    async def write(self, rows: Sequence[Row]) -> None:
+        self.attempts += 1
+        await asyncio.sleep(0)
+        if self.fault is not None:
+            raise self.fault
+        self.batches.append(rows)
+
+    @property
+    def ids(self) -> list[object]:
+        return [row[1] for batch in self.batches for row in batch]
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+async def recorder(store: Store) -> AsyncIterator[DecisionRecorder]:
+    recorder = DecisionRecorder(store)
+    yield recorder
+    await recorder.stop()
+
+
+def test_row_has_the_values_of_the_decision() -> None:
+    record = made()
+    row = dict(zip(COLUMNS, build_row(record), strict=True))
+    assert row == {
+        "created_at": time_of_id(record.id),
+        "id": record.id,
+        "organization_id": AUTH.organization_id,
+        "environment": "production",
+        "agent_id": AUTH.agent_id,
+        "requested_agent": None,
+        "action": "a.b",
+        "run_id": "run",
+        "call_id": None,
+        "key_id": AUTH.key_id,
+        "context_digest": digest('{"a":"ü","b":1.5}'),
+        "policy_revision": 7,
+        "permission_id": AUTH.permission_id,
+        "rule_id": None,
+        "outcome": "allowed",
+        "reason_code": "allowed",
+        "approval_id": None,
+    }
+
+
+def test_row_of_an_unknown_agent_has_the_beginning_of_its_id() -> None:
+    row = dict(zip(COLUMNS, build_row(made(auth=AUTH._replace(agent_id=None))), strict=True))
+    assert (row["agent_id"], row["requested_agent"]) == (None, "x" * 64)
+
+
+def test_digest_is_that_of_a_given_canonical_text() -> None:
+    text = canonical({"other": 1})
+    assert digest(text) in build_row(made(canonical_text=text))
+
+
+async def test_records_are_written_in_order_and_in_one_batch(
+    store: Store, recorder: DecisionRecorder
+) -> None:
+    ids = []
+    for _ in range(40):
+        record = made()
+        ids.append(record.id)
+        recorder.record(record)
+        await asyncio.sleep(0)
+    assert store.batches == []
+    assert recorder.waiting == 40
+    await eventually(lambda: asyncio.sleep(0, recorder.written == 40))
+    assert store.ids == ids
+    assert [len(batch) for batch in store.batches] == [40]
+    assert (recorder.waiting, recorder.dropped) == (0, 0)
+
+
+async def test_full_batch_is_written_without_delay(
+    store: Store, recorder: DecisionRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "INTERVAL", 3600.0)
+    monkeypatch.setattr(recording, "MAX_BATCH", 10)
+    for _ in range(25):
+        recorder.record(made())
+    await eventually(lambda: asyncio.sleep(0, recorder.written == 20))
+    await recorder.stop()
+    assert [len(batch) for batch in store.batches] == [10, 10, 5]
+
+
+async def test_full_queue_drops_and_counts_records(
+    store: Store,
+    recorder: DecisionRecorder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(recording, "MAX_WAITING", 10)
+    for _ in range(30):
+        recorder.record(made())
+    assert (recorder.waiting, recorder.dropped) == (10, 20)
+    await recorder.stop()
+    assert len(store.ids) == 10
+    drops = [one for one in caplog.records if "decision records are dropped" in one.message]
+    assert [one.levelno for one in drops] == [logging.ERROR]
+
+
+async def test_end_of_the_drops_is_logged(
+    store: Store,
+    recorder: DecisionRecorder,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "toolgate.gateway")
+    monkeypatch.setattr(recording, "MAX_WAITING", 10)
+    for _ in range(2):
+        for _ in range(15):
+            recorder.record(made())
+        await eventually(lambda: asyncio.sleep(0, recorder.waiting == 0))
+    assert [one.message for one in caplog.records if "stored again" in one.message] == [
+        "decision records are stored again; 5 were dropped"
+    ] * 2
+    assert len(store.ids) == 20
+
+
+async def test_failed_batch_is_written_again(store: Store, recorder: DecisionRecorder) -> None:
+    store.fault = StorageFault("the disk is full")
+    record = made()
+    recorder.record(record)
+    await eventually(lambda: asyncio.sleep(0, store.attempts >= 2))
+    store.fault = None
+    await eventually(lambda: asyncio.sleep(0, recorder.written == 1))
+    assert store.ids == [record.id]
+    assert recorder.dropped == 0
+
+
+async def test_batch_that_fails_for_too_long_is_dropped(store: Store) -> None:
+    recorder = DecisionRecorder(store, write_timeout=0.0)
+    store.fault = StorageFault("the disk is full")
+    recorder.record(made())
+    await eventually(lambda: asyncio.sleep(0, recorder.dropped == 1))
+    store.fault = None
+    later = made()
+    recorder.record(later)
+    await recorder.stop()
+    assert (store.ids, recorder.written, recorder.dropped) == ([later.id], 1, 1)
+
+
+async def test_record_that_has_no_row_does_not_prevent_others(
+    store: Store, recorder: DecisionRecorder
+) -> None:
+    good = made()
+    recorder.record(made(context={"a": object()}))
+    recorder.record(good)
+    await eventually(lambda: asyncio.sleep(0, recorder.written == 1))
+    assert store.ids == [good.id]
+    assert recorder.dropped == 1
+
+
+async def test_stop_writes_everything_that_waits(store: Store, recorder: DecisionRecorder) -> None:
+    records = [made() for _ in range(1200)]
+    for record in records:
+        recorder.record(record)
+    await recorder.stop()
+    assert store.ids == [record.id for record in records]
+    assert (recorder.written, recorder.dropped, recorder.waiting) == (1200, 0, 0)
+
+
+async def test_stop_with_a_failing_database_ends_and_counts_the_loss(
+    store: Store, recorder: DecisionRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recording, "STOP_SECONDS", 0.3)
+    store.fault = StorageFault("the disk is full")
+    for _ in range(7):
+        recorder.record(made())
+    await asyncio.wait_for(recorder.stop(), 10)
+    assert (recorder.written, recorder.dropped) == (0, 7)
+
+
+async def test_record_after_the_stop_is_dropped(store: Store, recorder: DecisionRecorder) -> None:
+    await recorder.stop()
+    recorder.record(made())
+    assert (recorder.dropped, store.attempts) == (1, 0)
+
+
+def test_time_is_that_of_the_id() -> None:
+    record = made()
+    created, text = build_row(record)[0], time_of_id(record.id)
+    assert created == text
+    assert text is not None
+    assert text.microsecond % 1000 == 0
+    assert timedelta() == text - time_of_prefix(record.id[: recording.TIME_DIGITS])
