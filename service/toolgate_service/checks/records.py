@@ -30,7 +30,7 @@ def to_record(
         decision_id, approval_id = decision.decision_id, decision.approval_id
     elif isinstance(decision, PendingApproval):
         approval_id = decision.approval_id
-    elif isinstance(decision, Denied) and decision.at in _AFTER_APPROVAL_ID:
+    elif decision.at in _AFTER_APPROVAL_ID:
         approval_id = request.approval_id
     return DecisionRecord(
         decision_id,
