@@ -9,7 +9,7 @@ from load import peers
 from load.rows import ROWS
 
 
-def test_the_whole_plan_has_every_row_once_and_fits_into_forty_minutes() -> None:
+def test_the_whole_plan_has_every_row_once_and_fits_into_three_quarters_of_an_hour() -> None:
     """Each row on the databases that it is about, except that on PostgreSQL nothing takes minutes."""
     options = compare._options([])
     jobs = compare._jobs(options)
@@ -19,7 +19,7 @@ def test_the_whole_plan_has_every_row_once_and_fits_into_forty_minutes() -> None
     short = {row.name for row in ROWS if not row.minutes}
     assert {name for name, database in jobs if database == "postgresql"} == short
     assert elsewhere < short
-    assert sum(compare._expected(*job, options) for job in jobs) < 40 * 60
+    assert sum(compare._expected(*job, options) for job in jobs) < 45 * 60
 
 
 def test_a_peer_that_is_not_there_is_told_with_its_command(

@@ -241,6 +241,8 @@ async def _approve_covered(
             Approval.permission_id == grant.permission_id,
             Approval.status == PENDING,
             Approval.id != grant.approval_id,
+            # A temporary approval does not cover calls over a budget, because its approvers have not seen them.
+            col(Approval.budget_id).is_(None),
             # A temporary approval does not approve a request that requires more approvers than the temporary approval
             # itself.
             col(Approval.required_approvals) <= grant.required_approvals,

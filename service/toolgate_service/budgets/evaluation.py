@@ -8,7 +8,7 @@ from decimal import Context, Decimal, Inexact, InvalidOperation, Overflow
 from toolgate_service.budgets.models import AGENT, RUN
 from toolgate_service.budgets.windows import Window
 from toolgate_service.permissions.models import describe_value
-from toolgate_service.rules.evaluation import MAX_CANDIDATES, action_matches
+from toolgate_service.rules.evaluation import action_matches
 
 COUNT = "count"
 _SUM = re.compile(r"sum\(args\.([A-Za-z_][A-Za-z0-9_]{0,63})\)")
@@ -17,6 +17,8 @@ _CURRENCY = re.compile(r"[A-Za-z0-9]{1,16}")
 #: amounts have at most 400 digits before and 400 after the decimal point; with this precision, no sum is ever rounded
 _EXACT = Context(prec=2000, traps=[Inexact, InvalidOperation, Overflow])
 ZERO = Decimal(0)
+#: maximum number of pairs of agent and action for which a set of budgets keeps the applicable budgets
+MAX_CANDIDATES = 1_000
 
 
 def add(one: Decimal, other: Decimal) -> Decimal:

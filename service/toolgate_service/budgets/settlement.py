@@ -11,9 +11,11 @@ times only with each other, so they accept the times of either database driver.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from toolgate_service.budgets.evaluation import (
+    COUNT,
     ZERO,
     InvalidAmount,
     add,
@@ -141,10 +143,13 @@ def settle_reservations(
         one = _Reservation(row, row.state, Decimal(row.settled_amount or 0))
         by_decision.setdefault(((row.organization_id, row.environment), row.decision_id), []).append(one)
     before = {id(one): one.counted() for found in by_decision.values() for one in found}
-    for entry in entries:
+    # Only the last entry of a call decides, so the contexts of earlier ones are not parsed.
+    last = {(entry.tenant, entry.decision_id, entry.agent_id, entry.action): entry for entry in entries}
+    for entry in last.values():
+        context = _Context(entry.context)
         for one in by_decision.get((entry.tenant, entry.decision_id), ()):
             if (one.row.agent_id, one.row.action) == (entry.agent_id, entry.action):
-                _apply(one, entry, by_id.get(one.row.total_id))
+                _apply(one, entry.status, context, by_id.get(one.row.total_id))
     changed = [
         one
         for found in by_decision.values()
@@ -167,15 +172,28 @@ def settle_reservations(
     )
 
 
-def _apply(one: _Reservation, entry: SettlingEntry, total: TotalRow | None) -> None:
-    one.state = _STATES[entry.status]
-    one.settled = ZERO if one.state == RELEASED else _real_amount(one.row, entry.context, total)
+class _Context:
+    """Context of a log entry, which is parsed at most once, and only if an amount is read from it."""
+
+    def __init__(self, text: str | None) -> None:
+        self._text = text
+
+    @cached_property
+    def args(self) -> object:
+        return None if self._text is None else strict_json.loads_own(self._text)
 
 
-def _real_amount(row: ReservationRow, context: str | None, total: TotalRow | None) -> Decimal:
+def _apply(one: _Reservation, status: str, context: _Context, total: TotalRow | None) -> None:
+    one.state = _STATES[status]
+    one.settled = ZERO if one.state == RELEASED else _real_amount(one.row, context, total)
+
+
+def _real_amount(row: ReservationRow, context: _Context, total: TotalRow | None) -> Decimal:
     """Return the amount in the context of a log entry; the reserved amount if the context contains no valid one."""
     reserved = Decimal(row.amount)
-    args = None if context is None or row.measure is None else strict_json.loads_own(context)
+    if row.measure is None or (row.measure == COUNT and row.currency_arg is None):
+        return reserved
+    args = context.args
     if not isinstance(args, Mapping):
         return reserved
     try:

@@ -1,8 +1,8 @@
 """Decision about a tool call, and the results of a check.
 
-The decision uses no I/O. It examines, in this order: the agent, freezes, rules that forbid the call, and then together
-the permission with its amount and the other rules. A permission has the effect of a rule that allows its action, or
-requires approval for it, if the amount is valid.
+The decision uses no I/O. It examines, in this order: the agent, freezes, rules that forbid the call, the permission with
+its amount, and then whether the permission or a rule requires an approval. Without a permission, a rule can allow the
+call, or require an approval for it. No rule lifts the maximum amount of a permission.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from toolgate_service.context import AuthContext
 from toolgate_service.core import strict_json
 from toolgate_service.core.ids import is_id
 from toolgate_service.permissions.models import AmountCheck, find_amount_violation
-from toolgate_service.rules.evaluation import NO_TERMS, CompiledRule, RuleSet, RuleTerms
+from toolgate_service.rules.evaluation import NO_MATCH, NO_TERMS, CompiledRule, RuleMatch, RuleSet, RuleTerms
 from toolgate_service.rules.expressions import Variables
 
 UNKNOWN_AGENT = "Agent not found: no agent of this organization has the agent_id given"
@@ -150,14 +150,12 @@ class ApprovalRequired:
     """Decision that the call needs an approval.
 
     Attributes:
-        by_permission: False if only rules require the approval, and no permission covers the call.
         terms: Terms of the rules that require the approval, in addition to the terms of the permission.
         rule_id: Id of the oldest rule that requires the approval; None if only the permission requires it.
         budget_id: Id of the budget that does not cover the call; None if no budget requires the approval.
     """
 
     reason: str
-    by_permission: bool = True
     terms: RuleTerms = NO_TERMS
     rule_id: str | None = None
     budget_id: str | None = None
@@ -229,7 +227,31 @@ def decide(
         rules: Rules of the environment.
         now: Current time, which the conditions of rules can use.
     """
-    agent_id = request.agent_id
+    denial = _deny_agent(auth, request.agent_id)
+    if denial is not None:
+        return denial
+    found = NO_MATCH
+    if rules.rules:
+        found = rules.match(auth.agent_id or "", call_variables(auth, request, now))
+    if found.forbidding is not None:
+        reason = f"Rule '{found.forbidding.name}' forbids action '{request.action}'"
+        return Denied(reason, Step.RULES, rule_id=found.forbidding.id)
+    if auth.permission_id is None:
+        return _decide_without_permission(request.action, found)
+    if auth.max_amount is not None:
+        maximum, required = Decimal(auth.max_amount), bool(auth.amount_required)
+        violation = find_amount_violation(maximum, required, request.action, request.context)
+        if violation is not None:
+            return Denied(violation.reason, _AMOUNT_STEPS[violation.failed])
+    rule = found.requiring[0] if found.requiring else None
+    if auth.requires_approval:
+        reason = f"Action '{request.action}' needs human approval"
+        return ApprovalRequired(reason, found.terms, rule.id if rule else None)
+    return _require_approval(rule, found, request.action) if rule else ALLOWED
+
+
+def _deny_agent(auth: AuthContext, agent_id: str) -> Denied | None:
+    """Return a denial if the agent is unknown, disabled or frozen, or if the API key belongs to another agent."""
     if auth.key_agent_id is not None and auth.key_agent_id != agent_id:
         reason = f"This API key belongs to another agent than the one named by agent_id{_id_hint(agent_id)}"
         return Denied(reason, Step.AGENT)
@@ -239,18 +261,20 @@ def decide(
         return Denied(f"Calls are frozen: {auth.freeze_reason}", Step.FREEZE)
     if auth.agent_status != ACTIVE:
         return Denied("Agent is inactive", Step.AGENT_ENABLED)
-    by_permission = _decide_by_permission(auth, request)
-    if not rules.rules:
-        return by_permission
-    found = rules.match(auth.agent_id, call_variables(auth, request, now))
-    if found.forbidding is not None:
-        reason = f"Rule '{found.forbidding.name}' forbids action '{request.action}'"
-        return Denied(reason, Step.RULES, rule_id=found.forbidding.id)
+    return None
+
+
+def _decide_without_permission(action: str, found: RuleMatch) -> Allowed | Denied | ApprovalRequired:
     if found.requiring:
-        return _combine(by_permission, found.requiring, found.terms, request.action)
-    if found.allowing is not None and isinstance(by_permission, Denied):
+        return _require_approval(found.requiring[0], found, action)
+    if found.allowing is not None:
         return Allowed(found.allowing.id)
-    return by_permission
+    return Denied(f"Agent has no permission for action '{action}'", Step.PERMISSION)
+
+
+def _require_approval(rule: CompiledRule, found: RuleMatch, action: str) -> ApprovalRequired:
+    reason = f"Rule '{rule.name}' requires approval for action '{action}'"
+    return ApprovalRequired(reason, found.terms, rule.id)
 
 
 def call_variables(auth: AuthContext, request: CheckRequest, now: datetime) -> Variables:
@@ -263,35 +287,6 @@ def call_variables(auth: AuthContext, request: CheckRequest, now: datetime) -> V
         run_id=request.run_id or "",
         now=now,
     )
-
-
-def _decide_by_permission(auth: AuthContext, request: CheckRequest) -> Allowed | Denied | ApprovalRequired:
-    if auth.permission_id is None:
-        return Denied(f"Agent has no permission for action '{request.action}'", Step.PERMISSION)
-    if auth.max_amount is not None:
-        maximum, required = Decimal(auth.max_amount), bool(auth.amount_required)
-        violation = find_amount_violation(maximum, required, request.action, request.context)
-        if violation is not None:
-            return Denied(violation.reason, _AMOUNT_STEPS[violation.failed])
-    if auth.requires_approval:
-        return ApprovalRequired(f"Action '{request.action}' needs human approval")
-    return ALLOWED
-
-
-def _combine(
-    by_permission: Allowed | Denied | ApprovalRequired,
-    requiring: tuple[CompiledRule, ...],
-    terms: RuleTerms,
-    action: str,
-) -> ApprovalRequired:
-    """Return the decision for a call for which rules require approval, with or without a permission."""
-    first = requiring[0]
-    reason = (
-        by_permission.reason
-        if isinstance(by_permission, ApprovalRequired)
-        else f"Rule '{first.name}' requires approval for action '{action}'"
-    )
-    return ApprovalRequired(reason, not isinstance(by_permission, Denied), terms, first.id)
 
 
 def _id_hint(agent_id: str) -> str:

@@ -198,7 +198,7 @@ def _describe_steps(
     yield Passed(Step.AGENT, "The agent belongs to this organization.")
     yield Passed(Step.FREEZE, "No freeze applies to the call.")
     yield Passed(Step.AGENT_ENABLED, "The agent is enabled.")
-    if isinstance(decision, ApprovalRequired) and not decision.by_permission:
+    if isinstance(decision, ApprovalRequired) and auth.permission_id is None:
         yield Passed(Step.RULES, f"{decision.reason}.")
         yield Passed(Step.APPROVAL, "The rule requires an approval.")
         return
@@ -289,7 +289,7 @@ async def _count_approvers(
     required = (await session.exec(_REQUIRED_APPROVALS, params={"id": auth.permission_id})).first() or 1
     if isinstance(decision, ApprovalRequired):
         by_rules = decision.terms.required_approvals or 1
-        return max(required, by_rules) if decision.by_permission else by_rules
+        return max(required, by_rules)
     return required
 
 

@@ -184,12 +184,19 @@ async def create_request(
     return approval.id
 
 
-async def tighten_terms(session: AsyncSession, auth: AuthContext, approval: Approval, terms: Terms) -> None:
+async def tighten_terms(
+    session: AsyncSession, auth: AuthContext, approval: Approval, decision: ApprovalRequired
+) -> None:
     """Tighten the approval rules and limits of a pending request for which another check has arrived.
 
     For each rule and limit, the strictest value is stored: the request's own, the permission's current value, or that
-    of `terms`, which the rules of the environment require.
+    of the rules that now require the approval. These rules can also shorten the time until the request expires.
     """
+    terms = Terms.of_rules(decision.terms)
+    if decision.terms.ttl_seconds is not None:
+        end = approval.created_at + timedelta(seconds=decision.terms.ttl_seconds)
+        approval.expires_at = min(approval.expires_at, end)
+        session.add(approval)
     agent, permission = await _load_permission(session, auth)
     before = (stored_terms(approval), approval.max_amount, bool(approval.amount_required))
     maximum = None if permission is None else permission.max_amount

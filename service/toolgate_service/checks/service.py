@@ -37,6 +37,7 @@ from toolgate_service.approvals.policy import (
 )
 from toolgate_service.approvals.service import REJECTED
 from toolgate_service.budgets.evaluation import CompiledBudget, InvalidAmount
+from toolgate_service.budgets.models import UNSETTLED
 from toolgate_service.budgets.repository import BudgetCache, find_reservations
 from toolgate_service.budgets.reservation import Call, Claim, Plan, plan_reservation, smallest_left
 from toolgate_service.checks.decide import (
@@ -153,11 +154,9 @@ async def settle(
     if isinstance(decision, Allowed) and request.approval_id is None and not budgets:
         return Settled(decision, auth)
     attempt = Attempt.of(idempotency_key, request.identity(raw))
-    earlier = await load_idempotent(session, auth, attempt, now(session))
-    if earlier is not None:
-        return Settled(await _repeat(session, auth, decision, budgets, earlier), auth)
-    if _is_only_by_rules(decision) and (budgets or isinstance(decision, ApprovalRequired)):
-        auth = auth._replace(permission_id=None)
+    repeated = await _find_repeated(session, auth, attempt, decision, budgets)
+    if repeated is not None:
+        return Settled(repeated, auth)
     settled = await _settle_call(session, settings, auth, request, decision, budgets, attempt, on_step)
     return Settled(settled, auth)
 
@@ -202,24 +201,30 @@ async def _settle_call(
     return replace(result, rule_id=settled.rule_id)
 
 
-def _is_only_by_rules(decision: Allowed | ApprovalRequired) -> bool:
-    """Return whether no permission covers the call, and only rules allow it or require an approval for it."""
-    return decision.rule_id is not None if isinstance(decision, Allowed) else not decision.by_permission
-
-
-async def _repeat(
+async def _find_repeated(
     session: AsyncSession,
     auth: AuthContext,
+    attempt: Attempt | None,
     decision: Allowed | ApprovalRequired,
     budgets: Sequence[CompiledBudget],
-    earlier: str,
-) -> Allowed | Consumed:
-    """Return the decision of an earlier check with the same idempotency key. Nothing is reserved or consumed again."""
-    if not budgets:
-        return Consumed(earlier, Step.RETRY)
+) -> Allowed | Consumed | None:
+    """Return the decision of an earlier check with the same idempotency key, if it still holds; otherwise None.
+
+    Nothing is reserved or consumed again. The earlier decision no longer holds after its reservations were settled or
+    released, because the check is then not a retry but another call. Neither does it hold if the call now requires an
+    approval that the earlier check did not consume.
+    """
+    earlier = await load_idempotent(session, auth, attempt, now(session))
+    if earlier is None:
+        return None
     reserved = await find_reservations(session, auth, earlier)
+    if not reserved:
+        return Consumed(earlier, Step.RETRY)
+    consumed = reserved[0].approval_id is not None
+    if any(one.state != UNSETTLED for one in reserved) or not (consumed or isinstance(decision, Allowed)):
+        return None
     left = await smallest_left(session, reserved, budgets)
-    if isinstance(decision, Allowed) and reserved and reserved[0].approval_id is None:
+    if isinstance(decision, Allowed) and not consumed:
         return replace(decision, decision_id=earlier, budget_left=left)
     return Consumed(earlier, Step.RETRY, budget_left=left)
 
@@ -255,8 +260,7 @@ async def _settle_by_budgets(
         return await _deny_by_budget(session, plan, plan.denying)
     if over is not None:
         await plan.announce(session)
-        by_permission = decision.rule_id is None
-        return ApprovalRequired(over.reason, by_permission, budget_id=over.budget.id)
+        return ApprovalRequired(over.reason, budget_id=over.budget.id)
     if request.dry_run or not plan.claims:
         return replace(decision, budget_left=plan.left)
     decision_id = new_id()
@@ -326,6 +330,8 @@ async def _try_approved(session: AsyncSession, check: _Check) -> Denied | Consum
         if state != APPROVED or not _is_for_this_check(approval, check.request):
             continue
         invalid = await approval_invalid_reason(session, approval, check.terms)
+        if invalid is None and approval.grant_id is not None:
+            invalid = await _over_budget_reason(session, check.plan)
         if invalid is None:
             return await _consume(session, check, approval)
         if check.request.approval_id is not None:
@@ -342,7 +348,7 @@ async def _find_pending(session: AsyncSession, check: _Check) -> Approval | None
     if pending is not None and not check.request.dry_run:
         pending.last_asked_at = now(session)
         session.add(pending)
-        await tighten_terms(session, check.auth, pending, check.terms)
+        await tighten_terms(session, check.auth, pending, check.decision)
     return pending
 
 

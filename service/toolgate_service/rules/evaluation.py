@@ -7,7 +7,7 @@ Conditions fail closed. If a condition raises an error, refers to a missing fiel
 boolean, an `allow` rule does not match, and a `forbid` or `require_approval` rule matches.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple, TypeAlias
@@ -17,8 +17,8 @@ from toolgate_service.rules.models import ALLOW, FORBID, REQUIRE_APPROVAL
 
 #: suffix of an action pattern that matches all actions with the prefix before it
 WILDCARD = "*"
-#: maximum number of pairs of agent and action for which a set of rules keeps the applicable rules
-MAX_CANDIDATES = 4096
+#: maximum number of references to applicable rules that a set of rules keeps, for all pairs of agent and action together
+MAX_CANDIDATES = 50_000
 
 
 #: function that evaluates the condition of a rule; None is the result of a condition that failed
@@ -132,14 +132,16 @@ class RuleSet:
     def __init__(self, rules: Iterable[CompiledRule] = ()) -> None:
         self.rules = tuple(rules)
         self._exact: dict[str, list[CompiledRule]] = {}
-        self._prefixes: list[CompiledRule] = []
+        self._prefixes: dict[str, list[CompiledRule]] = {}
         for rule in self.rules:
-            if any(pattern.endswith(WILDCARD) for pattern in rule.actions):
-                self._prefixes.append(rule)
-            else:
-                for action in dict.fromkeys(rule.actions):
-                    self._exact.setdefault(action, []).append(rule)
+            for pattern in dict.fromkeys(rule.actions):
+                if pattern.endswith(WILDCARD):
+                    self._prefixes.setdefault(pattern[:-1], []).append(rule)
+                else:
+                    self._exact.setdefault(pattern, []).append(rule)
         self._candidates: dict[tuple[str, str], dict[str, tuple[CompiledRule, ...]]] = {}
+        #: number of references to rules in `_candidates`
+        self._kept = 0
 
     def match(self, agent_id: str, call: Variables) -> RuleMatch:
         """Return the rules that match a call of an agent."""
@@ -164,16 +166,22 @@ class RuleSet:
         key = (agent_id, action)
         found = self._candidates.get(key)
         if found is None:
-            if len(self._candidates) >= MAX_CANDIDATES:
+            found = self._find_candidates(agent_id, action)
+            size = 1 + sum(map(len, found.values()))
+            if self._kept + size > MAX_CANDIDATES:
                 self._candidates.clear()
-            found = self._candidates[key] = self._find_candidates(agent_id, action)
+                self._kept = 0
+            self._candidates[key] = found
+            self._kept += size
         return found
 
     def _find_candidates(self, agent_id: str, action: str) -> dict[str, tuple[CompiledRule, ...]]:
-        possible: Collection[CompiledRule] = [*self._exact.get(action, ()), *self._prefixes]
+        possible = {rule.id: rule for rule in self._exact.get(action, ())}
+        for length in range(len(action) + 1):
+            possible.update((rule.id, rule) for rule in self._prefixes.get(action[:length], ()))
         by_effect: dict[str, list[CompiledRule]] = {}
-        for rule in possible:
-            if rule.applies_to(agent_id, action):
+        for rule in possible.values():
+            if rule.agents is None or agent_id in rule.agents:
                 by_effect.setdefault(rule.effect, []).append(rule)
         # Evaluate rules without a condition first, because they cost nothing and may decide. Rules created earlier come
         # first otherwise; ids are ordered by the time of creation.

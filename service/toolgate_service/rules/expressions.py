@@ -34,6 +34,10 @@ __all__ = ["MAX_LENGTH", "Expression", "InvalidExpression", "Variables", "compil
 
 #: maximum number of characters of an expression
 MAX_LENGTH = 2_000
+#: maximum estimated cost of all expressions together that read the arguments of one check, in nanoseconds
+MAX_TOTAL_COST = 3 * MAX_COST
+#: cost below which the sizes of the single arguments need not be measured
+_ROUGH = 20_000
 #: maximum depth of lists and maps in the arguments of a call
 _MAX_DEPTH = 64
 _MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
@@ -73,6 +77,17 @@ class Variables:
             "run": {"id": _usable_text(self.run_id)},
             "now": self.now,
         }
+
+    @cached_property
+    def _spent(self) -> list[float]:
+        return [0.0]
+
+    def spend(self, cost: float) -> bool:
+        """Add the cost of an evaluation to the total; False if the total would exceed `MAX_TOTAL_COST`."""
+        if self._spent[0] + cost > MAX_TOTAL_COST:
+            return False
+        self._spent[0] += cost
+        return True
 
     @cached_property
     def arguments(self) -> "ConvertedArguments":
@@ -210,7 +225,7 @@ class Expression:
     def _evaluate(self, variables: Variables) -> bool | None:
         if self._analysis.uses_args:
             arguments = variables.arguments
-            if not self._can_read(arguments):
+            if not self._can_read(arguments, variables):
                 return None
             activation = variables.activation_with_arguments
         else:
@@ -219,20 +234,26 @@ class Expression:
         # An error is a value of another type.
         return value.value() is True if value.type() == self._boolean else None
 
-    def _can_read(self, arguments: "ConvertedArguments") -> bool:
+    def _can_read(self, arguments: "ConvertedArguments", variables: Variables) -> bool:
         """Return whether CEL can represent all arguments that are read, and reading them takes a short time."""
         names = self._analysis.argument_names
         if arguments.unusable and (names is None or not names.isdisjoint(arguments.unusable)):
             return False
+        cost = self._cost_of(arguments)
+        return cost <= MAX_COST and variables.spend(cost)
+
+    def _cost_of(self, arguments: "ConvertedArguments") -> float:
+        """Return an estimate that is at least the cost of an evaluation."""
         cost = self._analysis.cost
         values, length = arguments.size
-        if cost.base + self._per_value * values + self._per_byte * length <= MAX_COST:
-            return True
+        rough = cost.base + self._per_value * values + self._per_byte * length
+        if rough <= _ROUGH:
+            return rough
         exact = cost.base
         for path, (value, byte) in cost.terms.items():
             size = arguments.measure(path)
             exact += value * size[0] + byte * size[1]
-        return exact <= MAX_COST
+        return exact
 
 
 @dataclass(frozen=True)

@@ -145,3 +145,31 @@ def test_call_of_a_rule_without_permission_follows_the_budget(acme: Owner, at_li
     assert outcome(held) == REQUIRED
     approve(acme, held.json()["approval_id"])
     assert outcome(acme.check(agent, ACTION)) == APPROVED
+
+
+def test_temporary_approval_covers_no_pending_call_over_the_limit(acme: Owner, bot: str, budget: str) -> None:
+    context = {"amount": 1000}
+    held = [acme.check(bot, ACTION, context | {"order": n}).json()["approval_id"] for n in range(3)]
+    grant = {"max_uses": 10, "duration_seconds": 600, "ignored_fields": ["order"]}
+    approve(acme, held[0], grant=grant)
+    assert outcome(acme.check(bot, ACTION, context | {"order": 0})) == APPROVED
+    for order in (1, 2):
+        assert outcome(acme.check(bot, ACTION, context | {"order": order})) == REQUIRED
+    assert amounts(acme, budget) == (0, 1000, -900)
+
+
+def test_request_that_a_temporary_approval_approved_needs_the_budget_when_it_runs(
+    acme: Owner, bot: str, budget: str
+) -> None:
+    action = "held.refund"
+    acme.permit(bot, action, requires_approval=True)
+    change = {"actions": [ACTION, action]}
+    assert acme.http.put(f"/api/budgets/{budget}", json=change).status_code == 200
+    held = [acme.check(bot, action, {"amount": 60, "order": n}).json()["approval_id"] for n in range(2)]
+    grant = {"max_uses": 10, "duration_seconds": 600, "ignored_fields": ["order"]}
+    approve(acme, held[0], grant=grant)
+    assert outcome(acme.check(bot, action, {"amount": 60, "order": 1})) == APPROVED
+    assert amounts(acme, budget) == (0, 60, 40)
+    # The total has no room for the other one, which the approver saw: it was approved by itself.
+    assert outcome(acme.check(bot, action, {"amount": 60, "order": 0})) == APPROVED
+    assert outcome(acme.check(bot, action, {"amount": 60, "order": 2})) == REQUIRED

@@ -8,6 +8,7 @@ from support.budgets import (
     ALLOWED,
     EXCEEDED,
     INVALID,
+    REQUIRED,
     amounts,
     create,
     outcome,
@@ -278,3 +279,30 @@ def test_very_large_and_very_small_amounts_are_not_rounded(acme: Owner, bot: str
         assert outcome(spend(acme, bot, amount)) == ALLOWED
     assert outcome(spend(acme, bot, 1e-320)) == EXCEEDED
     assert usage(acme, budget)[0]["left"] == 0
+
+
+@pytest.mark.parametrize("status", ["failed", "success"])
+def test_key_of_a_call_that_has_ended_is_decided_and_reserved_again(
+    acme: Owner, bot: str, status: str
+) -> None:
+    budget = create(acme, measure="sum(args.amount)")
+    body = {"agent_id": bot, "action": ACTION, "context": {"amount": 100}}
+    headers = {"X-API-Key": acme.key, "Idempotency-Key": "ended"}
+    first = acme.http.post("/sdk/check", json=body, headers=headers)
+    assert outcome(first) == ALLOWED
+    assert outcome(acme.http.post("/sdk/check", json=body, headers=headers)) == ALLOWED
+    acme.log(bot, ACTION, status=status, decision_id=first.headers["x-decision-id"])
+    again = acme.http.post("/sdk/check", json=body, headers=headers)
+    assert outcome(again) == (ALLOWED if status == "failed" else EXCEEDED)
+    assert again.headers["x-decision-id"] != first.headers["x-decision-id"]
+    assert amounts(acme, budget) == ((0, 100, 0) if status == "failed" else (100, 0, 0))
+
+
+def test_repeated_check_needs_an_approval_that_is_required_since(acme: Owner, bot: str) -> None:
+    create(acme)
+    body = {"agent_id": bot, "action": ACTION, "context": {"amount": 1}}
+    headers = {"X-API-Key": acme.key, "Idempotency-Key": "before the rule"}
+    assert outcome(acme.http.post("/sdk/check", json=body, headers=headers)) == ALLOWED
+    rule = {"name": "since", "effect": "require_approval", "actions": [ACTION]}
+    assert acme.http.post("/api/rules", json=rule).status_code == 201
+    assert outcome(acme.http.post("/sdk/check", json=body, headers=headers)) == REQUIRED

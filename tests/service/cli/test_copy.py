@@ -102,6 +102,10 @@ def _live(stage: Stage) -> tuple[str, str, Any]:
     assert owner.http.post(f"/api/approvals/{other}/deny").status_code == 200
     cleared = owner.http.delete(f"/api/agents/{agent}/denial-blocks", params={"action": "pay"})
     assert cleared.status_code == 204, cleared.text
+    budget = {"name": "copied", "actions": ["spend"], "window": "day", "limit": 5}
+    assert owner.http.post("/api/budgets", json=budget).status_code == 201
+    owner.permit(agent, "spend")
+    assert owner.check(agent, "spend").json()["allowed"]
     owner.http.post("/auth/password-reset", json={"email": owner.email})
     owner.http.post("/auth/login", json={"email": owner.email, "password": "wrong wrong wrong"})
     customer = fresh("cus")

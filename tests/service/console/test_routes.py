@@ -37,6 +37,8 @@ def things(acme: Owner) -> dict[str, str]:
     frozen = acme.http.post("/api/freeze", json={"action": "walk.frozen", "reason": "a test"}).json()
     body = {"name": "walked", "effect": "forbid", "actions": ["walk.ruled"]}
     rule = acme.http.post("/api/rules", json=body).json()
+    body = {"name": "walked", "actions": ["walk.counted"], "window": "day", "limit": 5}
+    budget = acme.http.post("/api/budgets", json=body).json()
     key = acme.http.post(f"/api/agents/{agent}/keys").json()
     webhook = acme.http.post("/api/webhooks", json={"url": "https://example.com/walked"}).json()
     delivery = acme.http.post(f"/api/webhooks/{webhook['id']}/test").json()
@@ -46,6 +48,7 @@ def things(acme: Owner) -> dict[str, str]:
             "grant_id": grant["id"],
             "freeze_id": frozen["id"],
             "rule_id": rule["id"],
+            "budget_id": budget["id"],
             "agent_id": agent,
             "permission_id": permission,
             "entry_id": entry,

@@ -102,17 +102,44 @@ def test_condition_that_fails_is_the_stricter_result(acme: Owner) -> None:
     assert outcome(acme.check(agent, "a.b", {"region": 2**70})) == ("forbidden_by_rule", forbidding)
 
 
-def test_amount_above_the_permission_can_be_allowed_or_approved_by_a_rule(acme: Owner) -> None:
+@pytest.mark.parametrize("effect", ["allow", "require_approval"])
+@pytest.mark.parametrize(
+    ("context", "code"),
+    [
+        ({"amount": 11}, "amount_exceeded"),
+        ({"amount": "5"}, "amount_invalid"),
+        ({"amount": -5}, "amount_invalid"),
+        ({}, "amount_missing"),
+    ],
+)
+def test_no_rule_lifts_the_maximum_of_a_permission(
+    acme: Owner, effect: str, context: dict[str, object], code: str
+) -> None:
     agent = acme.agent()
-    acme.permit(agent, "pay", max_amount=10)
-    assert outcome(acme.check(agent, "pay", {"amount": 11})) == ("amount_exceeded", None)
-    made = rule(acme, "require_approval", actions=["pay"], when="args.amount > 10")
-    assert outcome(acme.check(agent, "pay", {"amount": 11})) == ("approval_required", made)
-    assert outcome(acme.check(agent, "pay", {"amount": 10})) == ("allowed", None)
-    allowing = rule(acme, "allow", actions=["pay"])
-    assert outcome(acme.check(agent, "pay", {"amount": 11})) == ("approval_required", made)
-    change(acme, made, enabled=False)
-    assert outcome(acme.check(agent, "pay", {"amount": 11})) == ("allowed", allowing)
+    acme.permit(
+        agent, "pay", max_amount=10, amount_required=True, requires_approval=True, required_approvals=2
+    )
+    rule(acme, effect, actions=["pay"])
+    assert outcome(acme.check(agent, "pay", context)) == (code, None)
+    assert outcome(acme.check(agent, "pay", {"amount": 10}))[0] == "approval_required"
+
+
+def test_allowing_rule_does_not_remove_the_approval_of_a_permission(acme: Owner) -> None:
+    agent = acme.agent()
+    acme.permit(agent, "pay", requires_approval=True)
+    rule(acme, "allow", actions=["pay"])
+    assert outcome(acme.check(agent, "pay")) == ("approval_required", None)
+
+
+def test_shorter_time_of_a_new_rule_applies_to_a_pending_request(acme: Owner) -> None:
+    agent = acme.agent()
+    acme.permit(agent, "pay", requires_approval=True)
+    approval_id = acme.check(agent, "pay").json()["approval_id"]
+    rule(acme, "require_approval", approval={"ttl": 60})
+    assert acme.check(agent, "pay").json()["approval_id"] == approval_id
+    shown = acme.http.get(f"/api/approvals/{approval_id}").json()
+    created, expires = (datetime.fromisoformat(shown[name]) for name in ("created_at", "expires_at"))
+    assert (expires - created).total_seconds() == 60
 
 
 @pytest.mark.parametrize("permitted", [False, True])

@@ -268,3 +268,15 @@ def test_mutated_expressions_end_soon() -> None:
         _evaluate(
             text[:MAX_LENGTH], {"xs": [{"a": 1, "b": "a"}] * 1_000, "s": TEXT, "y": 1, "z": INTEGERS[:1_000]}
         )
+
+
+def test_expressions_of_one_check_share_a_limit() -> None:
+    """Otherwise a call that many expensive rules apply to would block the gateway for the sum of their times."""
+    expression = compile_expression("args.xs.all(x, x.matches('^(a|b)+c?$') || x.contains('q'))")
+    variables = Variables({"xs": ["abababab" * 3] * 400}, "a.b", "id", "name", "", datetime.now(UTC))
+    results = [expression.evaluate(variables) for _ in range(200)]
+    assert results[0] is True
+    assert results[-1] is None
+    began = time.thread_time()
+    assert [expression.evaluate(variables) for _ in range(2000)] == [None] * 2000
+    assert time.thread_time() - began < 0.2

@@ -53,7 +53,7 @@ class Asking(Driver):
             self.world.reservations.append(one)
             self.counts.seen["reserved"] += 1
         if outcome.used is not None or outcome.reserved:
-            keep_answer(self.world, tenant, question, answer.headers["X-Decision-ID"], self.now())
+            keep_answer(self.world, tenant, question, outcome, answer.headers["X-Decision-ID"], self.now())
         if outcome.decision_id is not None:
             self.counts.seen["answer repeated"] += 1
         if not question.dry_run:

@@ -94,36 +94,30 @@ class _Call:
     Attributes:
         permission: Permission of the call; `RULED` if there is none.
         held_by: Rules that require an approval.
-        covered: False if the permission does not cover the call, and only rules hold it.
-        allowed: True if a rule allows what the permission does not.
+        allowed: True if there is no permission, and a rule allows the call.
     """
 
     world: World
     agent: Agent
-    own: Permission
+    permission: Permission
     question: Question
     now: datetime
     held_by: list[Rule] = field(default_factory=list)
     budgets: list[Budget] = field(default_factory=list)
     #: the budget that an otherwise allowed call would exceed, and that asks for an approval then
     over: Budget | None = None
-    covered: bool = True
     allowed: bool = False
 
     @property
-    def permission(self) -> Permission:
-        return self.own if self.covered else RULED
-
-    @property
     def requires_approval(self) -> bool:
-        by_permission = self.own.requires_approval and not self.allowed
+        by_permission = self.permission.requires_approval and not self.allowed
         return bool(self.held_by) or by_permission or self.over is not None
 
     @property
     def why(self) -> str:
         if self.over is not None:
             return "does not cover"
-        by_permission = self.covered and self.own.requires_approval
+        by_permission = self.permission is not RULED and self.permission.requires_approval
         return "needs human approval" if by_permission else "requires approval for action"
 
     @property
@@ -185,32 +179,27 @@ def check(world: World, tenant: Tenant, question: Question, now: datetime) -> Ou
         return Outcome("blocked", "forbids action", (question.action,))
     requiring = [one for one in matching if one.effect == "require_approval"]
     permission = agent.permissions.get(question.action)
-    no = _no(permission, question)
-    if no is not None and not requiring and not matching:
-        return no
-    call = _Call(world, agent, permission or RULED, question, now)
-    if requiring:
-        call.held_by = requiring
-        call.covered = no is None
-    elif no is not None:
-        call.allowed = True
+    if permission is None and not matching:
+        return Outcome("blocked", "no permission", (question.action,))
+    # No rule lifts the maximum of a permission.
+    too_much = None if permission is None else _amount(permission, question.facts)
+    if too_much is not None:
+        return too_much
+    call = _Call(world, agent, permission or RULED, question, now, requiring)
+    call.allowed = permission is None and not requiring
     call.budgets = [one for one in world.budgets if one.counts(agent, question.action)]
-    call.covered = call.covered and not (call.allowed and call.budgets)
     if not call.requires_approval and question.approval_id is None and not call.budgets:
         return Outcome("allowed")
     return _with_approval(call)
 
 
-def _no(permission: Permission | None, question: Question) -> Outcome | None:
-    if permission is None:
-        return Outcome("blocked", "no permission", (question.action,))
-    return _amount(permission, question.facts)
-
-
-def keep_answer(world: World, tenant: Tenant, question: Question, decision_id: str, now: datetime) -> None:
-    """Remember the answer that used up an approval, for whoever repeats the attempt."""
+def keep_answer(
+    world: World, tenant: Tenant, question: Question, outcome: Outcome, decision_id: str, now: datetime
+) -> None:
+    """Remember the answer that used up an approval or reserved something, for whoever repeats the attempt."""
     if question.idempotency_key is not None:
-        answer = CheckAnswer(question.body, decision_id, now + ANSWER_HOLDS)
+        used = outcome.used is not None
+        answer = CheckAnswer(question.body, decision_id, now + ANSWER_HOLDS, used, outcome.reserved)
         world.check_answers[tenant, question.idempotency_key] = answer
 
 
@@ -237,7 +226,13 @@ def _with_approval(call: _Call) -> Outcome:
     world, agent, question, now = call.world, call.agent, call.question, call.now
     # A lost answer must not cost a second approval.
     earlier = world.check_answers.get((agent.tenant, question.idempotency_key))
-    if earlier is not None and earlier.body == question.body and now < earlier.until:
+    if (
+        earlier is not None
+        and earlier.body == question.body
+        and now < earlier.until
+        and (earlier.used or not call.requires_approval)
+        and all(one.state == "unsettled" for one in earlier.reserved)
+    ):
         return Outcome("allowed", decision_id=earlier.decision_id)
     equal = list(_equal(world, agent, call.permission, question))[::-1]
     if question.approval_id is not None:
@@ -303,6 +298,9 @@ def _pending(mine: list[Approval], call: _Call) -> Approval | None:
     if pending is not None and not call.question.dry_run:
         # A request that is asked again stores the stricter of its terms and the current ones.
         pending.terms = pending.terms.stricter(call.terms)
+        for one in call.held_by:
+            if one.waits is not None:
+                pending.until = min(pending.until, pending.created + timedelta(seconds=one.waits))
     return pending
 
 
@@ -320,7 +318,9 @@ def _by_approved(mine: list[Approval], call: _Call) -> Outcome | None:
         # What an approver made of a call answers to its id alone.
         if approval.state(call.now) != "approved" or (approval.replaces is not None and not named):
             continue
-        if _still_counts(call.world, approval, call.more):
+        # Whoever allowed it for a while did not see that it exceeds a budget.
+        over = approval.grant is not None and call.exceeded() and call.exceeded("deny") is None
+        if not over and _still_counts(call.world, approval, call.more):
             return _let_through(call, approval)
         if named:
             return Outcome("blocked", "is no longer valid")
@@ -454,6 +454,7 @@ def _new(call: _Call) -> Approval:
         until=call.now + call.waits,
         terms=call.terms,
         facts=question.facts,
+        over_budget=call.over is not None or (call.exceeded() is not None and call.exceeded("deny") is None),
     )
 
 

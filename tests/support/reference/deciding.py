@@ -121,6 +121,7 @@ def _replace(world: World, approval: Approval, edit: dict[str, object], now: dat
         until=approval.until,
         terms=approval.terms,
         facts=edit,
+        over_budget=approval.over_budget,
         replaces=approval,
     )
     approval.status, approval.successor = "replaced", successor
@@ -162,6 +163,7 @@ def _approve_what_waits(world: World, grant: Grant, user: str, now: datetime) ->
         if (
             waits
             and one.id != grant.approval_id
+            and not one.over_budget
             and one.terms.required <= grant.terms.required
             and world.enough(one, grant.voters)
             and grant.left

@@ -307,6 +307,8 @@ class Approval:
     #: the edited request that took this one's place, and the request whose place this one took
     successor: "Approval | None" = None
     replaces: "Approval | None" = None
+    #: whether a budget did not cover the call when it was asked
+    over_budget: bool = False
     #: by which it was approved or used, whose voters count then
     grant: Grant | None = None
 

@@ -29,11 +29,14 @@ RULED = Permission(NO_PERMISSION, "", True, None, False)
 
 @dataclass(frozen=True, slots=True)
 class CheckAnswer:
-    """An answer that used up an approval, kept for whoever repeats the attempt."""
+    """An answer that used up an approval or reserved something, kept for whoever repeats the attempt."""
 
     body: bytes
     decision_id: str
     until: datetime
+    #: whether it used up an approval
+    used: bool
+    reserved: tuple[Reservation, ...]
 
 
 @dataclass(frozen=True, slots=True)
