@@ -29,6 +29,7 @@ __all__ = [
     "exact_action",
     "is_amount_required",
     "make_options",
+    "read_amount",
     "read_limits",
     "read_permissions",
     "valid_action",
@@ -300,17 +301,19 @@ def _pairs(name: str, actions: object) -> list[tuple[str, Any]]:
 
 
 def _amount(action: str, maximum: object) -> Decimal:
-    amount = _decimal(maximum)
-    if amount is None or not amount.is_finite() or amount < 0:
+    amount = read_amount(maximum)
+    if amount is None:
         raise ConfigurationError(f"max_amount of action {action!r} is {maximum!r}; use a number from 0")
     return amount
 
 
-def _decimal(number: object) -> Decimal | None:
+def read_amount(number: object) -> Decimal | None:
+    """Return `number` as an exact decimal number, or None if it is not a finite number from 0."""
     # The import is not at the top of the module, so that decorating a function does not load the imported module.
     from decimal import Decimal
 
     if isinstance(number, bool) or not isinstance(number, int | float | Decimal):
         return None
     # `repr` returns the digits that the caller wrote; Decimal(0.1) would be 0.1000000000000000055….
-    return Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
+    amount = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
+    return amount if amount.is_finite() and amount >= 0 else None

@@ -1,5 +1,6 @@
-"""Rules of the two gateways in the process of a test: the fake one and the embedded one."""
+"""Rules and budgets of the two gateways in the process of a test: the fake one and the embedded one."""
 
+from decimal import Decimal
 from typing import Any, Final
 
 from support.freezes import call_api
@@ -39,3 +40,40 @@ def delete_rules(gateway: FakeGateway | EmbeddedGateway) -> None:
         return
     for each in call_api(gateway, "GET", "/api/rules?limit=100"):
         call_api(gateway, "DELETE", f"/api/rules/{each['id']}")
+
+
+def add_budget(
+    gateway: FakeGateway | EmbeddedGateway,
+    limit: float | Decimal,
+    *actions: str,
+    measure: str = "count",
+    at_limit: Any = "deny",
+    name: str = "a budget",
+) -> None:
+    """Create a budget. That of the embedded gateway has a window that does not end during the tests."""
+    if isinstance(gateway, FakeGateway):
+        gateway.budget(limit, *actions, measure=measure, at_limit=at_limit, name=name)
+        return
+    body = {
+        "name": name,
+        "actions": actions or ["*"],
+        "measure": measure,
+        "window": "rolling(2678400)",
+        "limit": float(limit),
+        "at_limit": at_limit,
+    }
+    call_api(gateway, "POST", "/api/budgets", body)
+
+
+def delete_budgets(gateway: FakeGateway | EmbeddedGateway) -> None:
+    """Delete all budgets."""
+    if isinstance(gateway, FakeGateway):
+        gateway._budgets.clear()
+        return
+    for each in call_api(gateway, "GET", "/api/budgets?limit=100"):
+        call_api(gateway, "DELETE", f"/api/budgets/{each['id']}")
+
+
+def without_window(reason: str | None) -> str | None:
+    """Return the reason of a decision without the length of a budget's window, because the fake has no windows."""
+    return reason and reason.replace("this window of 2678400 seconds", "this window")

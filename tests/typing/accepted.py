@@ -335,6 +335,9 @@ def test_users(fake_gateway: FakeGateway, capsys: pytest.CaptureFixture[str]) ->
     fake_gateway.allow("stripe.refund", max_amount=Decimal(100), amount_required=False)
     fake_gateway.require_approval("mail.send", then="ignored")
     fake_gateway.block("file.delete", "not here")
+    fake_gateway.budget(
+        Decimal("9.5"), "a.*", "b.c", measure="sum(args.n)", at_limit="require_approval", name="n"
+    )
     assert_type(refund("ch_1", 5), str)
     assert_type(fake_gateway.assert_checked("stripe.refund", amount=5), Checked)
     assert_type(fake_gateway.assert_logged("stripe.refund", "success", amount=5), Logged)

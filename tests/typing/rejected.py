@@ -189,6 +189,7 @@ async def main() -> None:
 def fake(gateway: FakeGateway) -> None:
     gateway.allow("a.b", max_amount="9")  # rejected
     gateway.require_approval("a.b", then="maybe")  # rejected
+    gateway.budget(5, "a.b", at_limit="hold")  # rejected
     gateway.approve(5)  # rejected
     gateway.assert_logged("a.b")  # rejected
     gateway.checks[0].outcome = "allowed"  # rejected

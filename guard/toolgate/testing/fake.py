@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeAlias, Unpack
+from decimal import Decimal
+from typing import Any, Final, Unpack
 from urllib.parse import parse_qs, unquote, urlsplit
 from uuid import uuid4
 
@@ -19,19 +20,16 @@ from toolgate._models import ApprovalRequest
 from toolgate._options import Actions, Limits, read_limits, read_permissions
 from toolgate._settings import MEMORY
 from toolgate.errors import ConfigurationError
+from toolgate.testing.budgets import AtLimit, read_budget
+from toolgate.testing.decisions import DecisionEngine
 from toolgate.testing.records import Checked, Logged, Records
 from toolgate.testing.rules import (
-    ConditionalRule,
     Effect,
-    FakeDecision,
-    Freeze,
     Rule,
     StoredApproval,
     Then,
     When,
-    apply_rules,
     find_amount_violation,
-    is_same,
     read_freeze,
     read_rule,
 )
@@ -39,14 +37,11 @@ from toolgate.testing.rules import (
 __all__ = ["ApprovalRequest", "Checked", "FakeGateway", "Logged"]
 
 _HEADERS: Final = {"content-type": "application/json", "x-api-version": "2026-11-20"}
-_EXPIRES_AFTER: Final = 24 * 3600.0  # lifetime of an approval request, in seconds
 _LONGEST_BREAKER_PAUSE: Final = 30.0  # longest pause of an open circuit breaker, in seconds
 _FLUSH_TIMEOUT: Final = 5.0  # time limit of a flush, in seconds
 
-_Requests: TypeAlias = Sequence[StoredApproval]
 
-
-class FakeGateway(InProcessGateway, Records):
+class FakeGateway(InProcessGateway, DecisionEngine, Records):
     """Gateway in memory for tests. It decides as the test specifies, and records all checks and log entries.
 
     It denies every action that the test has not allowed. Its rules apply to all agents. It has its own clock: instead
@@ -64,6 +59,7 @@ class FakeGateway(InProcessGateway, Records):
     """
 
     def __init__(self, allow: Actions = (), require_approval: Actions = ()) -> None:
+        super().__init__(read_permissions(allow, require_approval))
         self.api_key = "ak_" + "0fake" * 7 + "00"
         self.agent_id = "test-agent"
         # Denied actions are stored per gateway address. With one shared address, a denial would affect other tests.
@@ -71,10 +67,6 @@ class FakeGateway(InProcessGateway, Records):
         self._lock = threading.RLock()
         self._jumped = 0.0
         self._outage: tuple[int | None] | None = None
-        self._rules = {each.action: Rule(each) for each in read_permissions(allow, require_approval)}
-        self._freezes: list[Freeze] = []
-        self._conditional_rules: list[ConditionalRule] = []
-        self._approvals: dict[str, StoredApproval] = {}
         self._checks: list[Checked] = []
         self._entries: list[Logged] = []
         self._entries_by_key: dict[str, dict[str, Any]] = {}
@@ -186,6 +178,34 @@ class FakeGateway(InProcessGateway, Records):
         with self._lock:
             self._conditional_rules.append(rule)
         return rule.rule_id
+
+    def budget(
+        self,
+        limit: float | Decimal,
+        *actions: str,
+        measure: str = "count",
+        at_limit: AtLimit = "deny",
+        name: str = "budget of a test",
+    ) -> None:
+        """Limit the number of calls, or the sum of an argument, from now on.
+
+        An allowed check reserves the amount of its call. A log entry with the status `failed` or `denied` releases it.
+        A budget has one total for all agents and runs, which never starts again: windows, scopes and currencies are not
+        supported.
+
+        Args:
+            limit: Maximum of the number or the sum, compared exactly.
+            actions: Actions of the calls, or prefixes and `*`, such as `stripe.*`; by default all.
+            measure: `count`, or `sum(args.NAME)` for the sum of an argument, such as `sum(args.amount)`.
+            at_limit: Effect on a call that would exceed the limit: `deny` or `require_approval`.
+            name: Name of the budget, which the reason of a decision contains.
+
+        Raises:
+            ConfigurationError: If a value is invalid.
+        """
+        budget = read_budget(limit, actions, measure, at_limit, name)
+        with self._lock:
+            self._budgets.add(budget)
 
     def pending(self) -> list[ApprovalRequest]:
         """Return the pending approval requests, oldest first."""
@@ -367,83 +387,16 @@ class FakeGateway(InProcessGateway, Records):
             "approval_id": decision.approval_id,
         }
         headers = {"x-decision-id": str(uuid4()), "x-reason-code": decision.code, **decision.headers}
+        if decision.outcome == "allowed":
+            left = self._budgets.reserve(body, headers["x-decision-id"])
+            if left is not None:
+                headers["x-budget-left"] = left
         return _response(content, headers=headers)
-
-    def _decide(self, body: dict[str, Any]) -> FakeDecision:
-        action, context, approval_id = body["action"], body.get("context") or {}, body.get("approval_id")
-        rule = self._rules.get(action, Rule(None))
-        if freeze := next((each for each in self._freezes if each.covers(action)), None):
-            return FakeDecision("blocked", "frozen", f"Calls are frozen: {freeze.reason}")
-        policy = apply_rules(rule, self._conditional_rules, action, context)
-        if policy.outcome == "blocked":
-            return policy
-        equal = [
-            each
-            for each in reversed(self._approvals.values())
-            if is_same(each.check, body, "agent_id", "action", "run_id")
-            and exact(each.context) == exact(context)
-        ]
-        own = [
-            each
-            for each in equal
-            if (each.approval_id == approval_id if approval_id else is_same(each.check, body, "call_id"))
-        ]
-        if approval_id and not own:
-            why = "does not belong to this agent, action and context; check again without approval_id"
-            return FakeDecision("blocked", "approval_not_found", f"Approval {approval_id!r} {why}")
-        if policy.outcome == "allowed":
-            return policy
-        decision = self._decide_held(body, rule.then, str(policy.reason), equal, own)
-        return decision._replace(headers={**decision.headers, **policy.headers})
-
-    def _decide_held(
-        self, body: dict[str, Any], then: Then | None, why: str, equal: _Requests, own: _Requests
-    ) -> FakeDecision:
-        approval_id, call_id, is_dry = body.get("approval_id"), body.get("call_id"), body.get("dry_run")
-        used = [each.check for each in self._approvals.values() if each.status == "consumed"]
-        if call_id and any(is_same(each, body, "agent_id", "action", "run_id", "call_id") for each in used):
-            reason = f"Call {call_id!r} has already been allowed once; use a new call_id for a new call"
-            headers = {"x-call-let-through": "true"}
-            return FakeDecision("blocked", "call_already_allowed", reason, headers=headers)
-        for each in own:
-            # If an approver edited the arguments, only a check that contains the approval's id may use the approval.
-            if each.status == "approved" and (approval_id or each.approved_context is None):
-                if not is_dry:
-                    each.change("consumed", each.note)
-                return FakeDecision("allowed", "approved", headers={"x-approval-id": each.approval_id})
-        # `replaced` means that an approver edited the request. A further check with the same call id then still
-        # requires approval, unless the check contains an approval id.
-        open_status = {"pending", "replaced"} if call_id and not approval_id else {"pending"}
-        for each in own:
-            if self._status(each) in open_status:
-                code = "arguments_edited" if each.status == "replaced" else "approval_required"
-                return FakeDecision("held", code, why, each.approval_id)
-        if ended := self._end_of(body, equal, own):
-            return ended
-        if is_dry:
-            return FakeDecision("held", "approval_required", why)
-        approval = StoredApproval(body, self.clock() + _EXPIRES_AFTER, then == "ignored")
-        self._approvals[approval.approval_id] = approval
-        if then in {"approved", "denied"}:
-            approval.change(str(then))
-        return FakeDecision("held", "approval_required", why, approval.approval_id)
-
-    def _end_of(self, body: dict[str, Any], equal: _Requests, own: _Requests) -> FakeDecision | None:
-        approval_id, call_id = body.get("approval_id"), body.get("call_id")
-        if (denied := next((each for each in equal if each.status == "denied"), None)) is not None:
-            reason = f"Denied by a person: {denied.note}" if denied.note else "Denied by a person"
-            return FakeDecision("blocked", "recently_rejected", reason)
-        if approval_id:
-            reason = f"Approval {approval_id!r} is {self._status(own[0])}; check again without approval_id"
-            return FakeDecision("blocked", "approval_closed", reason)
-        if call_id and any(each.is_rejected for each in own):
-            reason = f"Call {call_id!r} was rejected in the agent's framework"
-            return FakeDecision("blocked", "recently_rejected", reason)
-        return None
 
     def _log(self, body: dict[str, Any], key: str | None) -> dict[str, Any]:
         if key is not None and key in self._entries_by_key:
             return self._entries_by_key[key]
+        self._budgets.settle(body)
         self._entries.append(
             Logged(
                 body["action"],
@@ -489,10 +442,6 @@ class FakeGateway(InProcessGateway, Records):
         if (status := self._status(approval)) != "pending":
             raise ConfigurationError(f"Approval {approval_id!r} is no longer pending: it is {status}")
         return approval
-
-    def _status(self, approval: StoredApproval) -> str:
-        is_expired = approval.status == "pending" and approval.expires_at <= self.clock()
-        return "expired" if is_expired else approval.status
 
 
 def _response(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

@@ -25,6 +25,9 @@ __all__ = [
     "Then",
     "When",
     "apply_rules",
+    "check_pattern",
+    "covers",
+    "describe_amount",
     "find_amount_violation",
     "is_same",
     "read_freeze",
@@ -73,7 +76,7 @@ class Freeze:
 
     def covers(self, action: str) -> bool:
         """Return True if the freeze denies `action`."""
-        return self.action is None or _covers(self.action, action)
+        return self.action is None or covers(self.action, action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class ConditionalRule:
 
     def matches(self, action: str, context: Mapping[str, Any]) -> bool:
         """Return True if the rule applies to a call of `action` with the arguments in `context`."""
-        if not any(_covers(pattern, action) for pattern in self.actions):
+        if not any(covers(pattern, action) for pattern in self.actions):
             return False
         if self.when is None:
             return True
@@ -145,7 +148,7 @@ def read_rule(effect: Effect, actions: str | Iterable[str], when: When | None, n
     if not patterns:
         raise ConfigurationError("A rule needs at least one action, such as 'stripe.*'")
     for pattern in patterns:
-        _check_pattern(pattern, "rule", or_all=True)
+        check_pattern(pattern, "rule", or_all=True)
     if when is not None and not callable(when):
         raise ConfigurationError(
             f"Invalid when {when!r}: expected a function such as lambda args: args['amount'] > 100; the fake gateway "
@@ -156,11 +159,17 @@ def read_rule(effect: Effect, actions: str | Iterable[str], when: When | None, n
     return ConditionalRule(effect, patterns, when, name.strip())
 
 
-def _covers(pattern: str, action: str) -> bool:
+def covers(pattern: str, action: str) -> bool:
+    """Return True if `action` matches `pattern`: the action itself, or a prefix and `*`."""
     return pattern == action or (pattern.endswith("*") and action.startswith(pattern[:-1]))
 
 
-def _check_pattern(pattern: str, owner: str, *, or_all: bool = False) -> None:
+def check_pattern(pattern: str, owner: str, *, or_all: bool = False) -> None:
+    """Validate a pattern of a rule, freeze or budget.
+
+    Raises:
+        ConfigurationError: If the gateway would not accept the pattern.
+    """
     name = valid_action(pattern)
     if "?" in name or "*" in name[:-1] or (name == "*" and not or_all):
         hint = "or '*' for all actions" if or_all else "omit action to freeze all actions"
@@ -177,7 +186,7 @@ def read_freeze(action: str | None, reason: str) -> Freeze:
         ConfigurationError: If the gateway would not accept the action or the reason.
     """
     if action is not None:
-        _check_pattern(action, "freeze")
+        check_pattern(action, "freeze")
     if not reason.strip():
         raise ConfigurationError(
             f"Invalid reason {reason!r} of a freeze: expected a text, such as 'under review'"
@@ -254,9 +263,17 @@ def find_amount_violation(permitted: Permitted, context: Mapping[str, Any]) -> F
         return FakeDecision("blocked", "amount_missing", f"context.amount is required because of {limit}")
     amount = context["amount"]
     if isinstance(amount, bool) or not isinstance(amount, int | Decimal) or amount < 0:
-        shown = repr(amount[:40]) if isinstance(amount, str) else exact(amount)[:40]
-        reason = f"context.amount must be a non-negative number, not {shown}, because of {limit}"
+        reason = (
+            f"context.amount must be a non-negative number, not {describe_amount(amount)}, because of {limit}"
+        )
         return FakeDecision("blocked", "amount_invalid", reason)
     if amount > permitted.max_amount:
         return FakeDecision("blocked", "amount_exceeded", f"Amount {exact(amount)} is above {limit}")
     return None
+
+
+def describe_amount(value: Any) -> str:
+    """Describe an invalid amount for the reason of a denial, at most 40 characters of it."""
+    if isinstance(value, list | dict):
+        return "a list" if isinstance(value, list) else "an object"
+    return repr(value[:40]) if isinstance(value, str) else exact(value)[:40]

@@ -286,3 +286,44 @@ def test_invalid_rule_is_refused_and_changes_nothing(
     with pytest.raises(ConfigurationError, match=message):
         gateway.rule(**{"effect": "forbid", **options})
     assert gateway.guard().check("math.add").allowed
+
+
+def test_budget_without_actions_counts_all_calls_of_all_agents_and_runs(gateway: FakeGateway) -> None:
+    gateway.budget(2, name=" Calls ")
+    guards = gateway.guard(), gateway.guard("other-agent"), gateway.guard()
+    decisions = [guard.check("math.add", {"n": n}) for n, guard in enumerate(guards)]
+    assert [each.budget_left for each in decisions] == [1, 0, None]
+    assert decisions[-1].reason == "Budget 'Calls' does not cover another call: 0 of 2 is left in this window"
+
+
+def test_budget_that_does_not_cover_a_call_reserves_nothing_in_the_others(gateway: FakeGateway) -> None:
+    gateway.budget(10, "math.*")
+    gateway.budget(3, "math.add", measure="sum(args.n)", at_limit="require_approval")
+    guard = gateway.guard()
+    assert guard.check("math.add", {"n": 4}).held
+    assert guard.check("math.add", {"n": 1}).budget_left == 2
+    gateway.budget(0, "math.add", name="None")
+    assert guard.check("math.add", {"n": 4}).reason_code == "budget_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"limit": -1}, "limit -1"),
+        ({"limit": float("nan")}, "limit nan"),
+        ({"limit": True}, "limit True"),
+        ({"limit": "9"}, "limit '9'"),
+        ({"actions": ["math.add", "a*b"]}, "expected an action, or a prefix"),
+        ({"measure": "sum(amount)"}, "measure 'sum\\(amount\\)'"),
+        ({"at_limit": "hold"}, "at_limit 'hold'"),
+        ({"name": " "}, "name ' '"),
+    ],
+    ids=str,
+)
+def test_invalid_budget_is_refused_and_changes_nothing(
+    gateway: FakeGateway, options: dict[str, Any], message: str
+) -> None:
+    given: dict[str, Any] = {"limit": 0, "actions": [], **options}
+    with pytest.raises(ConfigurationError, match=message):
+        gateway.budget(given.pop("limit"), *given.pop("actions"), **given)
+    assert gateway.guard().check("math.add").budget_left is None

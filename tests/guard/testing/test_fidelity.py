@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from support.freezes import freeze, unfreeze
+from support.rules import add_budget, delete_budgets, without_window
 from support.waiting import until
 
 from toolgate import (
@@ -363,3 +364,87 @@ def test_freeze_leaves_an_approval_to_be_used_afterwards(scene: Scene) -> None:
     finally:
         unfreeze(scene.gateway)
     assert scene.guard.check("mail.send", {"to": "frozen and approved"}).reason_code == "approved"
+
+
+@pytest.fixture
+def budgets(scene: Scene) -> Iterator[Scene]:
+    """Both gateways; their budgets are deleted after the test."""
+    yield scene
+    delete_budgets(scene.gateway)
+
+
+@pytest.mark.parametrize(
+    ("amount", "described"),
+    [
+        (-1, "-1"),
+        (None, "null"),
+        (True, "true"),
+        ("9" * 99, repr("9" * 40)),
+        ([1], "a list"),
+        ({"a": 1}, "an object"),
+    ],
+    ids=str,
+)
+def test_budget_denies_a_call_without_a_valid_amount(budgets: Scene, amount: Any, described: str) -> None:
+    add_budget(budgets.gateway, 5, "math.*", measure="sum(args.euros)", name="Sums")
+    missing, invalid = budgets.guard.check("math.add"), budgets.guard.check("math.add", {"euros": amount})
+    assert [missing.reason_code, invalid.reason_code] == ["budget_amount_invalid"] * 2
+    assert missing.reason == "context.euros is required, because of budget 'Sums'"
+    assert invalid.reason == (
+        f"context.euros must be a non-negative number, not {described}, because of budget 'Sums'"
+    )
+
+
+def test_log_entries_settle_and_release_the_amounts_of_guarded_calls(budgets: Scene) -> None:
+    add_budget(budgets.gateway, 1, "math.add", measure="sum(args.n)", name="Sums")
+
+    @budgets.guard.guarded("math.add")
+    def add(n: object, *, fails: bool = False) -> None:
+        if fails:
+            raise ConnectionResetError
+
+    def left() -> Decimal | None:
+        assert budgets.guard.flush()
+        return budgets.guard.check("math.add", {"n": 0}, dry_run=True).budget_left
+
+    add(Decimal("0.1"))
+    add(Decimal("0.20000000000000000000000000000000000000001"))
+    assert left() == Decimal("0.69999999999999999999999999999999999999999")
+    with pytest.raises(ConnectionResetError):
+        add(Decimal("0.5"), fails=True)
+    assert left() == Decimal("0.69999999999999999999999999999999999999999")
+    paid = budgets.guard.check("math.add", {"n": 0})
+    budgets.guard.log("math.add", "success", {"n": 0.5}, decision_id=paid.decision_id)
+    assert left() == Decimal("0.19999999999999999999999999999999999999999")
+    paid = budgets.guard.check("math.add", {"n": 0})
+    budgets.guard.log("math.add", "success", {"n": 2}, decision_id=paid.decision_id)
+    with pytest.raises(ActionDenied) as denied:
+        add(1e1)
+    assert denied.value.reason_code == "budget_exceeded"
+    assert without_window(denied.value.reason) == (
+        "Budget 'Sums' does not cover the amount 10: 0 of 1 is left in this window"
+    )
+
+
+def test_call_over_the_limit_runs_once_after_an_approval(budgets: Scene) -> None:
+    add_budget(budgets.gateway, 1, "math.add", at_limit="require_approval", name="Calls")
+    context = {"over": "the limit"}
+    assert budgets.guard.check("math.add", context).budget_left == 0
+    over = budgets.guard.check("math.add", context)
+    assert without_window(over.reason) == (
+        "Budget 'Calls' does not cover another call: 0 of 1 is left in this window"
+    )
+    assert (over.held, over.reason_code) == (True, "approval_required")
+    budgets.gateway.approve(over.approval_id)
+    approved = budgets.guard.check("math.add", context)
+    assert (approved.reason_code, approved.budget_left) == ("approved", -1)
+    assert budgets.guard.check("math.add", context).held
+
+
+def test_approved_call_is_denied_while_a_budget_does_not_cover_it(budgets: Scene) -> None:
+    approval_id = requested(budgets, "mail.send", to="a budget")
+    budgets.gateway.approve(approval_id)
+    add_budget(budgets.gateway, 0, "mail.send", name="Mails")
+    assert budgets.guard.check("mail.send", {"to": "a budget"}).reason_code == "budget_exceeded"
+    delete_budgets(budgets.gateway)
+    assert budgets.guard.check("mail.send", {"to": "a budget"}).reason_code == "approved"

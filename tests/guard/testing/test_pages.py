@@ -20,15 +20,16 @@ def test_example_passes_and_detects_a_wrong_tool(
     """The page's first test passes with the page's own setting, and fails when the tool does something else."""
     for name in ("URL", "API_KEY", "AGENT_ID"):
         monkeypatch.delenv(f"TOOLGATE_{name}", raising=False)
-    [test, approval, by_hand], [setting] = (
+    [test, approval, budget, by_hand], [setting] = (
         blocks("docs/guides/testing.md", "python"),
         blocks("docs/guides/testing.md", "ini"),
     )
     pytester.makeini(setting)
     pytester.makepyfile(test_right=test, test_wrong=test.replace('return f"refunded', 'return f"kept'))
-    pytester.makepyfile(test_approval=approval)
+    without = re.sub(r".*fake_gateway\.budget\(.*\n", "", budget)
+    pytester.makepyfile(test_approval=approval, test_budget=budget, test_no_budget=without)
     pytester.makepyfile(test_by_hand=by_hand + "\ndef test(): assert guard.check('mail.send').held\n")
-    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=3, failed=1)
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=4, failed=2)
 
 
 def test_example_of_a_freeze_passes_and_detects_a_missing_freeze(pytester: pytest.Pytester) -> None:
