@@ -59,7 +59,7 @@ AT_LARGE = {
     "webhooks/delivery_queue.py": "what is due",
 }
 #: the lists that grow without end are read in order
-NEVER_SORTED = ("log_entries", "audit_entries", "approvals")
+NEVER_SORTED = ("log_entries", "decisions", "audit_entries", "approvals")
 #: sorted nevertheless: the few rows of
 SORTED = {
     "approvals/policy.py": "one agent's denials within the window",
@@ -81,12 +81,8 @@ UNHEARD = {
     "agents/service.py _count_production_agent",
     "agents/service.py _require_may_enable",
     "billing/service.py _update_one",
-    "checks/repository.py store_idempotent",
-    "checks/repository.py load_idempotent",
     "cli/config.py check_database",
-    "console/inbox_cards.py _permissions",
     "console/inbox.py show_cards",
-    "console/inbox_cards.py _of_agent",
     "console/queries.py list_pending",
     "embedded.py _get_or_create_agent",
     "embedded.py _get_or_create_key",
