@@ -59,7 +59,7 @@ AT_LARGE = {
     "webhooks/delivery_queue.py": "what is due",
 }
 #: the lists that grow without end are read in order
-NEVER_SORTED = ("log_entries", "audit_entries", "approvals")
+NEVER_SORTED = ("log_entries", "decisions", "audit_entries", "approvals")
 #: sorted nevertheless: the few rows of
 SORTED = {
     "approvals/policy.py": "one agent's denials within the window",
