@@ -1,8 +1,8 @@
 """Decision about a tool call, and the results of a check.
 
 The decision uses no I/O. It examines, in this order: the agent, freezes, rules that forbid the call, and then together
-the permission with its amount and the other rules. A permission has the effect of a rule that allows its action, or
-requires approval for it, if the amount is valid.
+the permission with its amount and the other rules. If the amount is valid, a permission has the effect of a rule that
+allows the action or requires approval for it.
 """
 
 from collections.abc import Callable
@@ -173,8 +173,8 @@ class Consumed:
     Attributes:
         decision_id: Id of the decision.
         at: Step that allowed the call.
-        by: Id of the approval request that the check consumed, or of the grant whose use it consumed. None for a retry
-            with the same idempotency key, which consumes nothing.
+        by: Id of the approval request that the check consumed, or of the grant that allowed the call. None for a
+            retry with the same idempotency key, because a retry consumes nothing.
         rule_id: Id of the rule that requires the approval; None if only the permission requires it.
         budget_left: Smallest amount that is left of the budgets after this call; None if no budget applies.
         approval_id: Id of the approval request that was consumed; for a grant, of the request that records its use.
@@ -295,7 +295,10 @@ def _combine(
 
 
 def _id_hint(agent_id: str) -> str:
-    """Return a hint for the reason of a denial if `agent_id` is not a UUID, for example a name; otherwise ''."""
+    """Return a hint to append to the denial reason if `agent_id` is not a UUID (for example, an agent's name).
+
+    Otherwise, return an empty string.
+    """
     if is_id(agent_id.lower()):
         return ""
     return f"; {agent_id[:MAX_SHOWN]!r} is not an agent id: expected a UUID, see 'toolgate agents list'"
