@@ -1,7 +1,8 @@
 """Time until a freeze takes effect: clients send checks without pause to three gateways, and one of them gets a freeze.
 
 A check that starts after the response to the freeze must be denied. The benchmark ends with an error if one is allowed.
-It prints the time from sending the freeze to the last allowed answer of any gateway, and to the response to the freeze.
+It prints the time from sending the freeze to the last allowed decision of any gateway, and to the response to the
+freeze.
 
 Run it with `make bench-freeze`.
 """
@@ -69,7 +70,7 @@ class Round:
 
     Attributes:
         responded: Time of the response to the freeze.
-        last_allowed: Time of the last allowed answer; 0 if there was none after the freeze was sent.
+        last_allowed: Time of the last allowed decision; 0 if there was none after the freeze was sent.
         late: Number of checks that started after the response.
         late_allowed: Number of these that were allowed.
     """
@@ -191,7 +192,7 @@ def main() -> None:
         f"{len(rounds)} freezes, {len(ports)} gateways on {given.database}, {given.connections} connections to each"
     )
     print("; ".join(f"{name}: {value}" for name, value in circumstances().items()))
-    print(describe("sent until the last allowed answer", [each.last_allowed for each in rounds]))
+    print(describe("sent until the last allowed decision", [each.last_allowed for each in rounds]))
     print(describe("sent until the response", [each.responded for each in rounds]))
     late, allowed = sum(each.late for each in rounds), sum(each.late_allowed for each in rounds)
     print(f"{late:,} checks started after the response; {allowed} of them were allowed")

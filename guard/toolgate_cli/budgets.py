@@ -217,7 +217,9 @@ def create(
             show_default=False,
         ),
     ] = None,
-    scope: Annotated[Scope, typer.Option(help="What has a separate total.")] = Scope.ORGANIZATION,
+    scope: Annotated[
+        Scope, typer.Option(help="Keep one total for the organization, for each agent or for each run.")
+    ] = Scope.ORGANIZATION,
     at_limit: AtLimitOption = None,
     environment: EnvironmentOption = Environment.PRODUCTION,
     as_json: AsJson = False,

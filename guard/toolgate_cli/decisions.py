@@ -65,7 +65,7 @@ def decisions(
     agent: Annotated[
         str | None,
         typer.Option(
-            help="Show only decisions about this agent: its name or id, for a deleted agent its id."
+            help="Show only decisions about this agent: its name or id; for a deleted agent, only its id."
         ),
     ] = None,
     action: Annotated[

@@ -59,7 +59,7 @@ def freeze(
 ) -> None:
     """Deny all calls of the organization, an agent or an action at once, until an admin lifts the freeze.
 
-    A freeze applies to both environments; --environment is where the command looks for the agent.
+    A freeze applies to both environments; --environment selects the environment of the agent in --agent.
     """
     body: dict[str, Any] = {"reason": reason}
     with stored_session() as client:

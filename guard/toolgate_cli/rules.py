@@ -37,7 +37,7 @@ from toolgate_cli.options import (
 from toolgate_cli.output import Column, confirm, fail, print_json, sanitize, truncate
 
 RULES_PATH: Final = "/api/rules"
-#: agent or action that stands for all agents or actions
+#: wildcard for all agents or all actions
 _ALL: Final = "*"
 #: the gateway's limit: maximum seconds until an approval request expires
 _MAX_TTL: Final = 30 * 86_400
@@ -426,7 +426,10 @@ def _find(client: GatewayClient, wanted: str, environment: str) -> tuple[Rule, d
 
 
 def _agent_names(client: GatewayClient, environment: str, found: Sequence[Rule]) -> dict[str, str]:
-    """Return the names of the environment's agents by id; empty if all rules apply to all agents."""
+    """Return the agents' names by id.
+
+    If every rule applies to all agents, return an empty mapping without a request.
+    """
     if all(_ALL in rule.agents for rule in found):
         return {}
     return {agent.id: agent.name for agent, _ in iter_agents(client, environment)}

@@ -126,6 +126,9 @@ def apply_rules(
     if first.effect == "forbid":
         reason = f"Rule '{first.name}' forbids action '{action}'"
         return FakeDecision("blocked", "forbidden_by_rule", reason, headers=first.headers)
+    if denial is not None and denial.code != "no_permission":
+        # No rule lifts the maximum amount of a permission.
+        return denial
     if first.effect == "require_approval":
         by_rule = f"Rule '{first.name}' requires approval for action '{action}'"
         why = decision.reason if decision.outcome == "held" else by_rule

@@ -11,7 +11,7 @@ from toolgate_service.db.models import ExactDecimal, Id, Table, Timestamp, in_en
 ORGANIZATION = "organization"
 AGENT = "agent"
 RUN = "run"
-#: what has a separate total: the whole environment of the organization, each agent, or each agent run
+#: scopes of a budget: one total for the environment of the organization, for each agent, or for each agent run
 SCOPES = (ORGANIZATION, AGENT, RUN)
 
 DENY = "deny"

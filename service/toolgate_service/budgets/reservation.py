@@ -243,7 +243,7 @@ async def plan_reservation(
 def _next_moment(budget: CompiledBudget, total: BudgetTotal, moment: datetime) -> datetime:
     """Return the time of a new reservation.
 
-    In a rolling window, it is later than that of each earlier reservation, also if the clock was set back. The time can
+    In a rolling window, the time is later than that of each earlier reservation, even if the clock was set back. It can
     therefore serve as a position up to which reservations were subtracted.
     """
     if not budget.window.is_rolling:
@@ -285,7 +285,7 @@ class _Gone(NamedTuple):
 async def _reservations_before(
     session: AsyncSession, total: BudgetTotal, edge: datetime
 ) -> AsyncIterator[_Gone]:
-    """Yield the amounts that the total still contains and whose reservations are not later than `edge`, in batches."""
+    """Yield, in batches, the amounts of the reservations up to the time `edge` that the total still contains."""
     connection, since = await session.connection(), total.subtracted_until or ROLLING_START
     while True:
         values = {"total_id": total.id, "since": since, "until": edge}

@@ -11,8 +11,8 @@ from toolgate_service.jobs.batches import delete_where
 
 #: time after the end of a window for which its total is kept, so that late log entries still settle reservations
 TOTALS = timedelta(days=32)
-#: time for which settled and released reservations are kept: longer than the longest window, which has 31 days, and the
-#: time for which its total is kept
+#: time for which settled and released reservations are kept: longer than the longest window (31 days) and `TOTALS`
+#: together
 RESERVATIONS = timedelta(days=64)
 #: time for which unsettled reservations are kept and listed
 UNSETTLED_RESERVATIONS = timedelta(days=366)
@@ -21,7 +21,8 @@ UNSETTLED_RESERVATIONS = timedelta(days=366)
 async def prune_budgets(database: Database, batch: int, moment: datetime) -> Counter[str]:
     """Delete old totals and reservations, and return the number of deleted rows by table name."""
     reservations, state = col(BudgetReservation.created_at), col(BudgetReservation.state)
-    # The total of a rolling window still contains these reservations. It must be able to subtract them.
+    # Keep reservations that the total of a rolling window still includes, because the gateway subtracts each one when
+    # it leaves the window.
     is_in_total = exists().where(
         col(BudgetTotal.id) == col(BudgetReservation.total_id),
         or_(col(BudgetTotal.subtracted_until).is_(None), col(BudgetTotal.subtracted_until) < reservations),

@@ -33,10 +33,10 @@ State = Literal["unsettled", "settled", "released"]
 
 _NAME = "Name of the budget, unique in its environment. Denied agents receive it."
 _SCOPE = (
-    "What has a separate total: `organization` (one total for the environment), `agent` (each agent) or `run` (each "
-    "`run_id`; calls without one share a total)."
+    "Scope of one total: `organization` (all calls of the environment), `agent` (calls of one agent) or `run` "
+    "(calls with one `run_id`; all calls without a `run_id` share a total)."
 )
-_AGENTS = 'Agents whose calls count: ids or names, or `["*"]` for all agents, also later ones.'
+_AGENTS = 'Agents whose calls count: ids or names, or `["*"]` for all agents, including agents created later.'
 _ACTIONS = "Actions whose calls count: exact names, prefixes followed by `*`, such as `stripe.*`, or `*`."
 _MEASURE = "`count` for the number of calls, or `sum(args.NAME)` for the sum of an argument, such as `sum(args.amount)`."
 _CURRENCY = (

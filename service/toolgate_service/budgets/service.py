@@ -1,4 +1,4 @@
-"""Budgets: list, create, change and delete, and their use.
+"""Budgets: list, create, change and delete budgets, and list their totals and reservations.
 
 A change applies from the next check on, on every gateway, because it increases the version number (epoch) of the
 environment.
@@ -227,19 +227,20 @@ def _reservation(
 
 
 async def refuse_unknown_zones(database: Database) -> None:
-    """Verify that this machine knows the time zones of all budgets.
+    """Verify that the time zone database of this machine contains the time zones of all budgets.
 
     Raises:
-        StorageError: The time zone of a budget is missing in the time zone database of this machine.
+        StorageError: The time zone database does not contain the time zone of a budget.
     """
     async with database.reading() as session:
         periods = (await session.exec(select(Budget.period).distinct())).all()
     for period in periods:
         try:
             parse_window(period)
-        except ValueError as error:
+        except ValueError:
             raise StorageError(
-                f"A budget has the time window {period!r}: {error}. Install the time zone database (package tzdata)"
+                f"The time zone of the budget window {period!r} is not in the time zone database of this machine: "
+                "install the package tzdata, then start the gateway again"
             ) from None
 
 

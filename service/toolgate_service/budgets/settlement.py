@@ -49,7 +49,7 @@ class SettlingEntry(NamedTuple):
 
 
 class ReservationRow(NamedTuple):
-    """Columns of a reservation and of its budget, in the order of `RESERVATION_COLUMNS`.
+    """Column values of a reservation and of its budget, in the order of `RESERVATION_COLUMNS`.
 
     Attributes:
         amount: Amount by the check, as stored text.
@@ -82,7 +82,7 @@ r.settled_amount, r.created_at, b.measure, b.currency_arg
 
 
 class TotalRow(NamedTuple):
-    """Columns of a total, in the order of `TOTAL_COLUMNS`.
+    """Column values of a total, in the order of `TOTAL_COLUMNS`.
 
     Attributes:
         subtracted_until: Time up to which reservations were subtracted, in the type of the database driver, or None.
@@ -102,7 +102,7 @@ TOTAL_COLUMNS = ", ".join(TotalRow._fields)
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """Changed columns of reservations and totals.
+    """Database updates of a settlement: the new column values of reservations and totals.
 
     Attributes:
         reservations: State, settled amount and id of each changed reservation.
@@ -134,8 +134,8 @@ def settle_reservations(
 ) -> Settlement:
     """Return the changes of reservations and totals by log entries, which are in the order of their storage.
 
-    An entry changes only the reservations of its own agent and action, so that an agent cannot release those of another
-    one. A total stays unchanged if it was deleted, or if the reservation has left its rolling window.
+    An entry changes only the reservations of its own agent and action, so that an agent cannot release the reservations
+    of another agent. A total stays unchanged if it was deleted, or if the reservation has left its rolling window.
     """
     by_id = {row.id: row for row in totals}
     by_decision: dict[tuple[Tenant, str], list[_Reservation]] = {}

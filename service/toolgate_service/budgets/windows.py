@@ -1,7 +1,7 @@
 """Time windows of budgets: calendar hours, days and months, and rolling windows.
 
-The first instant of a day or month in a time zone begins a window. This is unambiguous also for days without midnight
-and for days with two: each window ends where the next one begins, and every instant belongs to exactly one window.
+A day or month starts at the first instant of its first date in the time zone, even if a clock change skips or repeats
+midnight. Each window ends when the next one starts, so every instant belongs to exactly one window.
 """
 
 import re
@@ -16,7 +16,7 @@ DAY = "day"
 MONTH = "month"
 ROLLING = "rolling"
 
-#: start of the only window of a total that belongs to a rolling window
+#: `starts_at` of all totals of rolling windows
 ROLLING_START = datetime(1970, 1, 1, tzinfo=UTC)
 #: maximum length of a rolling window in seconds (31 days)
 MAX_SECONDS = 31 * 24 * 3600
@@ -54,7 +54,7 @@ class Window:
 
     @property
     def is_rolling(self) -> bool:
-        """True if the window ends now at all times, and begins a fixed time earlier."""
+        """True if the window is rolling: it covers the last `seconds` seconds."""
         return self.kind == ROLLING
 
     @property
@@ -94,7 +94,7 @@ def parse_window(text: str) -> Window:
     """Parse a time window in the format of the API, such as ``day(Europe/Berlin)``.
 
     Raises:
-        ValueError: The text is not a window, or this machine does not know the time zone.
+        ValueError: The text is not a window, or the time zone is not in the time zone database of this machine.
     """
     found = _PATTERN.fullmatch(text)
     if found is None:

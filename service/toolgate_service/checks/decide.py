@@ -171,8 +171,8 @@ class Consumed:
     Attributes:
         decision_id: Id of the decision.
         at: Step that allowed the call.
-        by: Id of the approval request that the check consumed, or of the grant whose use it consumed. None for a retry
-            with the same idempotency key, which consumes nothing.
+        by: Id of the approval request that the check consumed, or of the grant that allowed the call. None for a
+            retry with the same idempotency key, because a retry consumes nothing.
         rule_id: Id of the rule that requires the approval; None if only the permission requires it.
         budget_left: Smallest amount that is left of the budgets after this call; None if no budget applies.
         approval_id: Id of the approval request that was consumed; for a grant, of the request that records its use.
@@ -290,7 +290,10 @@ def call_variables(auth: AuthContext, request: CheckRequest, now: datetime) -> V
 
 
 def _id_hint(agent_id: str) -> str:
-    """Return a hint for the reason of a denial if `agent_id` is not a UUID, for example a name; otherwise ''."""
+    """Return a hint to append to the denial reason if `agent_id` is not a UUID (for example, an agent's name).
+
+    Otherwise, return an empty string.
+    """
     if is_id(agent_id.lower()):
         return ""
     return f"; {agent_id[:MAX_SHOWN]!r} is not an agent id: expected a UUID, see 'toolgate agents list'"

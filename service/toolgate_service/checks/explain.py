@@ -249,7 +249,7 @@ async def _explain_settled(
             return Explanation(
                 decision,
                 Step.APPROVAL_ID,
-                "The call needs no approval, so it is allowed without using the named approval.",
+                "The call needs no approval, so it is allowed without consuming the approval in approval_id.",
                 passed[:-1],
             )
         case Denied():
@@ -269,7 +269,7 @@ _PASSED_TEXTS: Mapping[Step, str] = {
     Step.CALL_ID: "No approval has allowed a call with the id {0!r} yet.",
     Step.APPROVED: "The same call was approved, but the approval is no longer valid: {0}.",
     Step.DENIED: "The call was not rejected, and no identical call was rejected in the last {settings.denial_cache_seconds} seconds.",
-    Step.DENIAL_BLOCK: "The action is not blocked after repeated rejections.",
+    Step.DENIAL_BLOCK: "The action is not currently blocked because of repeated rejections.",
     Step.PENDING_LIMIT: "The agent has fewer than {settings.pending_per_agent} pending requests.",
 }
 #: sentences for steps after `APPROVAL` that allow a check or make it wait for an approver

@@ -7,7 +7,7 @@ from toolgate_service.decisions.models import ALLOWED, APPROVAL_REQUIRED, DENIED
 from toolgate_service.decisions.recorder import DecisionRecord
 
 _OUTCOMES = {Allowed: ALLOWED, Consumed: ALLOWED, Denied: DENIED, PendingApproval: APPROVAL_REQUIRED}
-#: steps that deny a call because of the approval request with the check's `approval_id`, so that request was found
+#: steps after `APPROVAL_ID`: if one of them denies a check with an `approval_id`, this approval request exists
 _AFTER_APPROVAL_ID = frozenset(
     {Step.BUDGET_AMOUNT, Step.BUDGET, Step.CALL_ID, Step.APPROVED, Step.OPEN, Step.DENIED}
 )
@@ -21,7 +21,7 @@ def to_record(
 ) -> DecisionRecord:
     """Return the record of a decision.
 
-    `decision_id` is the id of the response; a decision that consumed an approval or reserved an amount has its own id.
+    A decision that consumed an approval or reserved an amount has an id. Every other decision receives `decision_id`.
     """
     approval_id = None
     if isinstance(decision, Allowed):

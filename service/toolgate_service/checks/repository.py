@@ -248,7 +248,10 @@ def new_request(session: AsyncSession, auth: AuthContext, request: CheckRequest,
 async def find_recent_denial(
     session: AsyncSession, settings: Settings, auth: AuthContext, request: CheckRequest
 ) -> Approval | None:
-    """Return the newest request for an equal call that was denied within `denial_cache_seconds`, or None."""
+    """Return the approval request for the same call that was rejected last.
+
+    Return None if no request was rejected within the last `denial_cache_seconds` seconds.
+    """
     # Ignore `call_id`, so that an agent cannot avoid the denial by repeating the call with a new `call_id`.
     since = now(session) - timedelta(seconds=settings.denial_cache_seconds)
     return (await session.exec(_DENIED, params=match_values(auth, request) | {"since": since})).first()

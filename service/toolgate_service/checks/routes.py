@@ -54,7 +54,7 @@ RULE_ID = b"x-rule-id"
 #: response header with the id of the approved request that allows the call; a client that only made a dry run can use
 #: the id to cancel the request
 APPROVAL_ID = b"x-approval-id"
-#: key in the ASGI scope under which metrics and traces find the outcome of a check
+#: ASGI scope key of the check's outcome, for metrics and traces
 OUTCOME = "toolgate.outcome"
 
 
@@ -236,7 +236,7 @@ CHECK = operation(
     "check",
     "Check whether a call is allowed",
     "Decide whether an agent may perform a call: the call is allowed, denied with a reason, or needs an approval.\n\n"
-    "All three decisions have the status 200, also for an unknown or disabled agent, whose calls are denied. If the "
+    "All three decisions have the status 200, even for an unknown or disabled agent, whose calls are denied. If the "
     "call needs an approval, wait for the decision with `GET /sdk/approvals/{approval_id}` and then repeat the check, "
     "which is allowed once. The header `X-Reason-Code` contains a code of the decision. A check stores no log entry, but "
     "a record in the decision log (`GET /api/decisions`), unless it is a dry run.",

@@ -87,11 +87,10 @@ class Settled(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """A check whose action needs an approval.
+    """A check that needs an approval because of a permission, a rule or a budget.
 
     Attributes:
-        auth: Context of the API key, the agent and the permission. It contains no permission if no permission covers
-            the call, but a rule requires an approval for it.
+        auth: Context of the API key and the agent, and of the permission if one covers the call.
         request: Body of the check.
         decision: Decision without regard to existing approvals.
         attempt: Idempotency key of the check, or None.
@@ -318,7 +317,7 @@ async def _settle_by_approval(
 
 
 async def _over_budget_reason(session: AsyncSession, plan: Plan) -> str | None:
-    """Return the reason why a temporary approval does not cover the call, although its budgets do not deny it."""
+    """Return the reason why a call that exceeds a budget needs a new approval despite a temporary approval, or None."""
     if plan.exceeding is None or plan.denying is not None:
         return None
     await plan.announce(session)
@@ -365,7 +364,7 @@ def _edited_request(check: _Check) -> Approval | None:
 def _denied_call(check: _Check) -> Denied | None:
     """Return a denial if an earlier request for a call with this `call_id` was rejected, or None.
 
-    A rejection never becomes too old to count, because a paused run can resume the same call at any time.
+    The time since the rejection does not matter, because a paused run can resume the same call at any time.
     """
     if not check.request.call_id:
         return None
@@ -466,7 +465,7 @@ async def _denial_block(
 
 
 def _denial_reason(approval: Approval) -> str:
-    """Return the reason that the agent receives for a denied request, including the approver's note."""
+    """Return the reason that the agent receives for a rejected request, including the approver's note."""
     return f"Denied by a person: {approval.note}" if approval.note else "Denied by a person"
 
 

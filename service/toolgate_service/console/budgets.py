@@ -32,11 +32,13 @@ NEAR = 80
 
 @dataclass(frozen=True, slots=True)
 class TotalBar:
-    """Total of a budget, with the parts of its bar in percent of the limit.
+    """Total of a budget, and the progress bar that displays it.
 
     Attributes:
-        name: Agent, run and currency that have the total; an empty text if there is only one total.
-        standing: `full` if nothing is left, `near` from `NEAR` percent of the limit on; otherwise an empty text.
+        name: Agent or run, and currency, of the total; an empty string if the budget has only one total.
+        percent: Used and reserved amount in percent of the limit, 0-100.
+        standing: `full` if nothing is left, `near` if at least `NEAR` percent is used or reserved, otherwise an empty
+            string.
     """
 
     name: str
@@ -64,7 +66,7 @@ class BudgetRow:
 async def show_budgets(
     page: PageContext, status: int = 200, *, message: str | None = None, typed: Form | None = None
 ) -> Response:
-    """Show the budgets of the environment with what is used of them, and the form that creates a budget."""
+    """Show the budgets page: the budgets with their newest totals, and a form that creates a budget."""
     pagination, rows = read_pagination(page, PAGE_SIZE), []
     async with page.gateway.database.reading() as session:
         found = await service.list_budgets(session, page.caller, page.environment, pagination)

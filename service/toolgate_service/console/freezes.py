@@ -27,7 +27,7 @@ MAX_AGENTS = 200
 async def show_freezes(
     page: PageContext, status: int = 200, *, message: str | None = None, typed: Form | None = None
 ) -> Response:
-    """Show the form that freezes calls, the active freezes and those that were lifted, newest first."""
+    """Render the freezes page: a form that creates a freeze, and the active and the lifted freezes, newest first."""
     pagination = read_pagination(page, PAGE_SIZE)
     async with page.gateway.database.reading() as session:
         active = await service.list_freezes(session, page.caller, first_page(page, MAX_ACTIVE), active=True)

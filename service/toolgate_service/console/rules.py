@@ -32,7 +32,7 @@ from toolgate_service.rules.schemas import NewRule, RuleChange, RuleView
 
 RULES = "/console/rules"
 PAGE_SIZE = 50
-#: Maximum number of agents and of users that the form offers. The API accepts all of them.
+#: Maximum number of agents, and of users, that can be selected in the form. The API accepts all agents and users.
 MAX_OPTIONS = 200
 #: Maximum number of agents whose simulators a rule's page links to.
 MAX_SIMULATORS = 5
@@ -40,7 +40,7 @@ MAX_SIMULATORS = 5
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Agent or user that the form offers."""
+    """Agent or user that can be selected in the form."""
 
     id: str
     name: str
@@ -186,7 +186,7 @@ async def _show_form(
 
 
 def _errors_by_field(error: ApiError | ValidationError) -> Mapping[str, str]:
-    """Return the error messages by the name of the form's field that each of them belongs to."""
+    """Return the error messages of each form field, by the name of the field."""
     found: dict[str, list[str]] = {}
     for path, message in field_errors(error).items():
         match path.split("."):
@@ -200,7 +200,7 @@ def _errors_by_field(error: ApiError | ValidationError) -> Mapping[str, str]:
 
 
 async def _list_agents(session: AsyncSession, page: PageContext, chosen: Collection[str]) -> Sequence[Option]:
-    """Return the agents that the form offers: the newest ones of the environment, and those that are chosen."""
+    """Return the agents for the form: the newest agents of the environment, and the agents that are selected."""
     query = (
         select(Agent.id, Agent.name)
         .where(
@@ -214,7 +214,7 @@ async def _list_agents(session: AsyncSession, page: PageContext, chosen: Collect
     offered = [Option(*row) for row in (await session.exec(query)).all()]
     missing = set(chosen) - {one.id for one in offered} - {WILDCARD}
     if missing:
-        # A rule may contain agents that were deleted, and older ones than the form offers.
+        # A rule may contain deleted agents, and agents that are not among the newest.
         others = select(Agent.id, Agent.name).where(
             Agent.organization_id == page.caller.organization_id,
             Agent.environment == page.environment,
@@ -227,7 +227,7 @@ async def _list_agents(session: AsyncSession, page: PageContext, chosen: Collect
 async def _list_approvers(
     session: AsyncSession, page: PageContext, chosen: Collection[str]
 ) -> Sequence[Option]:
-    """Return the users that the form offers as approvers: the admins and members, and those that are chosen."""
+    """Return the users for the list of approvers: the admins and members, and the users who are selected."""
     query = (
         select(User.id, User.email)
         .where(

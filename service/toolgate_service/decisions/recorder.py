@@ -1,6 +1,6 @@
 """Background writer of the decision log.
 
-A check that changes nothing is answered first and recorded afterwards: the endpoint appends a `DecisionRecord` to a queue
+If a check changes nothing, its record is written after the response: the endpoint appends a `DecisionRecord` to a queue
 in memory, and one background task writes the queue to the database in batches. If the process is killed, the records in
 the queue are lost. A check that changes the database writes its record in its own transaction instead
 (`repository.insert_decision`).
@@ -37,7 +37,7 @@ INTERVAL = 0.1
 WRITE_TIMEOUT = 60.0
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
-#: seconds that a shutdown waits until the queue is written
+#: maximum seconds that a shutdown waits for the queue to be written; the remaining records are dropped
 STOP_SECONDS = 5.0
 #: number of characters at the beginning of an id that contain its time, and the rest of an id as a placeholder
 TIME_DIGITS = 13
@@ -189,8 +189,9 @@ class DecisionRecorder:
             self._drop(1, "too many records wait to be written")
             return
         if not self._new:
-            # Convert the record after the response was sent, but soon: the queue then contains only texts. If it
-            # contained parsed contexts, the garbage collector would visit them, which takes longer than everything else.
+            # Convert the record shortly after the response, so that the conversion does not delay it and the queue
+            # contains only strings. If the queue contained parsed contexts, the garbage collector would traverse them,
+            # which takes longer than the recorder's other work.
             asyncio.get_running_loop().call_soon(self._convert, context=_NO_VARIABLES)
         self._new.append(record)
 
@@ -202,7 +203,7 @@ class DecisionRecorder:
             try:
                 self._waiting.append(build_row(record, time_format))
             except Exception:
-                # Without this, one record could prevent that the others are written.
+                # An error in one record must not prevent the other records from being written.
                 logger.exception("a decision record cannot be converted to a database row")
                 self._drop(1, "a record cannot be converted to a database row")
         if self._task is None:

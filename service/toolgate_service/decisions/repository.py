@@ -1,8 +1,10 @@
-"""Database queries for the decision log: filtered pages, single records, and the record of a check that writes.
+"""Database queries for the decision log.
 
-Only the agent, the run and the outcome have indexes, because every check writes a row. With other filters, matching
-records can be rare. The query for a page then reads at most `SCAN_LIMIT` records of the most selective index, and the
-caller requests the next page from the position at which the query stopped.
+The queries list pages, get one record, and insert a record in the transaction of its check. Only the agent, the run and
+the outcome are indexed, because each index slows down the write that follows every check.
+
+With other filters, matching records can be rare. The query for a page then reads at most `SCAN_LIMIT` records of the
+most selective index, and the caller requests the next page from the position at which the query stopped.
 """
 
 from collections.abc import Iterable, Sequence
@@ -208,8 +210,8 @@ async def find_decision(
 async def insert_decision(session: AsyncSession, record: DecisionRecord) -> None:
     """Write the record of a check in the transaction of the check.
 
-    The transaction holds the organization's lock, so the environment's epoch is that of the decision. A retry with the
-    same idempotency key has the id of the first decision, which already has a record; it is not changed.
+    The transaction holds the organization's lock, so the environment's epoch is that of the decision. For a retry
+    with the same idempotency key, the record of the first decision already exists and stays unchanged.
     """
     values: dict[str, Any] = dict(zip(COLUMNS, build_row(record), strict=True))
     values["policy_revision"] = (

@@ -75,10 +75,10 @@ async def list_decisions(
 ) -> Reply:
     """Return the decisions about checks, newest first, page by page.
 
-    A record appears within about a second after the check. Records are deleted when log entries of the same age are.
+    A record appears within about a second after the check. Records and log entries are deleted at the same age.
 
-    One request reads at most 10,000 records. If only a part of them matches, a page can contain fewer decisions than
-    `limit`, or none, although its header `Link` names a next page; the header `X-Total-Count` is then missing.
+    One request reads at most 10,000 records. If only some of these records match, a page can contain fewer decisions
+    than `limit`, or none, even though `Link` contains a next page. The response then has no `X-Total-Count` header.
     """
     async with gateway.database.reading() as session:
         found = await list_page(session, caller.organization_id, environment, filters, page)

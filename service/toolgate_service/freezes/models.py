@@ -9,7 +9,7 @@ from toolgate_service.db.models import Id, Table, Timestamp, index_where, of_use
 
 
 class Freeze(Table, table=True):
-    """Order to deny tool calls until an admin lifts it.
+    """Freeze, which denies tool calls until an admin lifts the freeze.
 
     A freeze applies to both environments of the organization. The row of a lifted freeze is kept.
     """

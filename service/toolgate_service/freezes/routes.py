@@ -24,7 +24,7 @@ async def list_freezes(
     page: PageDep,
     status: Annotated[Status, Query(description="Status of the returned freezes.")] = "active",
 ) -> Reply:
-    """Return the active freezes of the organization, newest first; or those that were lifted."""
+    """Return the active or the lifted freezes of the organization, newest first."""
     async with gateway.database.reading() as session:
         found = await service.list_freezes(session, caller, page, active=status == "active")
     views = [FreezeView.model_validate(freeze, from_attributes=True) for freeze in found.rows]

@@ -1,12 +1,14 @@
 """Static check of expressions: the permitted subset of CEL, and an upper bound of the time that an evaluation takes.
 
-The library limits the iterations of an evaluation, but neither the size of the values that an iteration reads nor the work of
-a regular expression: `args.list.all(x, x in args.list)` takes 0.2 s for 5,000 elements, and one regular expression can take 3 s
-for 64 KiB. An evaluation cannot be interrupted. Therefore the cost of each expression is bounded before it is evaluated, by a
-number of nanoseconds for each value and for each byte of the arguments that it reads.
+The library limits the iterations of an evaluation. It limits neither the size of the values that an iteration reads nor
+the time of a regular expression: `args.list.all(x, x in args.list)` takes 0.2 s for 5,000 elements, and one regular
+expression can take 3 s for 64 KiB. An evaluation cannot be interrupted. Therefore the cost of each expression is
+bounded before it is evaluated, by a number of nanoseconds for each value and for each byte of the arguments that it
+reads.
 
-The bound is linear in the size of the arguments. For this, an operation whose time depends on the size of an operand may read
-only data that no enclosing loop reads again: outside of loops any argument, and inside a loop the variable of that loop.
+The bound is linear in the size of the arguments. Therefore, an operation whose time depends on the size of an operand
+must not read the same data in each iteration of a loop: outside of loops it may read any argument, and inside a loop
+only the variable of this loop.
 """
 
 from collections.abc import Mapping
@@ -20,7 +22,7 @@ from toolgate_service.rules.syntax_tree import InvalidExpression, Node, SyntaxTr
 #: maximum cost of one evaluation in nanoseconds, as estimated for one slow core
 MAX_COST = 20_000_000
 
-#: fields of each variable; those of `args` are not known, and the other variables have none
+#: names of the fields of each variable; None for `args`, whose fields are not known in advance
 FIELDS: Mapping[str, frozenset[str] | None] = MappingProxyType(
     {
         "args": None,
@@ -63,25 +65,27 @@ _REGEX_BYTE, _REGEX_BYTE_SMALL, _REGEX_BYTE_INSTRUCTION = 400, 40, 16
 _SHORT = 256
 
 _FAR = (
-    "Inside a loop, one side of a comparison must be a literal or the variable of the innermost loop: it would compare the same "
-    "data for each element"
+    "Inside a loop, this comparison would read the same data for each element: compare with a literal or with "
+    "the variable of the innermost loop"
 )
 
 Path: TypeAlias = "tuple[str | int, ...]"
 
 
 class Part(NamedTuple):
-    """Data of `args` that a value can contain, by the path of a value that encloses it."""
+    """Location in `args` of data that a value can contain."""
 
-    #: 0 for the arguments themselves; the number of enclosing loops for data of the innermost loop's variable
+    #: 0 if the expression reads the data directly from `args`; otherwise the nesting depth, counted from 1, of the loop
+    #: whose variable contains the data
     level: int
     path: Path
-    #: the path leads to exactly this value
+    #: True if the value is at `path`; False if it is at an unknown position inside the value at `path`, for example a
+    #: list element
     is_exact: bool
 
 
 class Source(NamedTuple):
-    """Where a value comes from: parts of `args`, and a number of elements of literals."""
+    """Origin of a value: parts of `args`, and the number of elements of literals."""
 
     parts: tuple[Part, ...] = ()
     elements: int = 0
@@ -92,7 +96,7 @@ class Cost:
     """Upper bound of the time of an evaluation in nanoseconds."""
 
     base: int = 0
-    #: by path of an argument: nanoseconds for each value, and for each byte of text, within this argument
+    #: nanoseconds for each value, and for each byte of text, in the data at each path of `args`
     terms: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
     def charge(self, part: Part, *, value: int = 0, byte: int = 0) -> None:
@@ -101,7 +105,7 @@ class Cost:
         self.terms[part.path] = (values + value, length + byte)
 
     def add(self, other: "Cost", times: int = 1) -> None:
-        """Add the terms of another cost a number of times, but not its base."""
+        """Add the terms of another cost `times` times. The base of the other cost is not added."""
         for path, (value, byte) in other.terms.items():
             self.charge(Part(0, path, is_exact=True), value=value * times, byte=byte * times)
 
@@ -123,7 +127,7 @@ def analyze(tree: SyntaxTree, text: str) -> Analysis:
     """Check an expression against the permitted subset of CEL, and return its cost.
 
     Raises:
-        InvalidExpression: The expression is not in this subset, or costs too much whatever the arguments are.
+        InvalidExpression: The expression is not in this subset, or its cost exceeds the limit for any arguments.
     """
     analyzer = _Analyzer(text, tree.offsets)
     analyzer.visit(tree.root, {}, 0)
@@ -147,7 +151,7 @@ class _Analyzer:
     time_zones: set[str] = field(default_factory=set)
 
     def visit(self, node: Node, scope: Mapping[str, Source], depth: int) -> Source:
-        """Add the cost of a node to `cost`, and return where its value comes from."""
+        """Add the cost of a node to `cost`, and return the origin of its value."""
         self.cost.base += _NODE
         match node.kind:
             case "constant":
@@ -200,7 +204,8 @@ class _Analyzer:
             for key, source in zip(node.operands[::2], sources[::2], strict=True):
                 if source.parts:
                     raise self._error(
-                        key, "The keys of a map must not come from args: compare the argument instead"
+                        key,
+                        "A map key must not depend on args: use a literal key, or compare the argument directly",
                     )
         return _joined(*sources, elements=len(sources))
 
@@ -209,7 +214,7 @@ class _Analyzer:
         if body is None:
             raise self._error(
                 node,
-                "map() and filter() are not available, they are too slow: use all(), exists() or exists_one()",
+                "map() and filter() are not available, because they are too slow: use all(), exists() or exists_one()",
             )
         if node.name in FIELDS:
             raise self._error(node, f"A loop variable must not be named {node.name!r}: choose another name")
@@ -220,7 +225,7 @@ class _Analyzer:
             )
         self._need_near(node.operands[0], source, depth, "all(), exists() or exists_one()")
         outer, self.cost = self.cost, Cost()
-        # The elements of a literal list are few and small: a loop over them is a repetition of its body.
+        # A literal list has few and small elements, so its loop costs as much as repetitions of the loop's body.
         inside = depth + 1 if source.parts else depth
         parts = tuple(Part(inside, part.path, is_exact=False) for part in source.parts)
         self.visit(body, {**scope, node.name: Source(parts, source.elements)}, inside)
@@ -339,8 +344,8 @@ class _Analyzer:
         if not _is_near(source, depth):
             raise self._error(
                 node,
-                f"Inside a loop, {name} may read only literals and the variable of the innermost loop, not args "
-                "or an outer variable: it would read the same data for each element",
+                f"Inside a loop, {name} must not read args or the variable of an outer loop, because it would read the "
+                "same data for each element: use literals or the variable of the innermost loop",
             )
 
     def _error(self, node: Node, message: str) -> InvalidExpression:
@@ -376,7 +381,7 @@ def _is_number(node: Node) -> bool:
 
 
 def _member(source: Source, key: object) -> Source:
-    """Return the source of a member of a value: of each part, the member with the key, if it is constant."""
+    """Return the source of a member of a value. If the key is not constant, the path to the member is not exact."""
     is_constant = isinstance(key, str) or (isinstance(key, int) and not isinstance(key, bool))
     parts = tuple(
         Part(part.level, (*part.path, key), is_exact=True)

@@ -1,19 +1,20 @@
-"""CEL expressions, the conditions of rules, evaluated by Google's `cel-expr-python` (the extra `policy`).
+"""CEL expressions for rule conditions, evaluated with Google's `cel-expr-python` (the extra `policy`).
 
-An expression is compiled, type-checked and limited before it is stored. It sees `args` (a map of the arguments), `action` (a
-string), `agent` (a map with `id` and `name`), `run` (a map with `id`) and `now` (a timestamp).
+Before a rule is stored, the gateway compiles its expression, checks the types, and rejects an expression whose cost
+exceeds the limit for any arguments. The variables are `args` (a map of the arguments), `action` (a string), `agent` (a
+map with `id` and `name`), `run` (a map with `id`) and `now` (a timestamp).
 
-An evaluation returns True, False, or None if there is no result: for an error, a missing field, a value that is not a boolean,
-and for arguments that are too large for the expression. The caller decides what None means, so that a rule never becomes more
-lenient because of an error.
+An evaluation returns True, False or None. None means that there is no result: an error, a missing field, a result that
+is not a boolean, or arguments that are too large for the cost limit. The caller handles None so that an error never
+makes a rule more lenient.
 
-Numbers: an integer of the arguments is a CEL int, any other number a CEL double, rounded to the nearest one. To compare an
-integer with a double, the library rounds an integer beyond 2^53 too. An amount of money must therefore be limited by an exact
-decimal limit instead.
+Integers in the arguments become CEL ints. Other numbers become CEL doubles and are rounded to the nearest double. If an
+expression compares an integer with a double, the library also rounds integers beyond 2^53. For exact limits on amounts
+of money, use a budget or the `max_amount` of a permission.
 
-An expression that reads an argument which CEL cannot represent has no result: an integer beyond 64 bits, a number that a double
-would turn into infinity or zero (1e400, 1e-400), a text with a NUL character or a lone surrogate, and values nested deeper than
-64 levels.
+The result is also None if the expression reads an argument that CEL cannot represent: an integer that does not fit in
+64 bits, a number that becomes infinity or zero as a double (1e400, 1e-400), a string with a NUL character or a lone
+surrogate, or a value nested deeper than 64 levels.
 """
 
 import json
@@ -56,9 +57,9 @@ class _UnusableError(Exception):
 
 @dataclass(frozen=True)
 class Variables:
-    """Values that the expressions of all rules see during one check.
+    """Variables of the expressions of all rules during one check.
 
-    The values are converted once, when the first expression reads them. `args` must not change afterwards.
+    The variables are converted once, when the first expression reads them. `args` must not change afterwards.
     """
 
     args: Mapping[str, Json]
@@ -91,7 +92,7 @@ class Variables:
 
     @cached_property
     def arguments(self) -> "ConvertedArguments":
-        """The arguments as the library needs them."""
+        """The arguments in the library's form."""
         return ConvertedArguments(self.args)
 
     @cached_property
@@ -123,7 +124,7 @@ class ConvertedArguments:
         self._sizes: dict[Path, tuple[int, int]] = {}
 
     def measure(self, path: Path) -> tuple[int, int]:
-        """Return the size of one of the usable arguments, or of a value in it; zero if there is no such value."""
+        """Return the size of the value at a path of the usable arguments, or the size of null if there is none."""
         if path not in self._sizes:
             value: Any = self.usable
             for key in path:
@@ -139,14 +140,14 @@ class ConvertedArguments:
 
 
 class _Converter:
-    """Converts JSON values, and counts them."""
+    """Converter of JSON values, which counts the values and the bytes of their texts."""
 
     def __init__(self) -> None:
         self.values = 0
         self.length = 0
 
     def convert(self, value: "Json | float", depth: int) -> object:
-        """Return a value without decimals, which the library does not convert.
+        """Return a value with doubles instead of decimals, because the library does not convert decimals.
 
         Raises:
             _UnusableError: CEL cannot represent the value.
@@ -170,7 +171,7 @@ class _Converter:
         return [self.convert(element, depth - 1) for element in value]
 
     def text(self, text: str) -> str:
-        """Count a text, and return it.
+        """Count the bytes of a text, and return the text.
 
         Raises:
             _UnusableError: CEL cannot represent the text.
@@ -196,7 +197,10 @@ def _usable_text(text: str) -> str:
 
 
 def _is_usable_text(text: str) -> bool:
-    """Return whether the library reads the whole text: it stops at a NUL character, and crashes at a lone surrogate."""
+    """Return False for a text with a NUL character or a lone surrogate.
+
+    The library ignores the rest of a text after a NUL character, and crashes at a lone surrogate.
+    """
     return "\0" not in text and (text.isascii() or _SURROGATE.search(text) is None)
 
 
@@ -231,11 +235,11 @@ class Expression:
         else:
             activation = variables.activation
         value = self._program.eval(activation)
-        # An error is a value of another type.
+        # If the evaluation fails, the library returns an error value, which has another type.
         return value.value() is True if value.type() == self._boolean else None
 
     def _can_read(self, arguments: "ConvertedArguments", variables: Variables) -> bool:
-        """Return whether CEL can represent all arguments that are read, and reading them takes a short time."""
+        """Return False if CEL cannot represent an argument that the expression reads, or if the cost is too high."""
         names = self._analysis.argument_names
         if arguments.unusable and (names is None or not names.isdisjoint(arguments.unusable)):
             return False
@@ -292,8 +296,8 @@ def compile_expression(text: str) -> Expression:
     """Return the compiled expression of a text.
 
     Raises:
-        InvalidExpression: The text is not a valid expression, does not result in a boolean, or exceeds a limit. Also if
-            the library is not installed.
+        InvalidExpression: The text is not a valid expression, does not result in a boolean, or exceeds a limit; or the
+            library is not installed.
     """
     if len(text) > MAX_LENGTH:
         raise InvalidExpression(f"The expression has {len(text)} characters: use at most {MAX_LENGTH:,}")
@@ -339,7 +343,7 @@ def _problem(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a string literal of CEL, which has all escapes of JSON that are used here."""
+    """Return a text as a string literal of CEL, which supports all escape sequences in the output of `json.dumps`."""
     return json.dumps(text, ensure_ascii=False)
 
 

@@ -17,7 +17,7 @@ async def resolve_agents(
     """Return the ids of the agents that a request names by id or name, as a JSON list; None for all agents.
 
     The stored list contains ids, so that it refers to the same agents after they are renamed. `before` is the list that
-    was stored earlier. Agents of that list that were deleted since may be named again.
+    was stored earlier. A request may still name deleted agents if this list contains them.
 
     Raises:
         FieldErrors: 400, an agent does not exist.

@@ -1,7 +1,7 @@
 """Estimated cost of a regular expression in RE2, the engine of CEL.
 
 RE2 needs time proportional to the length of the text, but the factor depends on the size of the compiled program, and on
-whether the states of its automaton fit in memory. If they do not, a byte costs a hundred times as much.
+whether the states of the automaton fit in memory. If the states do not fit, a byte costs a hundred times as much.
 """
 
 import re
@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 #: maximum estimated number of instructions of one regular expression
 MAX_SIZE = 1_000
 
-#: maximum number of classes, repetitions and alternatives in groups that certainly do not exhaust the memory for the states
+#: maximum number of classes, repetitions and alternatives in groups of an expression whose states certainly fit in
+#: memory
 _FEW = 10
-#: instructions of an atom that matches any character but a few: UTF-8 needs several ranges of bytes
+#: number of instructions of an atom that matches all characters except a few, because UTF-8 needs several byte ranges
 _ANY = 10
 #: factor for `(?i)`: `k` and `s` also match characters outside ASCII
 _FOLD = 3
@@ -40,13 +41,13 @@ class RegexSize:
     """Estimated size of a regular expression: an upper bound of its instructions."""
 
     instructions: int
-    #: whether the states of its automaton surely fit in memory
+    #: True if the states of the automaton certainly fit in memory
     is_small: bool
 
 
 @dataclass(slots=True)
 class _Sequence:
-    """Instructions of a group so far, and of its last atom, which a repetition multiplies."""
+    """Number of instructions of a group so far, and of the group's last atom, which a repetition can multiply."""
 
     total: int = 0
     last: int = 0
@@ -80,7 +81,8 @@ class _Pattern:
         current = self.groups[-1]
         if token["alternative"]:
             current.add(1)
-            # Inside a group, it is a choice as a class is: `(a|b)`.
+            # Count an alternation inside a group, such as `(a|b)`, as a wildcard, because it offers a choice like a
+            # character class.
             self.wildcards += len(self.groups) > 1
         elif token["count"]:
             times = max(int(token["least"]), int(token["most"] or 0))
@@ -102,7 +104,7 @@ class _Pattern:
             self.groups.append(_Sequence())
 
     def close_group(self) -> bool:
-        """End a group. Return whether there was one."""
+        """End the innermost group. Return False if no group was open."""
         closed = self.groups.pop()
         if self.groups:
             self.groups[-1].add(closed.total + 2, is_group=True)
@@ -112,7 +114,8 @@ class _Pattern:
 def estimate_size(pattern: str) -> RegexSize | None:
     r"""Return the estimated size of a valid regular expression, or None for syntax that is not supported.
 
-    Classes of Unicode (`\pL`) are not supported, because each consists of hundreds of ranges, nor are `\Q` and `\C`.
+    Unicode classes such as `\pL` are not supported, because each consists of hundreds of ranges. `\Q` and `\C` are not
+    supported either.
     """
     parsed = _Pattern()
     position = 0

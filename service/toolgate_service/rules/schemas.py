@@ -33,7 +33,7 @@ _EFFECT = (
     "Effect on matching calls. `forbid` is stronger than `require_approval`, and both are stronger than `allow`, "
     "independent of the order of the rules."
 )
-_AGENTS = 'Agents to which the rule applies: ids or names, or `["*"]` for all agents, also later ones.'
+_AGENTS = 'Agents to which the rule applies: ids or names, or `["*"]` for all agents, including agents created later.'
 _ACTIONS = (
     "Actions to which the rule applies: exact names, prefixes followed by `*`, such as `stripe.*`, or `*`."
 )
@@ -136,7 +136,7 @@ class ApprovalTermsView(BaseModel):
     model_config = example(quorum=2, ttl=3600, approvers=[EXAMPLE_USER_ID])
 
     quorum: int | None = Field(
-        description="Number of different users who must approve; null if unrestricted."
+        description="Number of different users who must approve; null if the rule does not set a number."
     )
     ttl: int | None = Field(
         description="Time in seconds in which a request must be decided; null if the rule does not restrict it."

@@ -83,7 +83,8 @@ async def create_rule(context: AppContext, caller: Caller, environment: str, new
 
     Raises:
         FieldErrors: 400 if the condition is invalid, or an agent or approver does not exist.
-        ApiError: 409 if another rule has this name, or the rule has terms of an approval but another effect; 403 if the environment has `MAX_RULES` rules.
+        ApiError: 409 if another rule has this name, or the rule has terms of an approval although its effect
+            is not `require_approval`; 403 if the environment has `MAX_RULES` rules.
     """
     _check_condition(new.when)
     async with transaction_as(context, caller) as session:

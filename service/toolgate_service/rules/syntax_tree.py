@@ -22,7 +22,7 @@ _CHECKED_EXPRESSION = b"type.googleapis.com/cel.expr.CheckedExpr"
 
 
 class InvalidExpression(ValueError):
-    """Error for an expression that cannot be used in a rule. The message says what is wrong, where, and how to fix it."""
+    """Error for an expression that a rule cannot use. The message contains the problem, its position and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class SyntaxTree:
-    """A checked expression: its root, and the offset in the text of each node that has one."""
+    """Tree of a checked expression: the root, and for each node with a position its offset in the text."""
 
     root: Node
     offsets: Mapping[int, int]
