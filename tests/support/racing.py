@@ -173,7 +173,7 @@ def _fits_check(race: Race, world: World, question: Question, seen: Any) -> bool
     if outcome.why and outcome.why not in reason.lower():
         return False
     if outcome.used is not None:
-        keep_answer(world, race.tenant, question, decision_id, NOW)
+        keep_answer(world, race.tenant, question, outcome, decision_id, NOW)
     if outcome.approval is not None and not outcome.approval.id:
         if _known(world.approvals, approval_id):
             return False
