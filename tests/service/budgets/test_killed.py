@@ -17,8 +17,6 @@ from support.gateway import LiveGateway, Owner
 from support.wire import GONE, Heard, Wire
 
 GATEWAYS = 3
-#: seconds between two kills
-PAUSE = 0.5
 ENV = {"TOOLGATE_MANAGEMENT_REQUESTS_PER_MINUTE": "10000000"}
 
 
@@ -80,10 +78,10 @@ class Client:
         raise AssertionError(f"no gateway responded to {path} within two minutes")
 
 
-def kill(gateways: list[LiveGateway], seed: int, killed: Counter[str], ended: threading.Event) -> None:
-    """Kill a random gateway and start it again, until the clients are done."""
-    chance = random.Random(seed)
-    while not ended.wait(PAUSE):
+def kill(gateways: list[LiveGateway], pause: float, killed: Counter[str], ended: threading.Event) -> None:
+    """Kill a random gateway and start it again, until the clients are done; `pause` is in seconds."""
+    chance = random.Random(7)
+    while not ended.wait(pause):
         gateway = chance.choice(gateways)
         gateway.kill()
         gateway.start()
@@ -91,9 +89,11 @@ def kill(gateways: list[LiveGateway], seed: int, killed: Counter[str], ended: th
 
 
 @pytest.mark.parametrize(
-    ("clients", "calls"), [(8, 30), pytest.param(100, 200, marks=pytest.mark.slow)], ids=["short", "long"]
+    ("clients", "calls", "pause"),
+    [(8, 40, 0.1), pytest.param(100, 200, 1.5, marks=pytest.mark.slow)],
+    ids=["short", "long"],
 )
-def test_limits_hold_and_totals_equal_the_log(tmp_path: Path, clients: int, calls: int) -> None:
+def test_limits_hold_and_totals_equal_the_log(tmp_path: Path, clients: int, calls: int, pause: float) -> None:
     with ExitStack() as stack:
         gateways = [LiveGateway(tmp_path, env=ENV) for _ in range(GATEWAYS)]
         for gateway in gateways:
@@ -111,7 +111,7 @@ def test_limits_hold_and_totals_equal_the_log(tmp_path: Path, clients: int, call
         ]
         urls, killed = [gateway.url for gateway in gateways], Counter[str]()
         workers = [Client(urls, owner, agent, number, calls) for number in range(clients)]
-        with meanwhile([partial(kill, gateways, calls, killed)]):
+        with meanwhile([partial(kill, gateways, pause, killed)]):
             together(*[worker.run for worker in workers])
         seen = sum((worker.outcomes for worker in workers), Counter[str]())
         assert set(seen) == {"allowed", "budget_exceeded", "success", "failed"}
