@@ -162,7 +162,7 @@ def list_(environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJs
 def show(
     budget: BudgetName, environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJson = False
 ) -> None:
-    """Show one budget and what is left of it in the current window."""
+    """Show one budget and its remaining amount in the current window."""
     with stored_session() as client:
         found, raw = _find(client, budget, environment)
         pages = client.pages(f"{BUDGETS_PATH}/{found.id}/usage", {"environment": environment})

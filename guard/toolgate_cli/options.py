@@ -41,6 +41,8 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 
 
 _UNITS = {"s": 1, "min": 60, "m": 60, "h": 3600, "d": 86_400}
+#: maximum time until an approval request expires
+_MAX_TTL = 30 * 86_400
 _DURATION = re.compile(r"([0-9]{1,8})(s|min|m|h|d)")
 
 
@@ -54,6 +56,17 @@ def parse_duration(text: str) -> int:
     if found is None:
         raise ValueError(f"invalid duration {text!r}; write it as 30m, 1h or 2d")
     return int(found.group(1)) * _UNITS[found.group(2)]
+
+
+def parse_ttl(option: str, text: str) -> int:
+    """Return the time until an approval request expires, in seconds, or end the command with an error."""
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        fail(f"{option}: {error}")
+    if not 1 <= seconds <= _MAX_TTL:
+        fail(f"invalid {option} {text!r}: use a duration from 1s to 30d, such as 1h")
+    return seconds
 
 
 def format_duration(seconds: float) -> str:

@@ -23,14 +23,13 @@ from toolgate_cli.options import (
     Yes,
     format_duration,
     parse_amount,
-    parse_duration,
+    parse_ttl,
 )
 from toolgate_cli.output import Column, confirm, fail, print_json, sanitize
 from toolgate_cli.renamed import RenamingGroup
 
 _PATH = "/api/permissions"
 #: the gateway's limit: maximum seconds until an approval request expires
-_MAX_APPROVAL_TTL = 30 * 86_400
 _COLUMNS = (
     Column("action"),
     Column("max amount", right=True),
@@ -155,7 +154,9 @@ class _Terms:
             "requires_approval": self.requires_approval,
             "required_approvals": self.required_approvals,
             "separation_of_duties": self.separation_of_duties,
-            "approval_ttl_seconds": None if self.approval_ttl is None else _parse_ttl(self.approval_ttl),
+            "approval_ttl_seconds": None
+            if self.approval_ttl is None
+            else parse_ttl("--approval-ttl", self.approval_ttl),
         }
         return {name: value for name, value in fields.items() if value is not None}
 
@@ -316,16 +317,6 @@ def _find(agent: str, wanted: str, environment: Environment) -> tuple[Agent, Per
     if not found:
         fail(f"{owner.label} has no permission for {wanted!r}; see: toolgate permissions list {owner.id}")
     return owner, *found[0]
-
-
-def _parse_ttl(text: str) -> int:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        fail(f"--approval-ttl: {error}")
-    if not 1 <= seconds <= _MAX_APPROVAL_TTL:
-        fail(f"invalid --approval-ttl {text!r}: use a duration from 1s to 30d, such as 1h")
-    return seconds
 
 
 def _print(agent: Agent, permission: Permission, raw: Any, *, as_json: bool) -> None:

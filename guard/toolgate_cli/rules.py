@@ -32,7 +32,7 @@ from toolgate_cli.options import (
     PasswordStdin,
     Yes,
     format_duration,
-    parse_duration,
+    parse_ttl,
 )
 from toolgate_cli.output import Column, confirm, fail, print_json, sanitize, truncate
 
@@ -40,7 +40,6 @@ RULES_PATH: Final = "/api/rules"
 #: wildcard for all agents or all actions
 _ALL: Final = "*"
 #: the gateway's limit: maximum seconds until an approval request expires
-_MAX_TTL: Final = 30 * 86_400
 #: maximum bytes of the file of `--from`; the gateway accepts a smaller body
 _MAX_FILE: Final = 1024 * 1024
 #: fields of a rule that the gateway sets, so that the output of `rules show --json` can be used with `--from`
@@ -214,7 +213,7 @@ class _Definition:
     def _approval(self, current: ApprovalTerms | None) -> dict[str, Any] | None:
         given = {
             "quorum": self.quorum,
-            "ttl": None if self.ttl is None else _parse_ttl(self.ttl),
+            "ttl": None if self.ttl is None else parse_ttl("--ttl", self.ttl),
             "approvers": list(self.approvers or ()) or None,
         }
         given = {name: value for name, value in given.items() if value is not None}
@@ -458,16 +457,6 @@ def _read_file(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         fail(f"--from: {shown} is not a JSON object; for an example, see: toolgate rules show --json")
     return {name: one for name, one in value.items() if name not in _SET_BY_GATEWAY}
-
-
-def _parse_ttl(text: str) -> int:
-    try:
-        seconds = parse_duration(text)
-    except ValueError as error:
-        fail(f"--ttl: {error}")
-    if not 1 <= seconds <= _MAX_TTL:
-        fail(f"invalid --ttl {text!r}: use a duration from 1s to 30d, such as 1h")
-    return seconds
 
 
 def _print(done: str, rule: Rule, raw: Any, *, as_json: bool) -> None:

@@ -95,7 +95,7 @@ class Claim:
 
     @property
     def reason(self) -> str:
-        """Description of the limit and of what is left, if the call would exceed the limit."""
+        """Description of the limit and of the remaining amount, if the call would exceed the limit."""
         budget, unit = self.budget, self.total.currency
         amounts = [plain_number(one) for one in (self.amount, budget.limit, max(self.left, ZERO))]
         needed, limit, left = (f"{amount} {unit}".rstrip() for amount in amounts)

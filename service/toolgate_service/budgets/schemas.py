@@ -118,8 +118,8 @@ class NewBudget(Body):
 class BudgetChange(Change):
     """Request body of PUT /api/budgets/{budget_id}. Fields that are missing in the request stay unchanged.
 
-    What is counted cannot change, because the stored totals would no longer match it: to use another scope, measure,
-    currency or window, create a new budget.
+    Scope, measure, currency and window cannot change, because the stored totals would no longer match them: create a
+    new budget instead.
     """
 
     model_config = example(limit=750)
