@@ -1,0 +1,1 @@
+"""Policies as code: one document describes the agents, permissions, rules and budgets of an environment."""

@@ -1,0 +1,166 @@
+"""Policy document `toolgate.policy/v1`: the agents, permissions, rules and budgets of one environment.
+
+The document refers to agents by name and to approvers by e-mail address, so that it is independent of the ids in one
+database. The order of its lists has no effect on decisions.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from toolgate_service.budgets.schemas import NewBudget
+from toolgate_service.core import strict_json
+from toolgate_service.core.errors import FieldErrors
+from toolgate_service.core.ids import is_id
+from toolgate_service.core.schemas import Body, Description, Name, example
+from toolgate_service.permissions.schemas import NewPermission
+from toolgate_service.rules.evaluation import WILDCARD
+from toolgate_service.rules.expressions import InvalidExpression, compile_expression
+from toolgate_service.rules.models import REQUIRE_APPROVAL
+from toolgate_service.rules.schemas import NewRule
+
+VERSION = "toolgate.policy/v1"
+#: maximum number of agents, of permissions of one agent, of rules and of budgets in one document
+MAX_AGENTS, MAX_PERMISSIONS, MAX_RULES, MAX_BUDGETS = 2_000, 2_000, 2_000, 200
+
+_PERMISSIONS = (
+    "Permissions of the agent. They apply to exact actions; rules can allow calls by patterns and conditions."
+)
+_RULES = "Rules. If several rules with the same effect match a call, the first of them is the reason."
+
+
+class PolicyAgent(Body):
+    """Agent of a policy document, with its permissions."""
+
+    name: Name = Field(description="Name of the agent. Rules and budgets refer to it by this name.")
+    id: str | None = Field(
+        default=None,
+        description="Id of the agent, a UUID. It is only necessary if several agents have the same name, or to rename an "
+        "agent. Without it, the name identifies the agent.",
+    )
+    description: Description | None = Field(default=None, description="Description of the agent, for people.")
+    enabled: bool = Field(default=True, description="False if the checks of the agent are denied.")
+    permissions: Annotated[list[NewPermission], Field(max_length=MAX_PERMISSIONS)] = Field(
+        default_factory=list, description=_PERMISSIONS
+    )
+
+    @property
+    def reference(self) -> str:
+        """Id or name by which the agent is identified."""
+        return self.id or self.name
+
+
+class PolicyDocument(Body):
+    """Policy of one environment: all its agents with their permissions, its rules and its budgets."""
+
+    model_config = example(
+        version=VERSION,
+        agents=[{"name": "refund-bot", "permissions": [{"action": "stripe.refund", "max_amount": 50}]}],
+        rules=[{"name": "No refunds abroad", "effect": "forbid", "actions": ["stripe.*"]}],
+        budgets=[],
+    )
+
+    version: Literal["toolgate.policy/v1"] = Field(description="Version of the format of the document.")
+    agents: Annotated[list[PolicyAgent], Field(max_length=MAX_AGENTS)] = Field(
+        default_factory=list, description="All agents of the environment, with their permissions."
+    )
+    rules: Annotated[list[NewRule], Field(max_length=MAX_RULES)] = Field(
+        default_factory=list, description=_RULES
+    )
+    budgets: Annotated[list[NewBudget], Field(max_length=MAX_BUDGETS)] = Field(
+        default_factory=list, description="Budgets."
+    )
+
+    def verify(self) -> None:
+        """Verify what the types of the fields do not: unique names, references to agents, and conditions.
+
+        Raises:
+            FieldErrors: The document is invalid. The error contains every problem with the path of its field.
+        """
+        errors = {path: [message] for path, message in self._problems()}
+        if errors:
+            raise FieldErrors(errors)
+
+    def _problems(self) -> Iterator[tuple[str, str]]:
+        yield from _duplicates("agents", "agent", (agent.reference for agent in self.agents))
+        for index, agent in enumerate(self.agents):
+            actions = (permission.action for permission in agent.permissions)
+            yield from _duplicates(f"agents.{index}.permissions", "permission for the action", actions)
+        yield from _duplicates("rules", "rule", (rule.name for rule in self.rules))
+        yield from _duplicates("budgets", "budget", (budget.name for budget in self.budgets))
+        agents = {agent.reference for agent in self.agents}
+        for kind, items in (("rules", self.rules), ("budgets", self.budgets)):
+            for index, item in enumerate(items):
+                unknown = [one for one in item.agents if not (one in agents or one == WILDCARD or is_id(one))]
+                if unknown:
+                    yield f"{kind}.{index}.agents", f"{unknown[0]!r} is not an agent of this document: add it"
+        for index, rule in enumerate(self.rules):
+            if rule.approval is not None and rule.effect != REQUIRE_APPROVAL:
+                yield (
+                    f"rules.{index}.approval",
+                    f"only rules with the effect 'require_approval' have terms of an approval, not {rule.effect!r}",
+                )
+            try:
+                if rule.when is not None:
+                    compile_expression(rule.when)
+            except InvalidExpression as error:
+                yield f"rules.{index}.when", str(error)
+
+
+def _duplicates(path: str, name: str, values: Iterable[str]) -> Iterator[tuple[str, str]]:
+    seen: set[str] = set()
+    for index, value in enumerate(values):
+        if value in seen:
+            yield f"{path}.{index}", f"the document contains another {name} {value!r}: use each only once"
+        seen.add(value)
+
+
+def normalize(policy: PolicyDocument) -> dict[str, Any]:
+    """Return the content of a document in a form that is equal for all documents with the same meaning."""
+    agents = [
+        {
+            "name": agent.name,
+            "id": agent.id,
+            "description": agent.description,
+            "enabled": agent.enabled,
+            "permissions": _by("action", [one.model_dump() for one in agent.permissions]),
+        }
+        for agent in policy.agents
+    ]
+    return {
+        "version": policy.version,
+        "agents": sorted(agents, key=lambda agent: (str(agent["name"]), str(agent["id"]))),
+        "rules": _by("name", [normalize_rule(rule) for rule in policy.rules]),
+        "budgets": _by("name", [normalize_budget(budget) for budget in policy.budgets]),
+    }
+
+
+def normalize_rule(rule: NewRule) -> dict[str, Any]:
+    """Return the content of a rule in a form that is equal for rules with the same meaning."""
+    content = rule.model_dump() | {"agents": _unique(rule.agents), "actions": _unique(rule.actions)}
+    if rule.approval is not None:
+        terms = rule.approval
+        approvers = None if terms.approvers is None else _unique(one.lower() for one in terms.approvers)
+        given = {"quorum": terms.quorum, "ttl": terms.ttl, "approvers": approvers}
+        content["approval"] = given if any(value is not None for value in given.values()) else None
+    return content
+
+
+def normalize_budget(budget: NewBudget) -> dict[str, Any]:
+    """Return the content of a budget in a form that is equal for budgets with the same meaning."""
+    return budget.model_dump() | {"agents": _unique(budget.agents), "actions": _unique(budget.actions)}
+
+
+def digest_of(policy: PolicyDocument) -> str:
+    """Return the SHA-256 digest of the content of a document. Documents with the same meaning have the same digest."""
+    return strict_json.digest(strict_json.canonical(normalize(policy)))
+
+
+def _by(field: str, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(items, key=lambda item: str(item[field]))
+
+
+def _unique(values: Iterable[str]) -> list[str]:
+    found = sorted(set(values))
+    return [WILDCARD] if WILDCARD in found else found

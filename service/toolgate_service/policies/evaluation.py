@@ -1,0 +1,164 @@
+"""Evaluation of a policy document against calls, without I/O.
+
+The evaluator compiles a document into the data that the gateway uses for a check, and calls the same function `decide`.
+It therefore returns what a check would return, except for what depends on the state of the gateway: existing approvals,
+freezes, and the totals of budgets.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeAlias
+
+from toolgate_service.agents.models import ACTIVE, INACTIVE
+from toolgate_service.budgets.evaluation import BudgetSet, CompiledBudget, measured_argument
+from toolgate_service.budgets.windows import parse_window
+from toolgate_service.checks.decide import Allowed, ApprovalRequired, Denied, decide
+from toolgate_service.checks.schemas import CheckRequest
+from toolgate_service.context import AuthContext
+from toolgate_service.core.strict_json import Json
+from toolgate_service.permissions.schemas import NewPermission
+from toolgate_service.policies.document import PolicyAgent, PolicyDocument
+from toolgate_service.rules.evaluation import WILDCARD, CompiledRule, RuleSet, RuleTerms
+from toolgate_service.rules.expressions import compile_expression
+from toolgate_service.rules.schemas import NewRule
+
+#: maximum number of pairs of agent and action for which the evaluator keeps the context of the check
+MAX_CONTEXTS = 10_000
+
+Decision: TypeAlias = Allowed | Denied | ApprovalRequired
+
+
+class Outcome(StrEnum):
+    """Result of a policy for a call, from the strictest to the most lenient."""
+
+    DENIED = "denied"
+    APPROVAL_REQUIRED = "approval_required"
+    ALLOWED = "allowed"
+
+
+def outcome_of(decision: Decision) -> Outcome:
+    """Return the outcome of a decision."""
+    if isinstance(decision, Allowed):
+        return Outcome.ALLOWED
+    return Outcome.DENIED if isinstance(decision, Denied) else Outcome.APPROVAL_REQUIRED
+
+
+class PolicyEvaluator:
+    """Policy document in the form in which it is evaluated.
+
+    Args:
+        policy: Valid document.
+        agent_ids: Ids of existing agents by their name, or by their id if it identifies them in the document. An agent
+            without an id, which does not exist yet, has its name as its id.
+    """
+
+    def __init__(self, policy: PolicyDocument, agent_ids: Mapping[str, str] | None = None) -> None:
+        ids = agent_ids or {}
+        self._agents: dict[str, PolicyAgent] = {}
+        self._references: dict[str, str] = {}
+        for agent in policy.agents:
+            agent_id = ids.get(agent.reference, agent.reference)
+            self._agents[agent_id] = agent
+            self._references[agent.reference] = agent_id
+        self._permissions = {
+            (agent_id, permission.action): permission
+            for agent_id, agent in self._agents.items()
+            for permission in agent.permissions
+        }
+        self.rules = RuleSet(
+            self._compile_rule(index, rule) for index, rule in enumerate(policy.rules) if rule.enabled
+        )
+        self.budgets = BudgetSet(
+            CompiledBudget(
+                budget.name,
+                budget.name,
+                budget.scope,
+                self._ids(budget.agents),
+                tuple(dict.fromkeys(budget.actions)),
+                measured_argument(budget.measure),
+                budget.currency_arg,
+                parse_window(budget.window),
+                budget.limit,
+                budget.at_limit,
+            )
+            for budget in policy.budgets
+            if budget.enabled
+        )
+        self._names = {_rule_id(index): rule.name for index, rule in enumerate(policy.rules)}
+        self._contexts: dict[tuple[str, str], AuthContext] = {}
+
+    def agent_id(self, reference: str) -> str | None:
+        """Return the id of the agent with this name or id in the document; None if there is none."""
+        if reference in self._agents:
+            return reference
+        found = self._references.get(reference)
+        if found is None:
+            named = [agent_id for agent_id, agent in self._agents.items() if agent.name == reference]
+            found = named[0] if len(named) == 1 else None
+        return found
+
+    def rule_name(self, decision: Decision) -> str | None:
+        """Return the name of the rule that decided; None if no rule did."""
+        return None if decision.rule_id is None else self._names[decision.rule_id]
+
+    def decide(
+        self, agent_id: str, action: str, context: Mapping[str, Json], run_id: str | None, moment: datetime
+    ) -> Decision:
+        """Return the decision about a call of the agent with this id."""
+        request = CheckRequest(agent_id, action, context, None, None, run_id, dry_run=False)
+        return decide(self._auth_context(agent_id, action), request, self.rules, moment)
+
+    def _auth_context(self, agent_id: str, action: str) -> AuthContext:
+        key = (agent_id, action)
+        found = self._contexts.get(key)
+        if found is None:
+            if len(self._contexts) >= MAX_CONTEXTS:
+                self._contexts.clear()
+            found = self._contexts[key] = self._build_context(agent_id, action)
+        return found
+
+    def _build_context(self, agent_id: str, action: str) -> AuthContext:
+        agent = self._agents.get(agent_id)
+        permission = self._permissions.get((agent_id, action))
+        context = AuthContext("", None, "", "", 1, "", None)
+        if agent is not None:
+            status = ACTIVE if agent.enabled else INACTIVE
+            context = context._replace(agent_id=agent_id, agent_name=agent.name, agent_status=status)
+        return context if permission is None else _with_permission(context, permission)
+
+    def _compile_rule(self, index: int, rule: NewRule) -> CompiledRule:
+        terms = rule.approval
+        return CompiledRule(
+            _rule_id(index),
+            rule.name,
+            rule.effect,
+            self._ids(rule.agents),
+            tuple(dict.fromkeys(rule.actions)),
+            None if rule.when is None else compile_expression(rule.when).evaluate,
+            RuleTerms()
+            if terms is None
+            else RuleTerms(
+                terms.quorum, terms.ttl, None if terms.approvers is None else frozenset(terms.approvers)
+            ),
+        )
+
+    def _ids(self, references: list[str]) -> frozenset[str] | None:
+        if WILDCARD in references:
+            return None
+        return frozenset(self._references.get(one, one) for one in references)
+
+
+def _rule_id(index: int) -> str:
+    """Return an id whose alphabetical order is the order of the document."""
+    return f"{index:06d}"
+
+
+def _with_permission(context: AuthContext, permission: NewPermission) -> AuthContext:
+    maximum = permission.max_amount
+    return context._replace(
+        permission_id=permission.action,
+        requires_approval=int(permission.requires_approval),
+        max_amount=None if maximum is None else str(maximum),
+        amount_required=int(permission.amount_required),
+    )
