@@ -6,14 +6,15 @@ freezes, and the totals of budgets.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
+from enum import IntEnum
 from typing import TypeAlias
 
 from toolgate_service.agents.models import ACTIVE, INACTIVE
 from toolgate_service.budgets.evaluation import BudgetSet, CompiledBudget, measured_argument
 from toolgate_service.budgets.windows import parse_window
-from toolgate_service.checks.decide import Allowed, ApprovalRequired, Denied, decide
+from toolgate_service.checks.decide import Allowed, ApprovalRequired, Denied, decide, reason_code
 from toolgate_service.checks.schemas import CheckRequest
 from toolgate_service.context import AuthContext
 from toolgate_service.core.strict_json import Json
@@ -29,19 +30,72 @@ MAX_CONTEXTS = 10_000
 Decision: TypeAlias = Allowed | Denied | ApprovalRequired
 
 
-class Outcome(StrEnum):
+class Outcome(IntEnum):
     """Result of a policy for a call, from the strictest to the most lenient."""
 
-    DENIED = "denied"
-    APPROVAL_REQUIRED = "approval_required"
-    ALLOWED = "allowed"
+    DENIED = 0
+    APPROVAL_REQUIRED = 1
+    ALLOWED = 2
+
+    @property
+    def label(self) -> str:
+        """Name of the outcome in the API."""
+        return self.name.lower()
 
 
-def outcome_of(decision: Decision) -> Outcome:
-    """Return the outcome of a decision."""
-    if isinstance(decision, Allowed):
-        return Outcome.ALLOWED
-    return Outcome.DENIED if isinstance(decision, Denied) else Outcome.APPROVAL_REQUIRED
+@dataclass(frozen=True, slots=True)
+class ApprovalTerms:
+    """Combined terms of the permission and the rules that require an approval for a call.
+
+    Attributes:
+        quorum: Number of different users who must approve.
+        seconds: Time in which a request must be decided; None if neither the permission nor a rule limits it.
+        uses_default: True if the gateway's setting limits the time in addition, because the permission does not.
+        approvers: E-mail addresses or ids of the only users who may approve; None for every user with the right.
+        separation_of_duties: True if the creators of the agent and of the permission must not approve.
+    """
+
+    quorum: int
+    seconds: int | None
+    uses_default: bool
+    approvers: frozenset[str] | None
+    separation_of_duties: bool
+
+    def is_stricter_or_equal(self, other: "ApprovalTerms") -> bool:
+        """Return whether no term is more lenient than the same term of `other`, whatever the gateway's setting is."""
+        approvers = other.approvers is None or (
+            self.approvers is not None and self.approvers <= other.approvers
+        )
+        return (
+            self.quorum >= other.quorum
+            and (self.separation_of_duties or not other.separation_of_duties)
+            and approvers
+            and self.uses_default == other.uses_default
+            and (other.seconds is None or (self.seconds is not None and self.seconds <= other.seconds))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Result of a policy for a call.
+
+    Attributes:
+        reason: Reason for the agent; None if the call is allowed.
+        rule: Name of the rule that decided; None if no rule did.
+        terms: Terms of the approval; None if the outcome is not `APPROVAL_REQUIRED`.
+    """
+
+    outcome: Outcome
+    reason_code: str
+    reason: str | None = None
+    rule: str | None = None
+    terms: ApprovalTerms | None = None
+
+    def is_more_lenient(self, other: "Judgement") -> bool:
+        """Return whether this result is more lenient than `other`: in its outcome, or in a term of the approval."""
+        if self.outcome != other.outcome or self.terms is None or other.terms is None:
+            return self.outcome > other.outcome
+        return not self.terms.is_stricter_or_equal(other.terms)
 
 
 class PolicyEvaluator:
@@ -98,9 +152,18 @@ class PolicyEvaluator:
             found = named[0] if len(named) == 1 else None
         return found
 
-    def rule_name(self, decision: Decision) -> str | None:
-        """Return the name of the rule that decided; None if no rule did."""
-        return None if decision.rule_id is None else self._names[decision.rule_id]
+    def judge(
+        self, agent_id: str, action: str, context: Mapping[str, Json], run_id: str | None, moment: datetime
+    ) -> Judgement:
+        """Return the result for a call of the agent with this id, with names instead of ids."""
+        decision = self.decide(agent_id, action, context, run_id, moment)
+        rule = None if decision.rule_id is None else self._names[decision.rule_id]
+        if isinstance(decision, Allowed):
+            return Judgement(Outcome.ALLOWED, reason_code(decision), None, rule)
+        if isinstance(decision, Denied):
+            return Judgement(Outcome.DENIED, reason_code(decision), decision.reason, rule)
+        terms = self._terms(agent_id, action, decision.terms)
+        return Judgement(Outcome.APPROVAL_REQUIRED, "approval_required", decision.reason, rule, terms)
 
     def decide(
         self, agent_id: str, action: str, context: Mapping[str, Json], run_id: str | None, moment: datetime
@@ -108,6 +171,20 @@ class PolicyEvaluator:
         """Return the decision about a call of the agent with this id."""
         request = CheckRequest(agent_id, action, context, None, None, run_id, dry_run=False)
         return decide(self._auth_context(agent_id, action), request, self.rules, moment)
+
+    def _terms(self, agent_id: str, action: str, of_rules: RuleTerms) -> ApprovalTerms:
+        permission = self._permissions.get((agent_id, action))
+        quorum = of_rules.required_approvals or 1
+        if permission is None:
+            return ApprovalTerms(quorum, of_rules.ttl_seconds, True, of_rules.approvers, False)
+        limits = [one for one in (permission.approval_ttl_seconds, of_rules.ttl_seconds) if one is not None]
+        return ApprovalTerms(
+            max(quorum, permission.required_approvals),
+            min(limits, default=None),
+            permission.approval_ttl_seconds is None,
+            of_rules.approvers,
+            permission.separation_of_duties,
+        )
 
     def _auth_context(self, agent_id: str, action: str) -> AuthContext:
         key = (agent_id, action)
