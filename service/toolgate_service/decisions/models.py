@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, CheckConstraint, Index, PrimaryKeyConstraint
+from sqlalchemy import BigInteger, CheckConstraint, Index, PrimaryKeyConstraint, Text
 from sqlmodel import Field
 
 from toolgate_service.db.models import Id, Table, Timestamp, index_where
@@ -60,6 +60,8 @@ class Decision(Table, table=True):
     key_id: str = Field(sa_type=Id)
     #: SHA-256 digest of the canonical context, to which approvals are bound
     context_digest: str = Field(max_length=64)
+    #: context as canonical JSON, for the replay of policies; null if it is too long or no longer stored
+    context: str | None = Field(default=None, sa_type=Text)
     #: epoch of the environment under which the check was decided
     policy_revision: int | None = Field(default=None, sa_type=BigInteger)
     #: id of the agent's permission for the action; null if there was none

@@ -1,0 +1,96 @@
+"""Database tables of policy revisions and of shadow policies."""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, CheckConstraint, PrimaryKeyConstraint, Text
+from sqlmodel import Field
+
+from toolgate_service.db.models import Id, Table, Timestamp, in_environment, of_user, one_of
+
+NEWLY_ALLOWED = "newly_allowed"
+NEWLY_HELD = "newly_held"
+NEWLY_DENIED = "newly_denied"
+#: differences between the decision about a call and the result of a candidate policy for it
+DIFFERENCES = (NEWLY_ALLOWED, NEWLY_HELD, NEWLY_DENIED)
+
+
+class PolicyRevision(Table, table=True):
+    """Policy of an environment at one time. Rows are never changed or deleted.
+
+    Each applied policy is a revision. If the environment was changed in another way since the latest revision, the state
+    before the apply becomes a revision too, so that it can be restored.
+    """
+
+    __tablename__ = "policy_revisions"
+    __table_args__ = (
+        PrimaryKeyConstraint("organization_id", "environment", "number"),
+        in_environment(),
+        of_user("created_by"),
+        CheckConstraint("number >= 1", name="number"),
+    )
+
+    organization_id: str = Field(sa_type=Id)
+    environment: str = Field(max_length=10)
+    #: number in the environment, counted from 1 without gaps
+    number: int
+    #: policy document as JSON
+    document: str = Field(sa_type=Text)
+    #: SHA-256 digest of the meaning of the document
+    digest: str = Field(max_length=64)
+    #: changes since the revision before, as JSON
+    changes: str = Field(sa_type=Text)
+    message: str = Field(max_length=1000)
+    #: number of the revision that was restored; null if the policy was applied from a document
+    restores: int | None = None
+    created_by: str = Field(sa_type=Id)
+    created_at: datetime = Field(sa_type=Timestamp)
+
+
+class PolicyShadow(Table, table=True):
+    """Candidate policy that is evaluated for each check after the response, and the counts of its results.
+
+    An environment has at most one. Inserting and deleting a row raises the epoch of the environment.
+    """
+
+    __tablename__ = "policy_shadows"
+    __table_args__ = (
+        PrimaryKeyConstraint("organization_id", "environment"),
+        in_environment(),
+        of_user("created_by"),
+    )
+
+    organization_id: str = Field(sa_type=Id)
+    environment: str = Field(max_length=10)
+    id: str = Field(sa_type=Id)
+    #: policy document as JSON
+    document: str = Field(sa_type=Text)
+    digest: str = Field(max_length=64)
+    message: str = Field(max_length=1000)
+    created_by: str = Field(sa_type=Id)
+    created_at: datetime = Field(sa_type=Timestamp)
+    unchanged: int = Field(default=0, sa_type=BigInteger)
+    newly_allowed: int = Field(default=0, sa_type=BigInteger)
+    newly_held: int = Field(default=0, sa_type=BigInteger)
+    newly_denied: int = Field(default=0, sa_type=BigInteger)
+    not_replayable: int = Field(default=0, sa_type=BigInteger)
+
+
+class PolicyShadowSample(Table, table=True):
+    """Check for which a shadow policy has another result than the gateway."""
+
+    __tablename__ = "policy_shadow_samples"
+    __table_args__ = (
+        PrimaryKeyConstraint("organization_id", "environment", "shadow_id", "decision_id"),
+        in_environment(),
+        one_of("difference", DIFFERENCES),
+    )
+
+    organization_id: str = Field(sa_type=Id)
+    environment: str = Field(max_length=10)
+    shadow_id: str = Field(sa_type=Id)
+    decision_id: str = Field(sa_type=Id)
+    agent_id: str = Field(sa_type=Id)
+    action: str = Field(max_length=255)
+    difference: str = Field(max_length=20)
+    #: reason for the agent under the shadow policy; null if it allows the call
+    reason: str | None = Field(default=None, sa_type=Text)
