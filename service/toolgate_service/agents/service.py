@@ -114,19 +114,24 @@ async def change_agent(
     """
     async with transaction_as(context, caller) as session:
         agent = await get_agent(session, caller, environment, agent_id)
-        if change.status == ACTIVE and agent.status == INACTIVE:
-            await _require_may_enable(session, caller, agent)
-            agent.status, agent.switched_off_by = ACTIVE, None
-        elif change.status == INACTIVE:
-            await _disable(session, caller, agent)
-        if "name" in change.model_fields_set and change.name is not None:
-            agent.name = change.name
-        if "description" in change.model_fields_set:
-            agent.description = change.description
-        changes = change.model_dump(exclude_unset=True)
-        audit.record(session, caller, "agent.updated", agent.id, environment=environment, changes=changes)
-        await _emit(session, "agent.updated", agent)
+        await update_agent(session, caller, agent, change)
         return AgentView.model_validate(agent, from_attributes=True)
+
+
+async def update_agent(session: AsyncSession, caller: Caller, agent: Agent, change: AgentChange) -> None:
+    """Change an agent as `change_agent` does, but in the caller's open transaction."""
+    if change.status == ACTIVE and agent.status == INACTIVE:
+        await _require_may_enable(session, caller, agent)
+        agent.status, agent.switched_off_by = ACTIVE, None
+    elif change.status == INACTIVE:
+        await _disable(session, caller, agent)
+    if "name" in change.model_fields_set and change.name is not None:
+        agent.name = change.name
+    if "description" in change.model_fields_set:
+        agent.description = change.description
+    changes = change.model_dump(exclude_unset=True)
+    audit.record(session, caller, "agent.updated", agent.id, environment=agent.environment, changes=changes)
+    await _emit(session, "agent.updated", agent)
 
 
 async def delete_agent(context: AppContext, caller: Caller, environment: str, agent_id: str) -> None:
@@ -136,21 +141,30 @@ async def delete_agent(context: AppContext, caller: Caller, environment: str, ag
         ApiError: 404 if the agent does not exist.
     """
     async with transaction_as(context, caller) as session:
-        agent = await get_agent(session, caller, environment, agent_id)
-        await cancel_open(session, agent, "the agent was deleted")
-        await session.exec(
-            delete(Permission).where(
-                col(Permission.organization_id) == agent.organization_id,
-                col(Permission.environment) == agent.environment,
-                col(Permission.agent_id) == agent.id,
-            )
+        await remove_agent(session, caller, await get_agent(session, caller, environment, agent_id))
+
+
+async def remove_agent(session: AsyncSession, caller: Caller, agent: Agent) -> None:
+    """Delete an agent as `delete_agent` does, but in the caller's open transaction."""
+    await cancel_open(session, agent, "the agent was deleted")
+    await session.exec(
+        delete(Permission).where(
+            col(Permission.organization_id) == agent.organization_id,
+            col(Permission.environment) == agent.environment,
+            col(Permission.agent_id) == agent.id,
         )
-        await revoke_keys(session, agent.organization_id, agent.environment, agent.id)
-        agent.deleted_at = now(session)
-        audit.record(
-            session, caller, "agent.deleted", agent.id, environment=environment, changes={"name": agent.name}
-        )
-        await _emit(session, "agent.deleted", agent)
+    )
+    await revoke_keys(session, agent.organization_id, agent.environment, agent.id)
+    agent.deleted_at = now(session)
+    audit.record(
+        session,
+        caller,
+        "agent.deleted",
+        agent.id,
+        environment=agent.environment,
+        changes={"name": agent.name},
+    )
+    await _emit(session, "agent.deleted", agent)
 
 
 async def clear_denial_block(

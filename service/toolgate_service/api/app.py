@@ -39,6 +39,7 @@ from toolgate_service.logs.routes import router as logs
 from toolgate_service.organizations.routes import router as organizations
 from toolgate_service.permissions.routes import router as permissions
 from toolgate_service.permissions.routes import sdk_router as own_permissions
+from toolgate_service.policies.routes import router as policies
 from toolgate_service.rules.routes import router as rules
 from toolgate_service.slack.routes import interactions_router as slack_intake
 from toolgate_service.slack.routes import router as slack
@@ -60,6 +61,7 @@ ROUTERS = (
     grants,
     rules,
     budgets,
+    policies,
     freezes,
     logs,
     decisions,

@@ -171,6 +171,10 @@ TAGS = (
         "description": "Limits for the number or the total amount of calls in a time window.",
     },
     {
+        "name": "policies",
+        "description": "Agents, permissions, rules and budgets of an environment as one document: plan, apply and restore.",
+    },
+    {
         "name": "freezes",
         "description": "Orders to deny all calls of the organization, an agent or an action.",
     },

@@ -77,28 +77,33 @@ async def create_budget(context: AppContext, caller: Caller, environment: str, n
         ApiError: 409 if another budget has this name; 403 if the environment has `MAX_BUDGETS` budgets.
     """
     async with transaction_as(context, caller) as session:
-        if (await session.exec(_COUNT, params=_values(caller, environment))).one() >= MAX_BUDGETS:
-            raise ApiError(
-                403,
-                f"An environment can have at most {MAX_BUDGETS} budgets; delete budgets that are not needed",
-            )
-        budget = Budget(
-            id=new_id(),
-            organization_id=caller.organization_id,
-            environment=environment,
-            name="",
-            scope=new.scope,
-            actions="",
-            measure=new.measure,
-            currency_arg=new.currency_arg,
-            period=new.window,
-            maximum=new.limit,
-            at_limit=new.at_limit,
-            created_by=caller.user_id,
-            created_at=now(session),
+        return await add_budget(session, caller, environment, new)
+
+
+async def add_budget(session: AsyncSession, caller: Caller, environment: str, new: NewBudget) -> BudgetView:
+    """Create a budget as `create_budget` does, but in the caller's open transaction."""
+    if (await session.exec(_COUNT, params=_values(caller, environment))).one() >= MAX_BUDGETS:
+        raise ApiError(
+            403,
+            f"An environment can have at most {MAX_BUDGETS} budgets; delete budgets that are not needed",
         )
-        await _apply(session, caller, budget, new)
-        return await _record(session, caller, "budget.created", budget)
+    budget = Budget(
+        id=new_id(),
+        organization_id=caller.organization_id,
+        environment=environment,
+        name="",
+        scope=new.scope,
+        actions="",
+        measure=new.measure,
+        currency_arg=new.currency_arg,
+        period=new.window,
+        maximum=new.limit,
+        at_limit=new.at_limit,
+        created_by=caller.user_id,
+        created_at=now(session),
+    )
+    await _apply(session, caller, budget, new)
+    return await _record(session, caller, "budget.created", budget)
 
 
 async def change_budget(
@@ -112,9 +117,16 @@ async def change_budget(
     """
     async with transaction_as(context, caller) as session:
         budget = await get_budget(session, caller, environment, budget_id)
-        await _apply(session, caller, budget, change)
-        budget.updated_at = now(session)
-        return await _record(session, caller, "budget.updated", budget)
+        return await update_budget(session, caller, budget, change)
+
+
+async def update_budget(
+    session: AsyncSession, caller: Caller, budget: Budget, change: BudgetChange
+) -> BudgetView:
+    """Change a budget as `change_budget` does, but in the caller's open transaction."""
+    await _apply(session, caller, budget, change)
+    budget.updated_at = now(session)
+    return await _record(session, caller, "budget.updated", budget)
 
 
 async def delete_budget(context: AppContext, caller: Caller, environment: str, budget_id: str) -> None:
@@ -124,9 +136,14 @@ async def delete_budget(context: AppContext, caller: Caller, environment: str, b
         ApiError: 404 if the budget does not exist.
     """
     async with transaction_as(context, caller) as session:
-        budget = await get_budget(session, caller, environment, budget_id)
-        await _record(session, caller, "budget.deleted", budget)
-        await session.delete(budget)
+        await remove_budget(session, caller, await get_budget(session, caller, environment, budget_id))
+
+
+async def remove_budget(session: AsyncSession, caller: Caller, budget: Budget) -> None:
+    """Delete a budget in the caller's open transaction."""
+    await _record(session, caller, "budget.deleted", budget)
+    await session.delete(budget)
+    await session.flush()
 
 
 async def list_usage(

@@ -4,6 +4,7 @@ The document refers to agents by name and to approvers by e-mail address, so tha
 database. The order of its lists has no effect on decisions.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
@@ -90,11 +91,14 @@ class PolicyDocument(Body):
         yield from _duplicates("rules", "rule", (rule.name for rule in self.rules))
         yield from _duplicates("budgets", "budget", (budget.name for budget in self.budgets))
         agents = {agent.reference for agent in self.agents}
-        for kind, items in (("rules", self.rules), ("budgets", self.budgets)):
-            for index, item in enumerate(items):
-                unknown = [one for one in item.agents if not (one in agents or one == WILDCARD or is_id(one))]
-                if unknown:
-                    yield f"{kind}.{index}.agents", f"{unknown[0]!r} is not an agent of this document: add it"
+        scopes = [
+            *((f"rules.{index}", rule.agents) for index, rule in enumerate(self.rules)),
+            *((f"budgets.{index}", budget.agents) for index, budget in enumerate(self.budgets)),
+        ]
+        for path, named in scopes:
+            unknown = [one for one in named if not (one in agents or one == WILDCARD or is_id(one))]
+            if unknown:
+                yield f"{path}.agents", f"{unknown[0]!r} is not an agent of this document: add it"
         for index, rule in enumerate(self.rules):
             if rule.approval is not None and rule.effect != REQUIRE_APPROVAL:
                 yield (
@@ -118,10 +122,12 @@ def _duplicates(path: str, name: str, values: Iterable[str]) -> Iterator[tuple[s
 
 def normalize(policy: PolicyDocument) -> dict[str, Any]:
     """Return the content of a document in a form that is equal for all documents with the same meaning."""
+    names = Counter(agent.name for agent in policy.agents)
     agents = [
         {
             "name": agent.name,
-            "id": agent.id,
+            # The id of an agent with a unique name identifies nothing more than the name.
+            "id": agent.id if names[agent.name] > 1 else None,
             "description": agent.description,
             "enabled": agent.enabled,
             "permissions": _by("action", [one.model_dump() for one in agent.permissions]),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from toolgate_service.agents.models import ACTIVE, INACTIVE
 from toolgate_service.budgets.evaluation import BudgetSet, CompiledBudget, measured_argument
@@ -38,9 +38,16 @@ class Outcome(IntEnum):
     ALLOWED = 2
 
     @property
-    def label(self) -> str:
+    def label(self) -> Literal["denied", "approval_required", "allowed"]:
         """Name of the outcome in the API."""
-        return self.name.lower()
+        return _LABELS[self]
+
+
+_LABELS: Mapping[Outcome, Literal["denied", "approval_required", "allowed"]] = {
+    Outcome.DENIED: "denied",
+    Outcome.APPROVAL_REQUIRED: "approval_required",
+    Outcome.ALLOWED: "allowed",
+}
 
 
 @dataclass(frozen=True, slots=True)

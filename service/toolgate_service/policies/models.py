@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, CheckConstraint, PrimaryKeyConstraint, Text
+from sqlalchemy import BigInteger, CheckConstraint, Index, PrimaryKeyConstraint, Text
 from sqlmodel import Field
 
 from toolgate_service.db.models import Id, Table, Timestamp, in_environment, of_user, one_of
@@ -27,8 +27,10 @@ class PolicyRevision(Table, table=True):
         in_environment(),
         of_user("created_by"),
         CheckConstraint("number >= 1", name="number"),
+        Index("ix_policy_revisions_listed", "organization_id", "environment", "created_at", "id"),
     )
 
+    id: str = Field(sa_type=Id)
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     #: number in the environment, counted from 1 without gaps

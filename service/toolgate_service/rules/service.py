@@ -88,22 +88,27 @@ async def create_rule(context: AppContext, caller: Caller, environment: str, new
     """
     _check_condition(new.when)
     async with transaction_as(context, caller) as session:
-        if (await session.exec(_COUNT, params=_values(caller, environment))).one() >= MAX_RULES:
-            raise ApiError(
-                403, f"An environment can have at most {MAX_RULES:,} rules; delete rules that are not needed"
-            )
-        rule = Rule(
-            id=new_id(),
-            organization_id=caller.organization_id,
-            environment=environment,
-            name="",
-            effect=new.effect,
-            actions="",
-            created_by=caller.user_id,
-            created_at=now(session),
+        return await add_rule(session, caller, environment, new)
+
+
+async def add_rule(session: AsyncSession, caller: Caller, environment: str, new: NewRule) -> RuleView:
+    """Create a rule as `create_rule` does, but in the caller's open transaction. The condition must be valid."""
+    if (await session.exec(_COUNT, params=_values(caller, environment))).one() >= MAX_RULES:
+        raise ApiError(
+            403, f"An environment can have at most {MAX_RULES:,} rules; delete rules that are not needed"
         )
-        await _apply(session, caller, rule, new)
-        return await _record(session, caller, "rule.created", rule)
+    rule = Rule(
+        id=new_id(),
+        organization_id=caller.organization_id,
+        environment=environment,
+        name="",
+        effect=new.effect,
+        actions="",
+        created_by=caller.user_id,
+        created_at=now(session),
+    )
+    await _apply(session, caller, rule, new)
+    return await _record(session, caller, "rule.created", rule)
 
 
 async def change_rule(
@@ -118,9 +123,14 @@ async def change_rule(
     _check_condition(change.when)
     async with transaction_as(context, caller) as session:
         rule = await get_rule(session, caller, environment, rule_id)
-        await _apply(session, caller, rule, change)
-        rule.updated_at = now(session)
-        return await _record(session, caller, "rule.updated", rule)
+        return await update_rule(session, caller, rule, change)
+
+
+async def update_rule(session: AsyncSession, caller: Caller, rule: Rule, change: RuleChange) -> RuleView:
+    """Change a rule as `change_rule` does, but in the caller's open transaction. The condition must be valid."""
+    await _apply(session, caller, rule, change)
+    rule.updated_at = now(session)
+    return await _record(session, caller, "rule.updated", rule)
 
 
 async def delete_rule(context: AppContext, caller: Caller, environment: str, rule_id: str) -> None:
@@ -130,9 +140,14 @@ async def delete_rule(context: AppContext, caller: Caller, environment: str, rul
         ApiError: 404 if the rule does not exist.
     """
     async with transaction_as(context, caller) as session:
-        rule = await get_rule(session, caller, environment, rule_id)
-        await _record(session, caller, "rule.deleted", rule)
-        await session.delete(rule)
+        await remove_rule(session, caller, await get_rule(session, caller, environment, rule_id))
+
+
+async def remove_rule(session: AsyncSession, caller: Caller, rule: Rule) -> None:
+    """Delete a rule in the caller's open transaction."""
+    await _record(session, caller, "rule.deleted", rule)
+    await session.delete(rule)
+    await session.flush()
 
 
 def serialize_rule(rule: Rule) -> RuleView:

@@ -30,6 +30,7 @@ SQLITE_TRIGGER = """
 def upgrade() -> None:
     op.create_table(
         "policy_revisions",
+        sa.Column("id", Id(), nullable=False),
         *tenant(),
         sa.Column("number", sa.Integer(), nullable=False),
         sa.Column("document", sa.Text(), nullable=False),
@@ -42,6 +43,7 @@ def upgrade() -> None:
         *references("policy_revisions", "created_by"),
         sa.CheckConstraint("number >= 1", name=op.f("ck_policy_revisions_number")),
     )
+    op.create_index("ix_policy_revisions_listed", "policy_revisions", [*TENANT, "created_at", "id"])
     op.create_table(
         "policy_shadows",
         *tenant(),

@@ -1,0 +1,123 @@
+"""HTTP routes of policies."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+
+from toolgate_service.http.dependencies import AdminCaller, AnyCaller, EnvironmentName, GatewayDep, PageDep
+from toolgate_service.http.openapi import CONFLICT, NOT_FOUND, problems
+from toolgate_service.http.responses import Reply
+from toolgate_service.http.strict_route import StrictRoute
+from toolgate_service.policies import service
+from toolgate_service.policies.schemas import (
+    Candidate,
+    JudgementView,
+    PolicyApplied,
+    PolicyApply,
+    PolicyEvaluation,
+    PolicyPlan,
+    PolicyState,
+    RevisionRestore,
+    RevisionSummary,
+    RevisionView,
+)
+
+router = APIRouter(prefix="/api/policy", tags=["policies"], route_class=StrictRoute)
+
+NumberPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of the revision.")]
+
+
+@router.get("", response_model=PolicyState, summary="Get the policy")
+async def get_policy(
+    caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+) -> Reply:
+    """Return the current agents, permissions, rules and budgets of the environment as one document."""
+    async with gateway.database.reading() as session:
+        return Reply(await service.get_policy(session, caller, environment))
+
+
+@router.post("/plan", response_model=PolicyPlan, summary="Plan a policy")
+async def plan_policy(
+    candidate: Candidate, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+) -> Reply:
+    """Return the changes that applying a policy would make. Nothing is changed."""
+    async with gateway.database.reading() as session:
+        return Reply(await service.plan_policy(session, caller, environment, candidate.policy))
+
+
+@router.post("/apply", response_model=PolicyApplied, responses=problems(CONFLICT), summary="Apply a policy")
+async def apply_policy(
+    request: PolicyApply,
+    caller: AdminCaller,
+    gateway: GatewayDep,
+    environment: EnvironmentName = "production",
+) -> Reply:
+    """Change the environment so that it has exactly this policy, and store it as a revision.
+
+    All changes are made in one transaction, or none. The response is 409 if the policy changed since `base` was read. A
+    request that changes nothing, such as a retry, succeeds with `applied` false.
+    """
+    return Reply(await service.apply_policy(gateway, caller, environment, request))
+
+
+@router.post("/evaluate", response_model=list[JudgementView], summary="Evaluate calls")
+async def evaluate_calls(
+    request: PolicyEvaluation,
+    caller: AnyCaller,
+    gateway: GatewayDep,
+    environment: EnvironmentName = "production",
+) -> Reply:
+    """Return the results of a policy for calls, in the order of the calls.
+
+    The results are those of a check, except for what depends on the state of the gateway: existing approvals, freezes,
+    and the totals of budgets.
+    """
+    async with gateway.database.reading() as session:
+        return Reply(
+            await service.evaluate_calls(session, caller, environment, request.policy, request.calls)
+        )
+
+
+@router.get("/revisions", response_model=list[RevisionSummary], summary="List revisions")
+async def list_revisions(
+    caller: AnyCaller, gateway: GatewayDep, page: PageDep, environment: EnvironmentName = "production"
+) -> Reply:
+    """Return the revisions of the policy, newest first."""
+    async with gateway.database.reading() as session:
+        found = await service.list_revisions(session, caller, environment, page)
+    return Reply([service.serialize_revision(one) for one in found.rows], headers=page.headers(found))
+
+
+@router.get(
+    "/revisions/{number}",
+    response_model=RevisionView,
+    responses=problems(NOT_FOUND),
+    summary="Get a revision",
+)
+async def get_revision(
+    number: NumberPath, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+) -> Reply:
+    """Return a revision with its policy and its changes."""
+    async with gateway.database.reading() as session:
+        return Reply(await service.get_revision(session, caller, environment, number))
+
+
+@router.post(
+    "/revisions/{number}/restore",
+    response_model=PolicyApplied,
+    responses=problems(NOT_FOUND, CONFLICT),
+    summary="Restore a revision",
+)
+async def restore_revision(
+    number: NumberPath,
+    request: RevisionRestore,
+    caller: AdminCaller,
+    gateway: GatewayDep,
+    environment: EnvironmentName = "production",
+) -> Reply:
+    """Apply the policy of an earlier revision again, as a new revision.
+
+    A deleted agent is created again with a new id and without API keys. The response is 409 if the policy changed since
+    `base` was read.
+    """
+    return Reply(await service.restore_revision(gateway, caller, environment, number, request))

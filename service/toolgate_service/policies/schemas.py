@@ -1,0 +1,244 @@
+"""Request and response bodies of the routes of policies."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, JsonValue, WithJsonSchema
+
+from toolgate_service.core.schemas import (
+    CONTEXT,
+    EXAMPLE_TIME,
+    EXAMPLE_USER_ID,
+    Action,
+    Body,
+    CreatedAt,
+    Description,
+    Moment,
+    example,
+)
+from toolgate_service.policies.document import VERSION, PolicyDocument
+
+#: maximum number of calls that one request evaluates
+MAX_CALLS = 1_000
+
+ResourceName = Literal["agent", "permission", "rule", "budget"]
+Operation = Literal["create", "update", "delete"]
+OutcomeName = Literal["denied", "approval_required", "allowed"]
+
+EXAMPLE_DIGEST = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+EXAMPLE_POLICY: dict[str, JsonValue] = {
+    "version": VERSION,
+    "agents": [{"name": "refund-bot"}],
+    "rules": [],
+    "budgets": [],
+}
+
+_BASE = "Digest of the current policy for which the plan was made, from `POST /api/policy/plan` or `GET /api/policy`."
+_MESSAGE = "Why the policy changes, for the list of revisions: at most 1,000 characters."
+_DIGEST = "SHA-256 digest of the meaning of the policy. It does not depend on the order of lists."
+_CHANGES = "Differences in the order agents, permissions, rules, budgets."
+
+
+class FieldChange(BaseModel):
+    """Field of an item that differs between two policies."""
+
+    field: str = Field(description="Name of the field.")
+    before: Any = Field(description="Value in the current policy; null for a new item.")
+    after: Any = Field(description="Value in the candidate; null for a deleted item.")
+
+
+class ChangeView(BaseModel):
+    """Difference between two policies."""
+
+    model_config = example(
+        resource="permission",
+        operation="update",
+        name="refund-bot stripe.refund",
+        fields=[{"field": "max_amount", "before": 50, "after": 80}],
+    )
+
+    resource: ResourceName = Field(description="Kind of the item that differs.")
+    operation: Operation = Field(description="What applying the candidate does with the item.")
+    name: str = Field(
+        description="Name of the agent, rule or budget; for a permission, the agent's name and the action."
+    )
+    fields: Sequence[FieldChange] = Field(
+        description="Fields that differ; for a new or deleted item, all of its fields."
+    )
+
+
+class PolicyState(BaseModel):
+    """Current policy of an environment."""
+
+    model_config = example(policy=EXAMPLE_POLICY, digest=EXAMPLE_DIGEST, revision=3)
+
+    policy: PolicyDocument = Field(description="Current agents, permissions, rules and budgets.")
+    digest: str = Field(description=_DIGEST)
+    revision: int | None = Field(
+        description="Number of the latest revision; null if there is none, or if the environment was changed since."
+    )
+
+
+class Candidate(Body):
+    """Request body of POST /api/policy/plan."""
+
+    model_config = example(policy=EXAMPLE_POLICY)
+
+    policy: PolicyDocument = Field(description="Complete policy. Items that it does not contain are deleted.")
+
+
+class PolicyPlan(BaseModel):
+    """Differences that applying a candidate makes."""
+
+    model_config = example(
+        base=EXAMPLE_DIGEST, digest=EXAMPLE_DIGEST, changes=[], warnings=[], policy=EXAMPLE_POLICY
+    )
+
+    base: str = Field(description="Digest of the current policy. `POST /api/policy/apply` requires it.")
+    digest: str = Field(description="Digest of the candidate.")
+    changes: Sequence[ChangeView] = Field(description=_CHANGES)
+    warnings: Sequence[str] = Field(
+        description="Consequences that restoring an earlier revision does not undo, such as revoked API keys."
+    )
+    policy: PolicyDocument = Field(description="Current policy.")
+
+
+class PolicyApply(Body):
+    """Request body of POST /api/policy/apply."""
+
+    model_config = example(policy=EXAMPLE_POLICY, base=EXAMPLE_DIGEST, message="Raise the refund limit")
+
+    policy: PolicyDocument = Field(description="Complete policy. Items that it does not contain are deleted.")
+    base: Annotated[str, Field(max_length=64)] = Field(description=_BASE)
+    message: Description = Field(default="", description=_MESSAGE)
+
+
+class RevisionRestore(Body):
+    """Request body of POST /api/policy/revisions/{number}/restore."""
+
+    model_config = example(base=EXAMPLE_DIGEST, message="The new limit was too high")
+
+    base: Annotated[str, Field(max_length=64)] = Field(description=_BASE)
+    message: Description = Field(default="", description=_MESSAGE)
+
+
+_NUMBER = "Number of the revision in its environment, counted from 1."
+_RESTORES = "Number of the earlier revision that was restored; null if a document was applied."
+
+
+class RevisionSummary(BaseModel):
+    """Revision of the policy of an environment, in lists."""
+
+    model_config = example(
+        number=3,
+        digest=EXAMPLE_DIGEST,
+        message="Raise the refund limit",
+        restores=None,
+        created_by=EXAMPLE_USER_ID,
+        created_at=EXAMPLE_TIME,
+    )
+
+    number: int = Field(description=_NUMBER)
+    digest: str = Field(description=_DIGEST)
+    message: str = Field(description=_MESSAGE)
+    restores: int | None = Field(description=_RESTORES)
+    created_by: str = Field(description="Id of the user who applied it, a UUID.")
+    created_at: CreatedAt
+
+
+class RevisionView(RevisionSummary):
+    """Revision with its policy and the changes since the revision before."""
+
+    model_config = example(
+        number=3,
+        digest=EXAMPLE_DIGEST,
+        message="Raise the refund limit",
+        restores=None,
+        created_by=EXAMPLE_USER_ID,
+        created_at=EXAMPLE_TIME,
+        policy=EXAMPLE_POLICY,
+        changes=[],
+    )
+
+    policy: PolicyDocument = Field(description="Policy of this revision.")
+    changes: Sequence[ChangeView] = Field(description=_CHANGES)
+
+
+class PolicyApplied(BaseModel):
+    """Result of applying a policy."""
+
+    model_config = example(applied=True, revision=4, changes=[])
+
+    applied: bool = Field(description="False if the environment already had exactly this policy.")
+    revision: int | None = Field(
+        description="Number of the revision with this policy; null if nothing was applied and no revision exists."
+    )
+    changes: Sequence[ChangeView] = Field(description=_CHANGES)
+
+
+class PolicyCall(Body):
+    """Call that policies are asked about."""
+
+    model_config = example(agent="refund-bot", action="stripe.refund", context={"amount": 80})
+
+    agent: Annotated[str, Field(min_length=1, max_length=100)] = Field(description="Name or id of the agent.")
+    action: Action = Field(description="Action of the call.")
+    context: Annotated[dict[str, Any], WithJsonSchema(CONTEXT)] = Field(
+        default_factory=dict, description="Arguments of the call."
+    )
+    run_id: Annotated[str, Field(min_length=1, max_length=255)] | None = Field(
+        default=None, description="Identifier of the agent run."
+    )
+    now: Moment | None = Field(
+        default=None, description="Time of the call for conditions; null for the current time."
+    )
+
+
+class PolicyEvaluation(Body):
+    """Request body of POST /api/policy/evaluate."""
+
+    model_config = example(
+        policy=None, calls=[{"agent": "refund-bot", "action": "stripe.refund", "context": {"amount": 80}}]
+    )
+
+    policy: PolicyDocument | None = Field(
+        default=None, description="Policy to evaluate; null for the current one."
+    )
+    calls: Annotated[list[PolicyCall], Field(min_length=1, max_length=MAX_CALLS)] = Field(
+        description="Calls, at most 1,000."
+    )
+
+
+class ApprovalTermsView(BaseModel):
+    """Terms of the approval that a call needs."""
+
+    quorum: int = Field(description="Number of different users who must approve.")
+    ttl: int | None = Field(
+        description="Time in seconds in which a request must be decided; null if only the gateway's setting limits it."
+    )
+    approvers: Sequence[str] | None = Field(
+        description="E-mail addresses of the only users who may approve; null if every admin and member may approve."
+    )
+    separation_of_duties: bool = Field(
+        description="True if the creators of the agent and of the permission cannot approve."
+    )
+
+
+class JudgementView(BaseModel):
+    """Result of a policy for a call. It does not depend on approvals, freezes and totals of budgets."""
+
+    model_config = example(
+        outcome="denied",
+        reason_code="amount_exceeded",
+        reason="Amount 80 is above the maximum of 50 for action 'stripe.refund'",
+        rule=None,
+        approval=None,
+    )
+
+    outcome: OutcomeName = Field(description="Result for the call.")
+    reason_code: str = Field(description="Code of the result, as in the header `X-Reason-Code` of a check.")
+    reason: str | None = Field(description="Reason for the agent; null if the call is allowed.")
+    rule: str | None = Field(description="Name of the rule that decided; null if no rule did.")
+    approval: ApprovalTermsView | None = Field(
+        description="Terms of the approval; null if the outcome is not `approval_required`."
+    )

@@ -1,0 +1,299 @@
+"""Policies: read the current one, plan and apply another one, and restore earlier revisions.
+
+A policy is applied in one transaction with the organization's lock, by the same functions as single changes. Each change
+therefore has its audit event and webhook event, and applies from the next check on.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pydantic import TypeAdapter
+from sqlmodel import select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.accounts.sessions import Caller, transaction_as
+from toolgate_service.audit import service as audit
+from toolgate_service.context import AppContext
+from toolgate_service.core import strict_json
+from toolgate_service.core.errors import ApiError, FieldErrors, not_found
+from toolgate_service.core.ids import new_id
+from toolgate_service.db.database import now
+from toolgate_service.db.pagination import Found, Page, find_page
+from toolgate_service.policies.changes import Difference, compare
+from toolgate_service.policies.document import PolicyDocument, digest_of
+from toolgate_service.policies.evaluation import Judgement, PolicyEvaluator
+from toolgate_service.policies.models import PolicyRevision
+from toolgate_service.policies.repository import (
+    LoadedPolicy,
+    find_latest_revision,
+    find_revision,
+    find_revision_by_digest,
+    load_policy,
+    read_document,
+)
+from toolgate_service.policies.schemas import (
+    ApprovalTermsView,
+    ChangeView,
+    JudgementView,
+    PolicyApplied,
+    PolicyApply,
+    PolicyCall,
+    PolicyPlan,
+    PolicyState,
+    RevisionRestore,
+    RevisionSummary,
+    RevisionView,
+)
+from toolgate_service.policies.writer import PolicyWriter
+
+#: message of a revision with the state that was not applied from a document
+OTHER_CHANGES = "Changes that were not made by applying a policy"
+_CHANGES = TypeAdapter(list[ChangeView])
+#: maximum number of changes in the error for a policy that changed since it was planned
+MAX_SHOWN = 10
+
+
+async def get_policy(session: AsyncSession, caller: Caller, environment: str) -> PolicyState:
+    """Return the current policy of an environment of the organization."""
+    loaded = await load_policy(session, caller.organization_id, environment)
+    latest = await find_latest_revision(session, caller.organization_id, environment)
+    is_current = latest is not None and latest.digest == loaded.digest
+    return PolicyState(
+        policy=loaded.document,
+        digest=loaded.digest,
+        revision=latest.number if latest is not None and is_current else None,
+    )
+
+
+async def plan_policy(
+    session: AsyncSession, caller: Caller, environment: str, candidate: PolicyDocument
+) -> PolicyPlan:
+    """Return the differences that applying a candidate makes. Nothing is changed.
+
+    Raises:
+        FieldErrors: 400, the candidate is invalid.
+    """
+    candidate.verify()
+    loaded = await load_policy(session, caller.organization_id, environment)
+    differences = compare(loaded.identified, candidate)
+    return PolicyPlan(
+        base=loaded.digest,
+        digest=digest_of(candidate),
+        changes=[one.view() for one in differences],
+        warnings=[warning for one in differences if (warning := _warning(one)) is not None],
+        policy=loaded.document,
+    )
+
+
+async def apply_policy(
+    context: AppContext, caller: Caller, environment: str, request: PolicyApply
+) -> PolicyApplied:
+    """Change the environment so that it has exactly the policy of a document, and store it as a revision.
+
+    All changes are made in one transaction, or none. If the environment already has the policy, nothing is changed.
+
+    Raises:
+        FieldErrors: 400, the document is invalid.
+        ApiError: 409, the policy changed since `base` was read; the detail contains the changes.
+        PlanLimitExceeded: The plan of the organization allows no further agents.
+    """
+    request.policy.verify()
+    async with transaction_as(context, caller) as session:
+        return await apply_in_transaction(
+            context, session, caller, environment, request.policy, request.base, request.message
+        )
+
+
+async def restore_revision(
+    context: AppContext, caller: Caller, environment: str, number: int, request: RevisionRestore
+) -> PolicyApplied:
+    """Apply the policy of an earlier revision again. The result is a new revision.
+
+    Raises:
+        ApiError: 404, the environment has no such revision; 409, the policy changed since `base` was read.
+    """
+    async with transaction_as(context, caller) as session:
+        revision = await _get_revision(session, caller, environment, number)
+        message = request.message or f"Restore revision {number}"
+        document = read_document(revision)
+        return await apply_in_transaction(
+            context, session, caller, environment, document, request.base, message, restores=number
+        )
+
+
+async def apply_in_transaction(
+    context: AppContext,
+    session: AsyncSession,
+    caller: Caller,
+    environment: str,
+    candidate: PolicyDocument,
+    base: str,
+    message: str,
+    *,
+    restores: int | None = None,
+) -> PolicyApplied:
+    """Apply a valid document as `apply_policy` does, but in the caller's open transaction.
+
+    `restores` is the number of the revision that contains the document; None for a new document.
+    """
+    organization_id = caller.organization_id
+    loaded = await load_policy(session, organization_id, environment)
+    differences = compare(loaded.identified, candidate)
+    latest = await find_latest_revision(session, organization_id, environment)
+    if not differences:
+        return PolicyApplied(applied=False, revision=latest.number if latest else None, changes=[])
+    if base != loaded.digest:
+        raise ApiError(409, await _describe_conflict(session, caller, environment, loaded, base))
+    number = latest.number if latest else 0
+    if latest is None or latest.digest != loaded.digest:
+        number += 1
+        before = PolicyDocument(version="toolgate.policy/v1") if latest is None else read_document(latest)
+        changes = [one.view() for one in compare(before, loaded.document)]
+        _store(session, caller, environment, number, loaded, changes, OTHER_CHANGES)
+    await PolicyWriter(context, session, caller, environment, loaded).write(differences)
+    applied = await load_policy(session, organization_id, environment)
+    changes = [one.view() for one in differences]
+    _store(session, caller, environment, number + 1, applied, changes, message, restores)
+    await session.flush()
+    return PolicyApplied(applied=True, revision=number + 1, changes=changes)
+
+
+async def list_revisions(
+    session: AsyncSession, caller: Caller, environment: str, page: Page
+) -> Found[PolicyRevision]:
+    """Return the revisions of an environment, newest first."""
+    query = select(PolicyRevision).where(
+        PolicyRevision.organization_id == caller.organization_id, PolicyRevision.environment == environment
+    )
+    return await find_page(session, query, PolicyRevision, page)
+
+
+async def get_revision(session: AsyncSession, caller: Caller, environment: str, number: int) -> RevisionView:
+    """Return the revision with this number.
+
+    Raises:
+        ApiError: 404 if the environment has no revision with this number.
+    """
+    revision = await _get_revision(session, caller, environment, number)
+    changes = _CHANGES.validate_python(strict_json.loads_own(revision.changes))
+    return RevisionView(
+        **serialize_revision(revision).model_dump(), policy=read_document(revision), changes=changes
+    )
+
+
+def serialize_revision(revision: PolicyRevision) -> RevisionSummary:
+    """Return a revision for a list."""
+    return RevisionSummary.model_validate(revision, from_attributes=True)
+
+
+async def evaluate_calls(
+    session: AsyncSession,
+    caller: Caller,
+    environment: str,
+    policy: PolicyDocument | None,
+    calls: Sequence[PolicyCall],
+) -> Sequence[JudgementView]:
+    """Return the results of a policy for calls; of the current policy if `policy` is None.
+
+    Raises:
+        FieldErrors: 400, the policy is invalid, or it has no agent with the name or id in a call.
+    """
+    if policy is not None:
+        policy.verify()
+    loaded = await load_policy(session, caller.organization_id, environment)
+    evaluator = PolicyEvaluator(policy or loaded.document, loaded.agent_ids)
+    moment = now(session)
+    return [_evaluate(evaluator, index, call, moment) for index, call in enumerate(calls)]
+
+
+def _evaluate(evaluator: PolicyEvaluator, index: int, call: PolicyCall, moment: datetime) -> JudgementView:
+    agent_id = evaluator.agent_id(call.agent)
+    if agent_id is None:
+        message = f"{call.agent!r} is not the name or id of an agent of the policy, or several agents have this name"
+        raise FieldErrors({f"calls.{index}.agent": [message]})
+    judged = evaluator.judge(agent_id, call.action, call.context, call.run_id, call.now or moment)
+    return serialize_judgement(judged)
+
+
+def serialize_judgement(judged: Judgement) -> JudgementView:
+    """Return the result of a policy for a response of the API."""
+    terms = judged.terms
+    approval = None
+    if terms is not None:
+        approval = ApprovalTermsView(
+            quorum=terms.quorum,
+            ttl=terms.seconds,
+            approvers=None if terms.approvers is None else sorted(terms.approvers),
+            separation_of_duties=terms.separation_of_duties,
+        )
+    return JudgementView(
+        outcome=judged.outcome.label,
+        reason_code=judged.reason_code,
+        reason=judged.reason,
+        rule=judged.rule,
+        approval=approval,
+    )
+
+
+async def _get_revision(
+    session: AsyncSession, caller: Caller, environment: str, number: int
+) -> PolicyRevision:
+    revision = await find_revision(session, caller.organization_id, environment, number)
+    if revision is None:
+        raise not_found("Revision")
+    return revision
+
+
+def _store(
+    session: AsyncSession,
+    caller: Caller,
+    environment: str,
+    number: int,
+    policy: LoadedPolicy,
+    changes: Sequence[ChangeView],
+    message: str,
+    restores: int | None = None,
+) -> None:
+    revision = PolicyRevision(
+        id=new_id(),
+        organization_id=caller.organization_id,
+        environment=environment,
+        number=number,
+        document=strict_json.dumps(policy.document.model_dump()),
+        digest=policy.digest,
+        changes=strict_json.dumps([one.model_dump() for one in changes]),
+        message=message,
+        restores=restores,
+        created_by=caller.user_id,
+        created_at=now(session),
+    )
+    session.add(revision)
+    kept = {"revision": number, "message": message, "restores": restores}
+    audit.record(session, caller, "policy.applied", revision.id, environment=environment, changes=kept)
+
+
+async def _describe_conflict(
+    session: AsyncSession, caller: Caller, environment: str, loaded: LoadedPolicy, base: str
+) -> str:
+    """Return what changed since the policy with the digest `base`, as far as a revision contains this policy."""
+    message = "The policy changed since it was planned"
+    revision = await find_revision_by_digest(session, caller.organization_id, environment, base)
+    if revision is not None:
+        changes = [one.view() for one in compare(read_document(revision), loaded.document)]
+        shown = [f"{one.operation} {one.resource} {one.name!r}" for one in changes[:MAX_SHOWN]]
+        more = f" and {len(changes) - MAX_SHOWN} more" if len(changes) > MAX_SHOWN else ""
+        message += f": {', '.join(shown)}{more}"
+    return f"{message}; plan again"
+
+
+def _warning(one: Difference) -> str | None:
+    if one.resource == "agent" and one.after is None:
+        return (
+            f"Deleting agent {one.name!r} revokes its API keys and cancels its approval requests. Restoring a revision "
+            "creates a new agent with a new id and without keys"
+        )
+    if one.resource == "budget" and one.before is not None and (one.after is None or one.replaces_budget):
+        return (
+            f"The totals of budget {one.name!r} are deleted, and restoring a revision does not restore them"
+        )
+    return None
