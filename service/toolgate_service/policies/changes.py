@@ -4,9 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from toolgate_service.budgets.schemas import NewBudget
-from toolgate_service.core.errors import FieldErrors
 from toolgate_service.permissions.schemas import NewPermission
-from toolgate_service.policies.document import PolicyAgent, PolicyDocument, normalize_budget, normalize_rule
+from toolgate_service.policies.document import (
+    PolicyAgent,
+    PolicyDocument,
+    canonical_references,
+    normalize_budget,
+    normalize_rule,
+)
 from toolgate_service.policies.schemas import ChangeView, FieldChange, Operation, ResourceName
 from toolgate_service.rules.schemas import NewRule
 
@@ -58,30 +63,38 @@ class Difference(NamedTuple):
 def compare(current: PolicyDocument, candidate: PolicyDocument) -> Sequence[Difference]:
     """Return the differences between two documents: agents, then permissions, rules and budgets.
 
-    The permissions of a deleted agent are deleted with it and are not listed.
-
-    Raises:
-        FieldErrors: An agent of the candidate has an unknown id, or the name of several current agents.
+    The permissions of a deleted agent are deleted with it and are not listed. An agent of the candidate is the current
+    agent with the same id or, without an id, one with the same name; otherwise it is new.
     """
+    old_names, new_names = canonical_references(current), canonical_references(candidate)
     found: list[Difference] = []
     permissions: list[Difference] = []
     for before, after in _pair_agents(current.agents, candidate.agents):
         reference = after.reference if after is not None else ""
         of_agent = (before.id if before is not None else None, reference)
-        name = _name(after or before)
-        found += _difference("agent", name, before, after, *of_agent)
+        name = after.name if after is not None else before.name if before is not None else ""
+        found += _difference(
+            "agent", name, before, after, _agent_fields(before), _agent_fields(after), *of_agent
+        )
         if after is not None:
             held = before.permissions if before is not None else []
-            pairs = _pair_by(held, after.permissions, lambda permission: permission.action)
-            for action, old, new in pairs:
-                permissions += _difference("permission", f"{name} {action}", old, new, *of_agent)
+            for action, old, new in _pair_by(held, after.permissions, lambda permission: permission.action):
+                old_fields = None if old is None else old.model_dump()
+                new_fields = None if new is None else new.model_dump()
+                permissions += _difference(
+                    "permission", f"{name} {action}", old, new, old_fields, new_fields, *of_agent
+                )
     found += permissions
     for name, old_rule, new_rule in _pair_by(current.rules, candidate.rules, lambda rule: rule.name):
-        found += _difference("rule", name, old_rule, new_rule)
+        before_fields = None if old_rule is None else normalize_rule(old_rule, old_names)
+        after_fields = None if new_rule is None else normalize_rule(new_rule, new_names)
+        found += _difference("rule", name, old_rule, new_rule, before_fields, after_fields)
     for name, old_budget, new_budget in _pair_by(
         current.budgets, candidate.budgets, lambda budget: budget.name
     ):
-        found += _difference("budget", name, old_budget, new_budget)
+        before_fields = None if old_budget is None else normalize_budget(old_budget, old_names)
+        after_fields = None if new_budget is None else normalize_budget(new_budget, new_names)
+        found += _difference("budget", name, old_budget, new_budget, before_fields, after_fields)
     return found
 
 
@@ -90,65 +103,43 @@ def _difference(
     name: str,
     before: Item | None,
     after: Item | None,
+    before_fields: Mapping[str, Any] | None,
+    after_fields: Mapping[str, Any] | None,
     agent_id: str | None = None,
     agent_reference: str = "",
 ) -> Iterator[Difference]:
-    old, new = _content(before), _content(after)
+    old, new = before_fields or {}, after_fields or {}
     fields = {
         field: (old.get(field), new.get(field))
         for field in (old or new)
-        if before is None or after is None or old[field] != new[field]
+        if not old or not new or old[field] != new[field]
     }
     if fields:
         yield Difference(resource, name, before, after, fields, agent_id, agent_reference)
 
 
-def _content(item: Item | None) -> Mapping[str, Any]:
-    match item:
-        case None:
-            return {}
-        case PolicyAgent():
-            return {"name": item.name, "description": item.description, "enabled": item.enabled}
-        case NewRule():
-            return normalize_rule(item)
-        case NewBudget():
-            return normalize_budget(item)
-        case NewPermission():
-            return item.model_dump()
+def _agent_fields(agent: PolicyAgent | None) -> Mapping[str, Any] | None:
+    if agent is None:
+        return None
+    return {"name": agent.name, "description": agent.description, "enabled": agent.enabled}
 
 
 def _pair_agents(
-    current: Iterable[PolicyAgent], candidate: Iterable[PolicyAgent]
+    current: Sequence[PolicyAgent], candidate: Sequence[PolicyAgent]
 ) -> Iterator[tuple[PolicyAgent | None, PolicyAgent | None]]:
-    left = list(current)
-    by_id = {agent.id: agent for agent in left if agent.id is not None}
-    for index, agent in enumerate(candidate):
-        if agent.id is not None:
-            found = by_id.get(agent.id)
-            if found is None:
-                raise FieldErrors(
-                    {f"agents.{index}.id": [f"{agent.id!r} is not the id of an agent: omit it"]}
-                )
-            left.remove(found)
-            yield found, agent
+    by_id = {agent.id: agent for agent in current if agent.id is not None}
+    found = [by_id.get(agent.id) if agent.id is not None else None for agent in candidate]
     by_name: dict[str, list[PolicyAgent]] = {}
-    for agent in left:
-        by_name.setdefault(agent.name, []).append(agent)
-    for index, agent in enumerate(candidate):
-        if agent.id is None:
-            same = by_name.get(agent.name, [])
-            if len(same) > 1:
-                ids = ", ".join(str(one.id) for one in same)
-                message = f"several agents have the name {agent.name!r}: add the id of one of them, {ids}"
-                raise FieldErrors({f"agents.{index}.name": [message]})
-            yield (same.pop() if same else None), agent
+    identified = {one.id for one in found if one is not None}
+    for agent in current:
+        if agent.id is None or agent.id not in identified:
+            by_name.setdefault(agent.name, []).append(agent)
+    for agent, same in zip(candidate, found, strict=True):
+        left = by_name.get(agent.name) if agent.id is None else None
+        yield (left.pop(0) if left else same), agent
     for remaining in by_name.values():
         for agent in remaining:
             yield agent, None
-
-
-def _name(agent: PolicyAgent | None) -> str:
-    return "" if agent is None else agent.name
 
 
 def _pair_by(

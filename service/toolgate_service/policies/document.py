@@ -5,7 +5,7 @@ database. The order of its lists has no effect on decisions.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -90,7 +90,7 @@ class PolicyDocument(Body):
             yield from _duplicates(f"agents.{index}.permissions", "permission for the action", actions)
         yield from _duplicates("rules", "rule", (rule.name for rule in self.rules))
         yield from _duplicates("budgets", "budget", (budget.name for budget in self.budgets))
-        agents = {agent.reference for agent in self.agents}
+        agents = {agent.reference for agent in self.agents} | set(canonical_references(self).values())
         scopes = [
             *((f"rules.{index}", rule.agents) for index, rule in enumerate(self.rules)),
             *((f"budgets.{index}", budget.agents) for index, budget in enumerate(self.budgets)),
@@ -120,14 +120,22 @@ def _duplicates(path: str, name: str, values: Iterable[str]) -> Iterator[tuple[s
         seen.add(value)
 
 
+def canonical_references(policy: PolicyDocument) -> Mapping[str, str]:
+    """Return the names of the agents by their ids, for agents whose name is unique in the document."""
+    names = Counter(agent.name for agent in policy.agents)
+    return {
+        agent.id: agent.name for agent in policy.agents if agent.id is not None and names[agent.name] == 1
+    }
+
+
 def normalize(policy: PolicyDocument) -> dict[str, Any]:
     """Return the content of a document in a form that is equal for all documents with the same meaning."""
-    names = Counter(agent.name for agent in policy.agents)
+    references = canonical_references(policy)
     agents = [
         {
             "name": agent.name,
             # The id of an agent with a unique name identifies nothing more than the name.
-            "id": agent.id if names[agent.name] > 1 else None,
+            "id": None if agent.id in references else agent.id,
             "description": agent.description,
             "enabled": agent.enabled,
             "permissions": _by("action", [one.model_dump() for one in agent.permissions]),
@@ -137,25 +145,35 @@ def normalize(policy: PolicyDocument) -> dict[str, Any]:
     return {
         "version": policy.version,
         "agents": sorted(agents, key=lambda agent: (str(agent["name"]), str(agent["id"]))),
-        "rules": _by("name", [normalize_rule(rule) for rule in policy.rules]),
-        "budgets": _by("name", [normalize_budget(budget) for budget in policy.budgets]),
+        "rules": _by("name", [normalize_rule(rule, references) for rule in policy.rules]),
+        "budgets": _by("name", [normalize_budget(budget, references) for budget in policy.budgets]),
     }
 
 
-def normalize_rule(rule: NewRule) -> dict[str, Any]:
-    """Return the content of a rule in a form that is equal for rules with the same meaning."""
-    content = rule.model_dump() | {"agents": _unique(rule.agents), "actions": _unique(rule.actions)}
+def normalize_rule(rule: NewRule, references: Mapping[str, str]) -> dict[str, Any]:
+    """Return the content of a rule in a form that is equal for rules with the same meaning.
+
+    `references` are the canonical references of the document.
+    """
+    content = rule.model_dump()
+    content |= {"agents": _agents(rule.agents, references), "actions": sorted(set(rule.actions))}
     if rule.approval is not None:
         terms = rule.approval
-        approvers = None if terms.approvers is None else _unique(one.lower() for one in terms.approvers)
+        approvers = None if terms.approvers is None else sorted({one.lower() for one in terms.approvers})
         given = {"quorum": terms.quorum, "ttl": terms.ttl, "approvers": approvers}
         content["approval"] = given if any(value is not None for value in given.values()) else None
     return content
 
 
-def normalize_budget(budget: NewBudget) -> dict[str, Any]:
+def normalize_budget(budget: NewBudget, references: Mapping[str, str]) -> dict[str, Any]:
     """Return the content of a budget in a form that is equal for budgets with the same meaning."""
-    return budget.model_dump() | {"agents": _unique(budget.agents), "actions": _unique(budget.actions)}
+    agents = _agents(budget.agents, references)
+    return budget.model_dump() | {"agents": agents, "actions": sorted(set(budget.actions))}
+
+
+def _agents(named: Iterable[str], references: Mapping[str, str]) -> list[str]:
+    found = {references.get(one, one) for one in named}
+    return [WILDCARD] if WILDCARD in found else sorted(found)
 
 
 def digest_of(policy: PolicyDocument) -> str:
@@ -165,8 +183,3 @@ def digest_of(policy: PolicyDocument) -> str:
 
 def _by(field: str, items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(items, key=lambda item: str(item[field]))
-
-
-def _unique(values: Iterable[str]) -> list[str]:
-    found = sorted(set(values))
-    return [WILDCARD] if WILDCARD in found else found

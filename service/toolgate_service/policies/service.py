@@ -75,6 +75,7 @@ async def plan_policy(
     """
     candidate.verify()
     loaded = await load_policy(session, caller.organization_id, environment)
+    _verify_agents(loaded, candidate)
     differences = compare(loaded.identified, candidate)
     return PolicyPlan(
         base=loaded.digest,
@@ -138,6 +139,8 @@ async def apply_in_transaction(
     """
     organization_id = caller.organization_id
     loaded = await load_policy(session, organization_id, environment)
+    if restores is None:
+        _verify_agents(loaded, candidate)
     differences = compare(loaded.identified, candidate)
     latest = await find_latest_revision(session, organization_id, environment)
     if not differences:
@@ -242,6 +245,31 @@ async def _get_revision(
     if revision is None:
         raise not_found("Revision")
     return revision
+
+
+def _verify_agents(loaded: LoadedPolicy, candidate: PolicyDocument) -> None:
+    """Verify that each agent of a candidate is one current agent or a new one.
+
+    Raises:
+        FieldErrors: 400, the environment has no agent with an id, or several agents with a name.
+    """
+    errors: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
+    for agent_id, row in loaded.agents.items():
+        by_name.setdefault(row.name, []).append(agent_id)
+    for index, agent in enumerate(candidate.agents):
+        same = by_name.get(agent.name, [])
+        if agent.id is not None and agent.id not in loaded.agents:
+            errors[f"agents.{index}.id"] = [
+                f"{agent.id!r} is not the id of an agent of this environment: omit it"
+            ]
+        elif agent.id is None and len(same) > 1:
+            message = (
+                f"several agents have the name {agent.name!r}: add the id of one of them, {', '.join(same)}"
+            )
+            errors[f"agents.{index}.name"] = [message]
+    if errors:
+        raise FieldErrors(errors)
 
 
 def _store(
