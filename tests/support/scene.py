@@ -34,6 +34,8 @@ class Scene:
             "user_id": self._member,
             "budget_id": self._budget,
             "rule_id": self._rule,
+            "policy_base": lambda: str(owner.http.get("/api/policy").json()["digest"]),
+            "revision_id": self._revision,
             "action": lambda: "scene.held",
             # Only a mail or the operator hands one out.
             "reset_token": lambda: "nobody's",
@@ -146,6 +148,18 @@ class Scene:
         # For an action of its own, so that it decides about nothing else.
         body = {"name": f"scene {time.time_ns()}", "effect": "require_approval", "actions": ["scene.ruled"]}
         return str(self._post("/api/rules", json=body).json()["id"])
+
+    def _revision(self) -> str:
+        """Apply two policies, and return the id of the revision of the first one."""
+        before = self.owner.http.get("/api/policy").json()["policy"]
+        rule = {"name": f"scene {time.time_ns()}", "effect": "forbid", "actions": ["scene.revised"]}
+        numbers = []
+        for policy in (before | {"rules": [*before["rules"], rule]}, before):
+            base = self.owner.http.get("/api/policy").json()["digest"]
+            answer = self._post("/api/policy/apply", json={"policy": policy, "base": base})
+            numbers.append(answer.json()["revision"])
+        listed = self.owner.http.get("/api/policy/revisions", params={"number": numbers[0]})
+        return str(listed.json()[0]["id"])
 
     def _budget(self) -> str:
         body = {"name": f"scene {time.time_ns()}", "actions": ["scene.held"], "window": "day", "limit": 5}

@@ -31,7 +31,7 @@ _CODINGS = {"gzip", "x-gzip", "deflate"}
 
 
 class BodyLimit:
-    """Maximum size of a request body, in bytes. A route may lower the limit before it reads the body."""
+    """Maximum size of a request body, in bytes. A route may change the limit before it reads the body."""
 
     __slots__ = ("announced", "size")
 
@@ -46,11 +46,12 @@ class BodyLimit:
         """Raise an error if the received bytes (`seen`) or the Content-Length exceed the limit.
 
         Raises:
-            ApiError: 413 if `MAX_BODY` is exceeded, 400 if only a lower limit of the route is exceeded.
+            ApiError: 413 if `MAX_BODY` or the higher limit of the route is exceeded, 400 if only a lower limit is
+                exceeded.
         """
         seen = max(seen, self.announced)
         if seen > self.size:
-            raise too_large(MAX_BODY if seen > MAX_BODY else self.size)
+            raise too_large(max(MAX_BODY, self.size) if seen > MAX_BODY else self.size)
 
 
 def limit_body(scope: Scope, size: int) -> None:
@@ -88,7 +89,7 @@ def bounded(scope: Scope, given: Mapping[bytes, bytes], receive: Receive) -> Rec
 def too_large(size: int = MAX_BODY) -> ApiError:
     """Return the error for a body that is larger than `size` bytes.
 
-    The status is 413 if `size` is `MAX_BODY`, and 400 if `size` is the lower limit of routes without authentication.
+    The status is 413, or 400 if `size` is the lower limit of routes without authentication.
     The response closes the connection, because the rest of the body is not read.
     """
     if size < MAX_BODY:

@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from toolgate_service.core import strict_json
 from toolgate_service.core.concurrency import BodyParser
 from toolgate_service.core.errors import ApiError, FieldErrors
-from toolgate_service.http.body_limit import MAX_OPEN_BODY, limit_body
+from toolgate_service.http.body_limit import MAX_BODY, MAX_OPEN_BODY, limit_body
 from toolgate_service.rate_limit.auth_failures import AuthFailures
 
 #: Maximum number of top-level members of a JSON body. The largest request model has a third of this number. The limit
@@ -89,7 +89,15 @@ class StrictRequest(Request):
 
 
 class StrictRoute(APIRoute):
-    """FastAPI route that authenticates the request before it reads the body, which `StrictRequest` parses."""
+    """FastAPI route that authenticates the request before it reads the body, which `StrictRequest` parses.
+
+    Attributes:
+        max_body: Maximum size of the body of an authenticated request in bytes.
+        max_nodes: Maximum number of JSON values in this body.
+    """
+
+    max_body = MAX_BODY
+    max_nodes = strict_json.MAX_NODES
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return a handler that authenticates the request, reads its body and then calls FastAPI's handler."""
@@ -104,9 +112,8 @@ class StrictRoute(APIRoute):
             strictly = StrictRequest(request.scope, request.receive)
             for dependency in first:
                 await dependency(strictly, request.app.state.gateway)
-            if not first:
-                limit_body(request.scope, MAX_OPEN_BODY)
-                strictly.max_nodes = MAX_OPEN_NODES
+            limit_body(request.scope, self.max_body if first else MAX_OPEN_BODY)
+            strictly.max_nodes = self.max_nodes if first else MAX_OPEN_NODES
             # Read the whole body before the handler runs, even if the route ignores it, so that an incomplete request
             # has no effect. If FastAPI read it, an `ApiError` such as 413 would become a 400.
             await strictly.body()

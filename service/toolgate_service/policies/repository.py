@@ -52,7 +52,7 @@ _LATEST = (
     .limit(1)
 )
 _ONE = select(PolicyRevision).where(
-    *_in_environment(PolicyRevision), col(PolicyRevision.number) == bindparam("number")
+    *_in_environment(PolicyRevision), col(PolicyRevision.id) == bindparam("id")
 )
 _WITH_DIGEST = (
     select(PolicyRevision)
@@ -173,10 +173,10 @@ async def find_latest_revision(
 
 
 async def find_revision(
-    session: AsyncSession, organization_id: str, environment: str, number: int
+    session: AsyncSession, organization_id: str, environment: str, revision_id: str
 ) -> PolicyRevision | None:
-    """Return the revision with this number, or None."""
-    values = {"organization_id": organization_id, "environment": environment, "number": number}
+    """Return the revision with this id, or None."""
+    values = {"organization_id": organization_id, "environment": environment, "id": revision_id}
     return (await session.exec(_ONE, params=values)).first()
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter, Path, Query
 
 from toolgate_service.http.dependencies import AdminCaller, AnyCaller, EnvironmentName, GatewayDep, PageDep
 from toolgate_service.http.openapi import CONFLICT, NOT_FOUND, problems
@@ -22,9 +22,20 @@ from toolgate_service.policies.schemas import (
     RevisionView,
 )
 
-router = APIRouter(prefix="/api/policy", tags=["policies"], route_class=StrictRoute)
 
-NumberPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of the revision.")]
+class PolicyRoute(StrictRoute):
+    """Route whose body may contain a policy with the maximum number of rules."""
+
+    max_body = 1024 * 1024
+    max_nodes = 100_000
+
+
+router = APIRouter(prefix="/api/policy", tags=["policies"], route_class=PolicyRoute)
+
+RevisionIdPath = Annotated[str, Path(description="Id of the revision, a UUID.")]
+Number = Annotated[
+    int | None, Query(ge=1, le=2**31 - 1, description="Return only the revision with this number.")
+]
 
 
 @router.get("", response_model=PolicyState, summary="Get the policy")
@@ -80,36 +91,43 @@ async def evaluate_calls(
 
 @router.get("/revisions", response_model=list[RevisionSummary], summary="List revisions")
 async def list_revisions(
-    caller: AnyCaller, gateway: GatewayDep, page: PageDep, environment: EnvironmentName = "production"
+    caller: AnyCaller,
+    gateway: GatewayDep,
+    page: PageDep,
+    number: Number = None,
+    environment: EnvironmentName = "production",
 ) -> Reply:
     """Return the revisions of the policy, newest first."""
     async with gateway.database.reading() as session:
-        found = await service.list_revisions(session, caller, environment, page)
+        found = await service.list_revisions(session, caller, environment, page, number)
     return Reply([service.serialize_revision(one) for one in found.rows], headers=page.headers(found))
 
 
 @router.get(
-    "/revisions/{number}",
+    "/revisions/{revision_id}",
     response_model=RevisionView,
     responses=problems(NOT_FOUND),
     summary="Get a revision",
 )
 async def get_revision(
-    number: NumberPath, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+    revision_id: RevisionIdPath,
+    caller: AnyCaller,
+    gateway: GatewayDep,
+    environment: EnvironmentName = "production",
 ) -> Reply:
     """Return a revision with its policy and its changes."""
     async with gateway.database.reading() as session:
-        return Reply(await service.get_revision(session, caller, environment, number))
+        return Reply(await service.get_revision(session, caller, environment, revision_id))
 
 
 @router.post(
-    "/revisions/{number}/restore",
+    "/revisions/{revision_id}/restore",
     response_model=PolicyApplied,
     responses=problems(NOT_FOUND, CONFLICT),
     summary="Restore a revision",
 )
 async def restore_revision(
-    number: NumberPath,
+    revision_id: RevisionIdPath,
     request: RevisionRestore,
     caller: AdminCaller,
     gateway: GatewayDep,
@@ -120,4 +138,4 @@ async def restore_revision(
     A deleted agent is created again with a new id and without API keys. The response is 409 if the policy changed since
     `base` was read.
     """
-    return Reply(await service.restore_revision(gateway, caller, environment, number, request))
+    return Reply(await service.restore_revision(gateway, caller, environment, revision_id, request))

@@ -7,6 +7,7 @@ from pydantic import BaseModel, Field, JsonValue, WithJsonSchema
 
 from toolgate_service.core.schemas import (
     CONTEXT,
+    EXAMPLE_ID,
     EXAMPLE_TIME,
     EXAMPLE_USER_ID,
     Action,
@@ -14,6 +15,7 @@ from toolgate_service.core.schemas import (
     CreatedAt,
     Description,
     Moment,
+    ResourceId,
     example,
 )
 from toolgate_service.policies.document import VERSION, PolicyDocument
@@ -106,7 +108,7 @@ class PolicyPlan(BaseModel):
 class PolicyApply(Body):
     """Request body of POST /api/policy/apply."""
 
-    model_config = example(policy=EXAMPLE_POLICY, base=EXAMPLE_DIGEST, message="Raise the refund limit")
+    model_config = example(policy=EXAMPLE_POLICY, base="{policy_base}", message="Raise the refund limit")
 
     policy: PolicyDocument = Field(description="Complete policy. Items that it does not contain are deleted.")
     base: Annotated[str, Field(max_length=64)] = Field(description=_BASE)
@@ -114,9 +116,9 @@ class PolicyApply(Body):
 
 
 class RevisionRestore(Body):
-    """Request body of POST /api/policy/revisions/{number}/restore."""
+    """Request body of POST /api/policy/revisions/{revision_id}/restore."""
 
-    model_config = example(base=EXAMPLE_DIGEST, message="The new limit was too high")
+    model_config = example(base="{policy_base}", message="The new limit was too high")
 
     base: Annotated[str, Field(max_length=64)] = Field(description=_BASE)
     message: Description = Field(default="", description=_MESSAGE)
@@ -130,6 +132,7 @@ class RevisionSummary(BaseModel):
     """Revision of the policy of an environment, in lists."""
 
     model_config = example(
+        id=EXAMPLE_ID,
         number=3,
         digest=EXAMPLE_DIGEST,
         message="Raise the refund limit",
@@ -138,6 +141,7 @@ class RevisionSummary(BaseModel):
         created_at=EXAMPLE_TIME,
     )
 
+    id: ResourceId
     number: int = Field(description=_NUMBER)
     digest: str = Field(description=_DIGEST)
     message: str = Field(description=_MESSAGE)
@@ -150,6 +154,7 @@ class RevisionView(RevisionSummary):
     """Revision with its policy and the changes since the revision before."""
 
     model_config = example(
+        id=EXAMPLE_ID,
         number=3,
         digest=EXAMPLE_DIGEST,
         message="Raise the refund limit",
@@ -198,7 +203,8 @@ class PolicyEvaluation(Body):
     """Request body of POST /api/policy/evaluate."""
 
     model_config = example(
-        policy=None, calls=[{"agent": "refund-bot", "action": "stripe.refund", "context": {"amount": 80}}]
+        policy=EXAMPLE_POLICY,
+        calls=[{"agent": "refund-bot", "action": "stripe.refund", "context": {"amount": 80}}],
     )
 
     policy: PolicyDocument | None = Field(

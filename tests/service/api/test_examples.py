@@ -48,7 +48,8 @@ def test_every_operation_refuses_strangers(scene: Scene, operation: str) -> None
 def test_every_body_is_judged(scene: Scene, operation: str) -> None:
     """A body that is not a JSON object is 400, and one that is too large is 413, as documented."""
     assert list(complaints(scene.send(operation, content=b"[1]"))) == ["body"]
-    assert scene.send(operation, content=b" " * 300_000).status_code == 413
+    # Policies may be larger than other bodies.
+    assert scene.send(operation, content=b" " * 1_100_000).status_code == 413
 
 
 @pytest.mark.parametrize("operation", WITH_ID)

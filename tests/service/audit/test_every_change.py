@@ -38,6 +38,8 @@ UNAUDITED: dict[Route, str] = {
         "POST",
         "/integrations/slack/{webhook_id}",
     ): "Slack's words; links and decisions by it are audited as the member's",
+    ("POST", "/api/policy/plan"): "nothing is changed",
+    ("POST", "/api/policy/evaluate"): "nothing is changed",
     ("POST", "/billing/provider-events"): "no user's; what it changes is audited by the billing rules",
 }
 
@@ -88,6 +90,8 @@ AUDITED: dict[Route, str] = {
     ("POST", "/api/budgets"): "budget.created",
     ("PUT", "/api/budgets/{budget_id}"): "budget.updated",
     ("DELETE", "/api/budgets/{budget_id}"): "budget.deleted",
+    ("POST", "/api/policy/apply"): "policy.applied",
+    ("POST", "/api/policy/revisions/{revision_id}/restore"): "policy.restored",
     ("POST", "/api/freeze"): "freeze.created",
     ("POST", "/api/freeze/{freeze_id}/lift"): "freeze.lifted",
     ("DELETE", "/api/agents/{agent_id}/denial-blocks"): "agent.denial_block_cleared",

@@ -1,73 +1,13 @@
 """Policies: read, planned, applied, restored and evaluated through the API."""
 
-from collections.abc import Iterator
+import json
 from typing import Any
 
 import pytest
-from support.crowd import together
-from support.gateway import LiveGateway, Owner
+from support.gateway import Owner
+from support.policies import POLICY, VERSION, apply, current, plan, revision, summary
 
-VERSION = "toolgate.policy/v1"
-POLICY: dict[str, Any] = {
-    "version": VERSION,
-    "agents": [
-        {
-            "name": "refund-bot",
-            "description": "Refunds orders",
-            "permissions": [{"action": "stripe.refund", "max_amount": 50.5, "amount_required": True}],
-        },
-        {"name": "mailer", "enabled": False},
-    ],
-    "rules": [
-        {
-            "name": "No refunds abroad",
-            "effect": "forbid",
-            "actions": ["stripe.*"],
-            "when": "args.country != 'DE'",
-        },
-        {
-            "name": "Two people",
-            "effect": "require_approval",
-            "agents": ["refund-bot"],
-            "actions": ["db.*"],
-            "approval": {"quorum": 2, "ttl": 600},
-        },
-    ],
-    "budgets": [{"name": "Refunds", "actions": ["stripe.refund"], "window": "day", "limit": 100}],
-}
-
-
-@pytest.fixture
-def acme(gateway: LiveGateway) -> Iterator[Owner]:
-    """A new organization for each test."""
-    with Owner(gateway.url) as owner:
-        yield owner
-
-
-def current(owner: Owner) -> dict[str, Any]:
-    state: dict[str, Any] = owner.http.get("/api/policy").raise_for_status().json()
-    return state
-
-
-def plan(owner: Owner, policy: dict[str, Any]) -> dict[str, Any]:
-    answer = owner.http.post("/api/policy/plan", json={"policy": policy})
-    assert answer.status_code == 200, answer.text
-    made: dict[str, Any] = answer.json()
-    return made
-
-
-def apply(owner: Owner, policy: dict[str, Any], message: str = "Test") -> dict[str, Any]:
-    body = {"policy": policy, "base": current(owner)["digest"], "message": message}
-    answer = owner.http.post("/api/policy/apply", json=body)
-    assert answer.status_code == 200, answer.text
-    applied: dict[str, Any] = answer.json()
-    return applied
-
-
-def summary(changes: list[dict[str, Any]]) -> list[str]:
-    return [f"{one['operation']} {one['resource']} {one['name']}" for one in changes]
-
-
+UNKNOWN = "01890000-0000-7000-8000-000000000000"
 CREATED = [
     "create agent refund-bot",
     "create agent mailer",
@@ -225,24 +165,6 @@ def test_apply_for_another_base_is_refused_and_names_the_changes(acme: Owner) ->
     assert current(acme) == before
 
 
-def test_one_of_two_concurrent_applies_wins(acme: Owner) -> None:
-    apply(acme, POLICY)
-    base = current(acme)["digest"]
-    candidates = [POLICY | {"rules": []}, POLICY | {"budgets": []}]
-
-    def send(number: int) -> tuple[int, str]:
-        with acme.login() as http:
-            answer = http.post("/api/policy/apply", json={"policy": candidates[number], "base": base})
-        return answer.status_code, answer.text
-
-    answers = together(lambda: send(0), lambda: send(1))
-    assert sorted(status for status, _ in answers) == [200, 409]
-    [winner] = [number for number, (status, _) in enumerate(answers) if status == 200]
-    [refused] = [text for status, text in answers if status == 409]
-    assert ("delete budget" if winner else "delete rule") in refused
-    assert plan(acme, candidates[winner])["changes"] == []
-
-
 def test_changes_in_other_ways_become_a_revision_before_the_next_apply(acme: Owner) -> None:
     apply(acme, POLICY)
     rule = {"name": "By hand", "effect": "forbid", "actions": ["x.*"]}
@@ -254,7 +176,7 @@ def test_changes_in_other_ways_become_a_revision_before_the_next_apply(acme: Own
         (4, "Back"),
         (3, "Changes that were not made by applying a policy"),
     ]
-    third = acme.http.get("/api/policy/revisions/3").json()
+    third = acme.http.get(f"/api/policy/revisions/{revision(acme, 3)}").json()
     assert summary(third["changes"]) == ["create rule By hand"]
     assert [one["name"] for one in third["policy"]["rules"]] == ["No refunds abroad", "Two people", "By hand"]
 
@@ -264,7 +186,7 @@ def test_restored_revision_is_the_current_policy_again(acme: Owner) -> None:
     first = current(acme)
     apply(acme, {"version": VERSION, "agents": [{"name": "other"}]})
     body = {"base": current(acme)["digest"]}
-    answer = acme.http.post("/api/policy/revisions/2/restore", json=body)
+    answer = acme.http.post(f"/api/policy/revisions/{revision(acme, 2)}/restore", json=body)
     assert answer.status_code == 200, answer.text
     assert answer.json()["revision"] == 4
     assert current(acme)["digest"] == first["digest"]
@@ -273,8 +195,8 @@ def test_restored_revision_is_the_current_policy_again(acme: Owner) -> None:
 
 
 def test_unknown_revision_is_not_found(acme: Owner) -> None:
-    assert acme.http.get("/api/policy/revisions/1").status_code == 404
-    answer = acme.http.post("/api/policy/revisions/1/restore", json={"base": "x"})
+    assert acme.http.get(f"/api/policy/revisions/{UNKNOWN}").status_code == 404
+    answer = acme.http.post(f"/api/policy/revisions/{UNKNOWN}/restore", json={"base": "x"})
     assert answer.status_code == 404
 
 
@@ -292,7 +214,7 @@ def test_unknown_revision_is_not_found(acme: Owner) -> None:
         ({"agents": [{"name": "x"}, {"name": "x"}]}, "agents.1", "another agent 'x'"),
         ({"agents": [{"name": "x", "permissions": [{"action": "a"}, {"action": "a"}]}]},
          "agents.0.permissions.1", "another permission"),
-        ({"agents": [{"name": "x", "id": "01890000-0000-7000-8000-000000000000"}]}, "agents.0.id", "is not the id"),
+        ({"agents": [{"name": "x", "id": UNKNOWN}]}, "agents.0.id", "is not the id"),
         ({"budgets": [{"name": "x", "actions": ["a"], "window": "year", "limit": 1}]}, "policy.budgets.0.window", ""),
     ],
 )  # fmt: skip
@@ -397,3 +319,22 @@ def test_evaluation_of_an_unknown_agent_is_refused(acme: Owner) -> None:
     answer = acme.http.post("/api/policy/evaluate", json={"calls": [{"agent": "nobody", "action": "a.b"}]})
     assert answer.status_code == 400
     assert "'nobody' is not the name or id" in answer.json()["detail"]["calls.0.agent"][0]
+
+
+def test_policy_with_many_rules_is_applied(acme: Owner) -> None:
+    """It is larger than the bodies of other requests may be."""
+    rule = {
+        "effect": "forbid",
+        "actions": ["stripe.*"],
+        "when": "args.country != 'DE' && args.amount > 10000000",
+    }
+    rules = [rule | {"name": f"{'Rule with a long name ' * 3}{number}"} for number in range(1_500)]
+    policy = {"version": VERSION, "rules": rules}
+    assert len(json.dumps(policy)) > 256 * 1024
+    assert len(apply(acme, policy)["changes"]) == 1_500
+    assert plan(acme, policy)["changes"] == []
+
+
+def test_too_large_policy_is_refused(acme: Owner) -> None:
+    answer = acme.http.post("/api/policy/plan", content=b" " * (1024 * 1024 + 1))
+    assert (answer.status_code, answer.json()["detail"]) == (413, "The request is larger than 1048576 bytes")

@@ -88,6 +88,7 @@ def do_everything(gateway: LiveGateway) -> None:
         _approvals(stage)
         _rules(stage)
         _budgets(stage)
+        _policies(stage)
         _console(stage)
         _settings(stage)
         _entries(stage)
@@ -261,6 +262,20 @@ def _budgets(stage: Stage) -> None:
     for budget in budgets:
         assert owner.http.get(f"/api/budgets/{budget}/usage").json()
     assert owner.http.get("/api/budgets/reservations").json()
+
+
+def _policies(stage: Stage) -> None:
+    """A policy with approvers, applied for a base that is no longer current."""
+    owner = stage.owner
+    state = owner.http.get("/api/policy").json()
+    terms = {"approvers": [owner.email]}
+    rule = {"name": "walked by", "effect": "require_approval", "actions": ["walked.by"], "approval": terms}
+    policy = state["policy"] | {"rules": [*state["policy"]["rules"], rule]}
+    body = {"policy": policy, "base": state["digest"]}
+    assert owner.http.post("/api/policy/apply", json=body).status_code == 200
+    assert owner.http.get("/api/policy").json()["policy"]["rules"]
+    body = {"policy": state["policy"], "base": state["digest"]}
+    assert owner.http.post("/api/policy/apply", json=body).status_code == 409
 
 
 def _hang_up(owner: Owner, approval: str) -> None:

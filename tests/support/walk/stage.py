@@ -103,6 +103,7 @@ class Stage:
             "approval_id": approval,
             "decision_id": self._decision(agent, action, environment),
             "grant_id": grant["id"],
+            "revision_id": self._revision(scope),
             "rule_id": self._post(
                 "/api/rules", 201, {"name": marker(), "effect": "allow", "actions": ["a.ruled"]}, scope
             )["id"],
@@ -120,6 +121,13 @@ class Stage:
             "organization_id": self.owner.user["organization_id"],
             "email": self.owner.email,
         }
+
+    def _revision(self, scope: Mapping[str, str]) -> str:
+        state = self.owner.http.get("/api/policy", params=scope).json()
+        agents = [*state["policy"]["agents"], {"name": marker()}]
+        body = {"policy": state["policy"] | {"agents": agents}, "base": state["digest"], "message": marker()}
+        self._post("/api/policy/apply", 200, body, scope)
+        return str(self.owner.http.get("/api/policy/revisions", params=scope).json()[0]["id"])
 
     def _decision(self, agent: str, action: str, environment: str) -> str:
         """Return the id of a decision that requires an approval, so that it is stored before the response."""

@@ -41,6 +41,7 @@ class Stop:
 
 _AGENT = {"agent_id": "{agent_id}", "action": "{action}"}
 _ENTRY = _AGENT | {"status": "success", "context": {"said": "by a stranger"}}
+_POLICY = {"version": "toolgate.policy/v1", "agents": [{"name": "walker"}]}
 #: 256 bits that no invitation and no reset has
 _TOKEN = "A" * 43
 
@@ -133,6 +134,16 @@ WALK: Mapping[str, Stop] = {
     "GET /api/budgets/{budget_id}/usage": Stop("reader", foreign=404),
     "PUT /api/budgets/{budget_id}": Stop("admin", 200, {"enabled": False}, foreign=404),
     "DELETE /api/budgets/{budget_id}": Stop("admin", 204, foreign=404),
+    "GET /api/policy": Stop("reader"),
+    "POST /api/policy/plan": Stop("reader", 200, {"policy": _POLICY}),
+    "POST /api/policy/evaluate": Stop(
+        "reader", 200, {"calls": [{"agent": "walker", "action": "a.b"}], "policy": _POLICY}
+    ),
+    # The policy changed since this base, which only an admin learns.
+    "POST /api/policy/apply": Stop("admin", 409, {"policy": _POLICY, "base": "none"}),
+    "GET /api/policy/revisions": Stop("reader"),
+    "GET /api/policy/revisions/{revision_id}": Stop("reader", foreign=404),
+    "POST /api/policy/revisions/{revision_id}/restore": Stop("admin", 409, {"base": "none"}, foreign=404),
     "GET /api/freeze": Stop("reader", environment=False),
     "POST /api/freeze": Stop(
         "changer",
