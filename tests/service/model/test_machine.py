@@ -38,7 +38,7 @@ STEPS_MET = {
 }
 #: two halves, so that two processes may share a full run
 RUNS = [
-    pytest.param(5, id="reduced"),
+    pytest.param(3, id="reduced"),
     *[pytest.param(300, id=f"full-{half}", marks=pytest.mark.slow) for half in ("first", "second")],
 ]
 
