@@ -7,12 +7,11 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 
 from toolgate_service.api.middleware import failure
-from toolgate_service.core.errors import REQUIRED, ApiError
+from toolgate_service.core.errors import ApiError
+from toolgate_service.core.schemas import field_messages
 from toolgate_service.http.responses import ErrorReply
 
 METHOD_NOT_ALLOWED = 405
-
-_MESSAGES = {"missing": REQUIRED, "extra_forbidden": "Unknown field; remove it"}
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -41,15 +40,8 @@ def _allowed(request: Request) -> str:
 async def _invalid(_request: Request, error: Exception) -> Response:
     if not isinstance(error, RequestValidationError):
         raise error
-    fields: dict[str, list[str]] = {}
-    for problem in error.errors():
-        where = [str(part) for part in problem["loc"]]
-        # The first part of `where` is the location of the field (body, query or path). The other parts are the field's
-        # name and, for nested fields, the names of the fields that contain it.
-        name = ".".join(where[1:]) or where[0]
-        message = _MESSAGES.get(problem["type"]) or str(problem["msg"]).removeprefix("Value error, ")
-        fields.setdefault(name, []).append(message)
-    return ErrorReply(fields, 400)
+    # The first part of each path is the location of the field: body, query or path.
+    return ErrorReply(field_messages(error.errors(), outer=1), 400)
 
 
 async def _failed(request: Request, error: Exception) -> Response:

@@ -56,10 +56,14 @@ class FieldErrors(ApiError):
     """Error that becomes a 400 response with messages for each invalid field.
 
     The response body is ``{"detail": {"<field>": ["message", …]}}``.
+
+    Attributes:
+        fields: The messages by the path of the field, such as ``rules.0.name``.
     """
 
     def __init__(self, fields: Mapping[str, list[str]]) -> None:
         super().__init__(400, fields)
+        self.fields = fields
 
 
 class PlanLimitExceeded(ApiError):

@@ -8,7 +8,7 @@ validators.
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Literal
@@ -27,6 +27,8 @@ from pydantic import (
 )
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
+
+from toolgate_service.core.errors import REQUIRED
 
 Schema = dict[str, Any]
 
@@ -247,6 +249,25 @@ ResourceId = Annotated[str, Field(description="Unique id of this resource, a UUI
 AgentId = Annotated[str, Field(description="Id of the agent, a UUID.")]
 OrganizationId = Annotated[str, Field(description="Id of the organization, a UUID.")]
 CreatedAt = Annotated[datetime, Field(description="Time of creation (UTC, ISO 8601 with microseconds).")]
+
+
+_MESSAGES = {"missing": REQUIRED, "extra_forbidden": "Unknown field; remove it"}
+
+
+def field_messages(problems: Iterable[Mapping[str, Any]], *, outer: int = 0) -> dict[str, list[str]]:
+    """Return the errors of pydantic as messages by the path of the field, such as ``rules.0.name``.
+
+    Args:
+        problems: Result of the method `errors` of a validation error.
+        outer: Number of parts at the beginning of each path to omit, unless the path has no other part.
+    """
+    fields: dict[str, list[str]] = {}
+    for problem in problems:
+        where = [str(part) for part in problem["loc"]]
+        name = ".".join(where[outer:]) or ".".join(where)
+        message = _MESSAGES.get(problem["type"]) or str(problem["msg"]).removeprefix("Value error, ")
+        fields.setdefault(name, []).append(message)
+    return fields
 
 
 class Body(BaseModel):
