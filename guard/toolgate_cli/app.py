@@ -21,6 +21,7 @@ from toolgate_cli.logs import logs
 from toolgate_cli.mcp import mcp, mcp_proxy
 from toolgate_cli.outbox import outbox
 from toolgate_cli.permissions import permissions
+from toolgate_cli.policy.commands import policy
 from toolgate_cli.rules import rules
 from toolgate_cli.webhooks import webhooks
 
@@ -37,7 +38,22 @@ for command in (
 ):
     app.command()(command)
 for group in (
-    *(agents, permissions, rules, budgets, keys, logs, outbox, approvals, grants, webhooks, slack, mcp, hook),
+    *(
+        agents,
+        permissions,
+        rules,
+        budgets,
+        policy,
+        keys,
+        logs,
+        outbox,
+        approvals,
+        grants,
+        webhooks,
+        slack,
+        mcp,
+        hook,
+    ),
     *(admin, config, db),
 ):
     app.add_typer(group)

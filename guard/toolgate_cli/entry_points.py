@@ -18,13 +18,22 @@ def load_gateway(name: str) -> Any:
     Raises:
         typer.Exit: the extra `service` is not installed.
     """
-    (entry,) = entry_points(group=GATEWAY_GROUP, name=name)
     try:
-        return entry.load()
+        return import_gateway(name)
     except ModuleNotFoundError as error:
         fail(
             f"the gateway needs its extra ({error.name!r} is missing); install it with: pip install 'toolgate[service]'"
         )
+
+
+def import_gateway(name: str) -> Any:
+    """Return the same as `load_gateway`.
+
+    Raises:
+        ModuleNotFoundError: the extra `service` is not installed.
+    """
+    (entry,) = entry_points(group=GATEWAY_GROUP, name=name)
+    return entry.load()
 
 
 @contextmanager

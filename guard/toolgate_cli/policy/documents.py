@@ -9,8 +9,8 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,7 +42,7 @@ class Document:
         path: Path of the file, as the user wrote it.
         text: Text of the file, with line feeds as line breaks.
         value: Content as values of JSON.
-        root: Tree of the YAML nodes; None for a JSON file.
+        root: Tree of the YAML nodes; None for an empty file, and for a JSON file that is not valid YAML.
         has_crlf: True if the lines of the file end with carriage return and line feed.
     """
 
@@ -73,10 +73,10 @@ class Document:
             position = (mark.line + 1, mark.column + 1)
         return position
 
-    @cached_property
+    @property
     def is_json(self) -> bool:
         """True for a JSON file, which has no comments."""
-        return self.root is None
+        return self.path.suffix == ".json"
 
 
 def load_document(path: Path) -> Document:
@@ -95,7 +95,9 @@ def load_document(path: Path) -> Document:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DocumentError(f"{sanitize(path)} is not UTF-8: invalid byte at position {error.start}") from None
+        raise DocumentError(
+            f"{sanitize(path)} is not UTF-8: invalid byte at position {error.start}"
+        ) from None
     return parse_document(path, text.replace("\r\n", "\n"), has_crlf="\r\n" in text)
 
 
@@ -107,9 +109,13 @@ def parse_document(path: Path, text: str, *, has_crlf: bool = False) -> Document
     """
     if path.suffix == ".json":
         try:
-            return Document(path, text, loads(text, exactly=True), None, has_crlf)
+            value = loads(text, exactly=True)
         except (ValueError, RecursionError) as error:
             raise DocumentError(f"{sanitize(path)} is not valid JSON: {sanitize(error)}") from None
+        # Most JSON is YAML too. The tree only serves for positions in messages.
+        with suppress(DocumentError):
+            return Document(path, text, value, _compose(path, text), has_crlf)
+        return Document(path, text, value, None, has_crlf)
     root = _compose(path, text)
     return Document(path, text, _Reader(path).read(root), root, has_crlf)
 
@@ -160,7 +166,6 @@ def _compose(path: Path, text: str) -> Any:
                 return node
             node = copy.copy(node)
             node.start_mark, node.end_mark = event.start_mark, event.end_mark
-            node.is_alias = True
             return node
 
     yaml = YAML(typ="safe", pure=True)
@@ -172,9 +177,12 @@ def _compose(path: Path, text: str) -> Any:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = (0, 0) if mark is None else (mark.line + 1, mark.column + 1)
-        raise DocumentError(f"{_place(path, place)}: {sanitize(error.problem or error.context)}") from None
+        reason = ", ".join(part for part in (error.context, error.problem) if part)
+        raise DocumentError(f"{_place(path, place)}: {sanitize(reason)}") from None
     except YAMLError as error:
-        raise DocumentError(f"{sanitize(path)} is not valid YAML: {sanitize(str(error).splitlines()[0])}") from None
+        raise DocumentError(
+            f"{sanitize(path)} is not valid YAML: {sanitize(str(error).splitlines()[0])}"
+        ) from None
     except RecursionError:
         raise DocumentError(f"{sanitize(path)} is nested too deeply") from None
 
@@ -230,7 +238,9 @@ class _Reader:
 
     def _number(self, node: Any, text: str) -> Any:
         if _NUMBER.fullmatch(text) is None:
-            self._refuse(node, f"{text[:40]!r} is not a number of JSON; write 10, 0.5, or text in quotation marks")
+            self._refuse(
+                node, f"{text[:40]!r} is not a number of JSON; write 10, 0.5, or text in quotation marks"
+            )
         try:
             return read_decimal(text) if set(text) & set(".eE") else int(text)
         except ValueError:

@@ -4,7 +4,7 @@ The positions of the values in the text come from the parser. A changed value is
 lines and the comment directly above it, and a new one is inserted after the last value of its mapping or list.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable
 from typing import Any
 
 from toolgate_cli.output import sanitize
@@ -24,7 +24,11 @@ def edit_document(document: Document, new: dict[str, Any], identity: Identity) -
     edits = _Edits(document.text if document.text.endswith("\n") else f"{document.text}\n", identity)
     edits.change(document.root, document.value, new, None)
     text = edits.apply()
-    if parse_document(document.path, text).value != new:
+    try:
+        is_complete = same(parse_document(document.path, text).value, new)
+    except DocumentError:
+        is_complete = False
+    if not is_complete:
         raise DocumentError(
             f"cannot change {sanitize(document.path)} and keep its layout; replace its anchors and aliases by their values, "
             "or pull into a new file"
@@ -54,7 +58,7 @@ class _Edits:
         """Change the value of a node; `key` is the node of its key, or None for an item of a list."""
         if same(old, new):
             return
-        is_block = not getattr(node, "is_alias", False) and node.flow_style is False
+        is_block = not self._is_alias(node) and getattr(node, "flow_style", None) is False
         if is_block and new and isinstance(old, dict) and isinstance(new, dict) and {*old} & {*new}:
             self._change_mapping(node, old, new)
         elif is_block and isinstance(old, list) and isinstance(new, list) and self._is_mergeable(old, new):
@@ -71,8 +75,11 @@ class _Edits:
                 self._delete_lines(key.start_mark.index, self._end(member, key))
             elif next_key is not None:
                 self._edits.append((key.start_mark.index, next_key.start_mark.index, ""))
-        lines = [line for name, value in new.items() if name not in old for line in member_lines(name, value)]
-        self._insert_lines(self._end(node), lines, node.start_mark.column)
+        column = node.start_mark.column
+        separator = [""] if self._has_blank_lines([key for key, _ in node.value], node) else []
+        added = [(name, value) for name, value in new.items() if name not in old]
+        lines = [line for name, value in added for line in (*separator, *member_lines(name, value))]
+        self._insert_lines(self._end(node), lines, column, column or 1)
 
     def _change_list(self, node: Any, old: list[Any], new: list[Any]) -> None:
         by_identity = {self._identity(item): item for item in new}
@@ -81,10 +88,13 @@ class _Edits:
             if identity in by_identity:
                 self.change(item_node, item, by_identity.pop(identity), None)
             else:
-                self._delete_lines(self._text.rindex("-", 0, item_node.start_mark.index), self._end(item_node))
-        separator = [""] if self._has_blank_lines(node) else []
+                self._delete_lines(
+                    self._text.rindex("-", 0, item_node.start_mark.index), self._end(item_node)
+                )
+        separator = [""] if self._has_blank_lines(node.value, node) else []
         lines = [line for item in by_identity.values() for line in (*separator, *item_lines(item))]
-        self._insert_lines(self._end(node), lines, node.start_mark.column)
+        column = node.start_mark.column
+        self._insert_lines(self._end(node), lines, column, column + 1)
 
     def _is_mergeable(self, old: list[Any], new: list[Any]) -> bool:
         """Return whether the items of `new` that are in `old` too have unique identities and the same order."""
@@ -106,9 +116,13 @@ class _Edits:
         indent = " " * (key.start_mark.column + 2)
         self._edits.append((start, end, "".join(f"\n{indent}{line}" for line in block_lines(new))))
 
-    def _insert_lines(self, end: int, lines: list[str], column: int) -> None:
-        """Insert lines below the line in which a value ends."""
+    def _insert_lines(self, end: int, lines: list[str], column: int, margin: int) -> None:
+        """Insert lines below the line in which a value ends, and below comments that are indented by `margin` or more."""
         index = self._text.index("\n", end) + 1
+        while (
+            self._text.startswith("#", self._text_start(index)) and self._text_start(index) - index >= margin
+        ):
+            index = self._text.index("\n", index) + 1
         text = "".join(f"{' ' * column}{line}\n" if line else "\n" for line in lines)
         if text:
             self._edits.append((index, index, text))
@@ -129,30 +143,43 @@ class _Edits:
                 first = self._text.rfind("\n", 0, first - 1) + 1
         self._edits.append((first, last, ""))
 
+    def _is_alias(self, node: Any) -> bool:
+        # No other value begins with this character.
+        return self._text.startswith("*", node.start_mark.index)
+
     def _is_blank(self, start: int) -> bool:
         return start < len(self._text) and not self._text[start : self._text.index("\n", start)].strip()
 
     def _begins_line(self, index: int) -> bool:
         return not self._text[self._text.rfind("\n", 0, index) + 1 : index].strip()
 
-    def _has_blank_lines(self, node: Any) -> bool:
-        return any("\n\n" in part for part in self._gaps(node))
+    def _text_start(self, start: int) -> int:
+        """Return the index of the first character of a line that is not a space."""
+        while self._text.startswith(" ", start):
+            start += 1
+        return start
 
-    def _gaps(self, node: Any) -> Iterator[str]:
-        for before, after in zip(node.value, node.value[1:], strict=False):
-            yield self._text[self._end(before) : after.start_mark.index]
+    def _has_blank_lines(self, nodes: list[Any], parent: Any) -> bool:
+        """Return whether blank lines separate the keys or items `nodes` of a mapping or list."""
+        ends = [
+            self._end(one[1], one[0]) if isinstance(one, tuple) else self._end(one) for one in parent.value
+        ]
+        following = [node.start_mark.index for node in nodes[1:]]
+        return any("\n\n" in self._text[end:start] for end, start in zip(ends, following, strict=False))
 
     def _end(self, node: Any, key: Any = None) -> int:
         """Return the index at which the text of a value ends; the parser ends blocks at the next value."""
         end: int = node.end_mark.index
-        if not getattr(node, "is_alias", False) and node.value:
+        if not self._is_alias(node) and node.value:
             if getattr(node, "style", None) in {"|", ">"}:
                 return node.start_mark.index + len(self._text[node.start_mark.index : end].rstrip())
             if not isinstance(node.value, str) and node.flow_style is False:
                 last = node.value[-1]
                 return self._end(last[1], last[0]) if isinstance(last, tuple) else self._end(last)
-        # The value after `key:` may be empty.
-        return end if key is None else max(end, self._text.index(":", key.end_mark.index) + 1)
+        if key is not None and node.start_mark.index == end:
+            # The parser reports the position after a comment for the empty value of `key:`.
+            return self._text.index(":", key.end_mark.index) + 1
+        return end
 
 
 def same(one: Any, other: Any) -> bool:

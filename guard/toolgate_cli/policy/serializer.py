@@ -14,9 +14,13 @@ _INDENT: Final = 2
 #: texts that some parsers of YAML read as another type
 _WORDS: Final = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 _PLAIN: Final = re.compile(r"[A-Za-z][^\x00-\x1f\x7f-\x9f\u2028\u2029\ufeff]*")
+#: largest code of a character that has a short escape sequence
+_MAX_SHORT: Final = 0xFFFF
 #: texts that are never plain in a flow collection
 _FLOW: Final = re.compile(r"[,\[\]{}]")
-_SPECIAL: Final = re.compile("[^\x09\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_SPECIAL: Final = re.compile(
+    "[^\x09\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
 
 
 def block_lines(value: Any) -> list[str]:
@@ -27,7 +31,11 @@ def block_lines(value: Any) -> list[str]:
 def inline(value: Any, *, in_flow: bool = False) -> str:
     """Return the text of a value on one line."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{inline(k, in_flow=True)}: {inline(v, in_flow=True)}" for k, v in value.items()) + "}"
+        return (
+            "{"
+            + ", ".join(f"{inline(k, in_flow=True)}: {inline(v, in_flow=True)}" for k, v in value.items())
+            + "}"
+        )
     if isinstance(value, list):
         return "[" + ", ".join(inline(one, in_flow=True) for one in value) + "]"
     if isinstance(value, str):
@@ -89,4 +97,4 @@ def _string(text: str, *, in_flow: bool) -> str:
 
 def _escape(found: re.Match[str]) -> str:
     code = ord(found.group())
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+    return f"\\u{code:04x}" if code <= _MAX_SHORT else f"\\U{code:08x}"

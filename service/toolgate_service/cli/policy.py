@@ -1,12 +1,13 @@
-"""`toolgate policy validate`, `test` and `schema`: work with policy documents without a gateway or a database."""
+"""`toolgate policy validate`, `test` and the proof of `plan`, without a gateway or a database."""
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from toolgate_service.core.clock import utcnow
+from toolgate_service.core.clock import utcnow, wire
 from toolgate_service.core.errors import FieldErrors
 from toolgate_service.core.schemas import Action, Body, Moment, Name, field_messages
 from toolgate_service.core.strict_json import InvalidJson, Json, dumps, loads
@@ -104,6 +105,50 @@ def run_cases(content: object, cases: object) -> Sequence[CaseResult]:
         raise InvalidCasesError(field_messages(error.errors())) from None
     evaluator = PolicyEvaluator(_read_policy(content))
     return [_run_case(evaluator, case, index) for index, case in enumerate(found)]
+
+
+def prove_change(
+    old: object, new: object, agents: Iterable[tuple[str, str]], seconds: float
+) -> dict[str, Any]:
+    """Search for a call that a valid policy treats more leniently than another one, and return the result as JSON.
+
+    The result contains the `status` of the proof and its `reasons`, and if such a call was found, the `call` and its results
+    `old` and `new`; otherwise they are None.
+
+    Args:
+        old: Policy before the change.
+        new: Policy after the change.
+        agents: Ids and names of the existing agents.
+        seconds: Time limit of the search.
+
+    Raises:
+        ModuleNotFoundError: The extra `prove` is not installed.
+    """
+    from toolgate_service.policies.proof import prove
+    from toolgate_service.policies.service import serialize_judgement
+
+    pairs = list(agents)
+    counts = Counter(name for _, name in pairs)
+    ids = {name: agent_id for agent_id, name in pairs if counts[name] == 1}
+    ids |= {agent_id: agent_id for agent_id, _ in pairs}
+    proof = prove(_read_policy(old), _read_policy(new), agent_ids=ids, seconds=seconds, moment=utcnow())
+    found = proof.counterexample
+    result: dict[str, Any] = {"status": proof.status.value, "reasons": list(proof.reasons)}
+    if found is None:
+        return result | {"call": None, "old": None, "new": None}
+    call = {
+        "agent": found.agent,
+        "agent_id": found.agent_id,
+        "action": found.action,
+        "context": dict(found.context),
+        "run_id": found.run_id,
+        "now": wire(found.moment),
+    }
+    return result | {
+        "call": call,
+        "old": serialize_judgement(found.old).model_dump(),
+        "new": serialize_judgement(found.new).model_dump(),
+    }
 
 
 def policy_schema() -> dict[str, Any]:

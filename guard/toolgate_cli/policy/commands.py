@@ -1,0 +1,401 @@
+"""``toolgate policy``: write, check and apply a file with the agents, permissions, rules and budgets of an environment.
+
+Reading uses the stored login; every change asks for the password. ``validate``, ``test`` and ``schema`` need no gateway.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from toolgate._capture.jsontext import dumps
+from toolgate_cli.client import GatewayClient, GatewayError, parse_model, print_page
+from toolgate_cli.credentials import password_session, stored_session
+from toolgate_cli.entry_points import load_gateway
+from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes
+from toolgate_cli.output import Column, confirm, fail, print_json, print_note, print_table, sanitize, truncate
+from toolgate_cli.policy.cases import print_results, results_json, write_junit
+from toolgate_cli.policy.documents import Document, DocumentError, load_document, write_file
+from toolgate_cli.policy.edits import edit_document
+from toolgate_cli.policy.merge import SCHEMA_FILE, header, identity, merge_policy, without_defaults
+from toolgate_cli.policy.plans import (
+    POLICY_PATH,
+    Plan,
+    count_items,
+    describe_other,
+    fail_with,
+    is_policy,
+    load_plan,
+    post,
+    request_plan,
+    require_policy,
+    save_plan,
+)
+from toolgate_cli.policy.proofs import PROVEN, print_proof, search_proof
+from toolgate_cli.policy.serializer import block_lines
+
+DEFAULT_FILE: Final = Path("policy.yaml")
+#: exit code of `plan --exit-code` if the policies differ
+DIFFERENT: Final = 2
+
+_REVISIONS: Final = (
+    Column("number", no_wrap=True, right=True),
+    Column("applied at", no_wrap=True),
+    Column("message"),
+    Column("restores", no_wrap=True, right=True),
+)
+
+policy = typer.Typer(
+    name="policy",
+    help="Keep the agents, permissions, rules and budgets of an environment in a file. Changes ask for your password.",
+    no_args_is_help=True,
+)
+
+PolicyFile = Annotated[Path, typer.Argument(metavar="[FILE]", help="The policy file, YAML or JSON.")]
+Message = Annotated[
+    str | None,
+    typer.Option(help="Why the policy changes, for the list of revisions.", show_default=False),
+]
+Cases = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The file with the test cases. Default: the file beside the policy whose name ends with '.tests', such as "
+        "policy.tests.yaml.",
+        show_default=False,
+    ),
+]
+
+
+@contextmanager
+def document_errors() -> Iterator[None]:
+    """Context manager that prints the error about a file, and then ends the command."""
+    try:
+        yield
+    except DocumentError as error:
+        fail(str(error))
+
+
+@policy.command()
+def pull(
+    file: PolicyFile = DEFAULT_FILE,
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    as_json: AsJson = False,
+) -> None:
+    """Write the policy of the environment to a file.
+
+    In a file that exists, only the values that differ are changed: comments, order and quotation marks stay.
+    """
+    with document_errors():
+        existing = load_document(file) if file.exists() else None
+        old = None if existing is None else require_policy(existing)
+        with stored_session() as client:
+            state = client.get(POLICY_PATH, {"environment": environment})
+            changed = None if existing is None else _changed_resources(client, existing, environment)
+        new = state["policy"]
+        if changed is not None and not changed:
+            text = None
+        elif existing is None or old is None or existing.is_json:
+            text = _new_text(new, is_json=file.suffix == ".json")
+        else:
+            text = edit_document(existing, merge_policy(old, new, changed), identity)
+        if text is not None:
+            write_file(file, text, has_crlf=existing is not None and existing.has_crlf)
+    if as_json:
+        print_json({name: state[name] for name in ("digest", "revision")} | {"written": text is not None})
+        return
+    done = "is current" if text is None else "was written"
+    typer.echo(f"{sanitize(file)} {done}: {count_items(new)}")
+
+
+@policy.command()
+def validate(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]", help="The policy files. Default: policy.yaml.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check the structure, the references and the conditions of policy files, without a gateway.
+
+    The exit code is 1 if a file is invalid.
+    """
+    found = {file: _problems(file) for file in files or [DEFAULT_FILE]}
+    if as_json:
+        print_json(
+            [{"file": str(file), "valid": not lines, "problems": lines} for file, (_, lines) in found.items()]
+        )
+    for file, (count, lines) in found.items():
+        if not as_json:
+            typer.echo("\n".join(lines) if lines else f"{sanitize(file)} is valid: {count}")
+    if any(lines for _, lines in found.values()):
+        raise typer.Exit(1)
+
+
+@policy.command("test")
+def run_tests(
+    file: PolicyFile = DEFAULT_FILE,
+    cases: Cases = None,
+    junit: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the results as JUnit XML.", show_default=False),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Evaluate the calls of test cases with a policy file, without a gateway, and compare the results.
+
+    The exit code is 1 if a case fails. Freezes, approvals and the totals of budgets are not part of the results.
+    """
+    with document_errors():
+        document = _load_valid(file)
+        path = cases or file.with_name(f"{file.stem}.tests{file.suffix}")
+        expected = load_document(path)
+    gateway = load_gateway("policy")
+    content = {"tests": expected.value} if isinstance(expected.value, list) else expected.value
+    try:
+        results = gateway.run_cases(document.value, content)
+    except gateway.InvalidCasesError as error:
+        fail_with(expected.describe(error.problems))
+    if junit is not None:
+        write_junit(junit, str(file), results)
+    if as_json:
+        print_json(results_json(results))
+    else:
+        print_results(results)
+    if any(result.failures for result in results):
+        raise typer.Exit(1)
+
+
+@policy.command()
+def plan(
+    file: PolicyFile = DEFAULT_FILE,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the plan to a file, for apply --plan.", show_default=False),
+    ] = None,
+    proof: Annotated[
+        bool,
+        typer.Option(
+            "--proof/--no-proof", help="Search for a call that the new policy treats more leniently."
+        ),
+    ] = True,
+    require_proof: Annotated[
+        bool,
+        typer.Option(
+            "--require-proof",
+            help="End with exit code 1 unless it is proven that no call is treated more leniently.",
+        ),
+    ] = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="End with exit code 2 if the policies differ.")
+    ] = False,
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    as_json: AsJson = False,
+) -> None:
+    """Show what applying a policy file would change, and prove that no call is treated more leniently.
+
+    If a call is treated more leniently, the command prints it with both results. Nothing is changed.
+    """
+    if require_proof and not proof:
+        fail("--require-proof and --no-proof exclude each other; use only one of them")
+    with document_errors():
+        document = load_document(file)
+    with stored_session() as client:
+        made = request_plan(client, document, environment)
+        if not as_json:
+            made.print()
+        found = search_proof(client, made, document, environment) if proof and made.changes else None
+    if as_json:
+        print_json(made.model_dump() | {"proof": found})
+    elif found is not None:
+        print_proof(found)
+    if out is not None:
+        save_plan(out, made, document.value, environment)
+    if require_proof and made.changes and (found is None or found["status"] != PROVEN):
+        raise typer.Exit(1)
+    if exit_code and made.changes:
+        raise typer.Exit(DIFFERENT)
+
+
+@policy.command()
+def apply(
+    file: PolicyFile = DEFAULT_FILE,
+    plan_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            help="A plan that 'plan --out' wrote; only this plan is applied.",
+            show_default=False,
+        ),
+    ] = None,
+    message: Message = None,
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    password_stdin: PasswordStdin = False,
+) -> None:
+    """Change the environment so that it has exactly the policy of a file, in one transaction. Asks for your password.
+
+    The change is stored as a revision, which 'rollback' can restore.
+    """
+    with document_errors():
+        document = load_document(file)
+    with stored_session() as client:
+        made = request_plan(client, document, environment)
+    base = made.base
+    if plan_file is not None:
+        stored = load_plan(plan_file)
+        if stored.environment != environment:
+            fail(
+                f"the plan is for the {sanitize(stored.environment)} environment, not for {environment}; plan again"
+            )
+        if stored.digest != made.digest:
+            fail(f"{sanitize(file)} differs from the policy of the plan; plan again")
+        base = stored.base
+    body = {"policy": document.value, "base": base, "message": message or f"Apply {file.name}"}
+    question = f"Apply {sanitize(file)} to the {environment} environment?"
+    with _confirmed(made, question, "apply a policy", yes, as_json, password_stdin) as session:
+        applied = None if session is None else post(session, "/apply", body, environment, document)
+    _print_applied(applied, as_json=as_json)
+
+
+@policy.command()
+def revisions(
+    number: Annotated[
+        int | None, typer.Argument(metavar="[NUMBER]", min=1, help="The number of a revision.")
+    ] = None,
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    as_json: AsJson = False,
+) -> None:
+    """List the revisions of the policy, newest first, or show one revision with its changes."""
+    with stored_session() as client:
+        if number is None:
+            pages = client.pages(f"{POLICY_PATH}/revisions", {"environment": environment})
+            found = [raw for page in pages for raw in page]
+        else:
+            found = client.get(f"{POLICY_PATH}/revisions/{number}", {"environment": environment})
+    if as_json:
+        print_json(found)
+    elif number is not None:
+        _print_revision(found)
+    elif not found:
+        typer.echo(f"no revisions at {client.url}, {environment}")
+    else:
+        print_table(_REVISIONS, map(_row, found))
+
+
+@policy.command()
+def rollback(
+    number: Annotated[int, typer.Argument(metavar="NUMBER", min=1, help="The number of the revision.")],
+    message: Message = None,
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    password_stdin: PasswordStdin = False,
+) -> None:
+    """Apply the policy of an earlier revision again, as a new revision. Asks for your password."""
+    with stored_session() as client:
+        revision = client.get(f"{POLICY_PATH}/revisions/{number}", {"environment": environment})
+        made = parse_model(
+            Plan, post(client, "/plan", {"policy": revision["policy"]}, environment, None), "plan"
+        )
+    body = {"base": made.base, "message": message or f"Restore revision {number}"}
+    question = f"Restore revision {number} of the {environment} environment?"
+    with _confirmed(made, question, "restore a revision", yes, as_json, password_stdin) as session:
+        path = f"/revisions/{number}/restore"
+        applied = None if session is None else post(session, path, body, environment, None)
+    _print_applied(applied, as_json=as_json)
+
+
+@policy.command()
+def schema() -> None:
+    """Print the JSON Schema of policy files, with which editors validate and complete them."""
+    typer.echo(SCHEMA_FILE.read_text(), nl=False)
+
+
+@contextmanager
+def _confirmed(
+    made: Plan, question: str, purpose: str, yes: bool, as_json: bool, password_stdin: bool
+) -> Iterator[GatewayClient | None]:
+    """Print a plan, ask for confirmation and the password, and yield a client; yield None if there are no changes."""
+    if not as_json:
+        made.print()
+    if not made.changes:
+        yield None
+        return
+    confirm(question, yes=yes)
+    with password_session(purpose, password_stdin=password_stdin) as client:
+        yield client
+
+
+def _print_applied(applied: Mapping[str, Any] | None, *, as_json: bool) -> None:
+    if as_json:
+        print_json(applied or {"applied": False, "revision": None, "changes": []})
+    elif applied is not None and applied["applied"]:
+        typer.echo(f"applied as revision {applied['revision']}")
+    elif applied is not None:
+        typer.echo("no changes")
+
+
+def _changed_resources(
+    client: GatewayClient, document: Document, environment: str
+) -> set[tuple[str, str]] | None:
+    """Return the resources that differ from the gateway's policy; None if the gateway does not accept the file."""
+    try:
+        made = post(client, "/plan", {"policy": document.value}, environment, None)
+    except GatewayError as error:
+        print_note(f"the present content of {sanitize(document.path)} is invalid: {error.detail or error}")
+        return None
+    return {(one.resource, one.name) for one in parse_model(Plan, made, "plan").changes}
+
+
+def _new_text(value: dict[str, Any], *, is_json: bool) -> str:
+    compact = without_defaults(value)
+    if is_json:
+        return f"{dumps(compact)}\n"
+    return header() + "".join(f"{line}\n" for line in block_lines(compact))
+
+
+def _problems(file: Path) -> tuple[str, Sequence[str]]:
+    """Return the numbers of items in a policy file as text, and its problems."""
+    try:
+        document = load_document(file)
+    except DocumentError as error:
+        return "", [str(error)]
+    value = document.value
+    if not is_policy(value):
+        return "", [describe_other(file)]
+    problems = load_gateway("policy").validate_policy(value)
+    return ("" if problems else count_items(value)), document.describe(problems)
+
+
+def _load_valid(file: Path) -> Document:
+    document = load_document(file)
+    problems = load_gateway("policy").validate_policy(require_policy(document))
+    if problems:
+        fail_with(document.describe(problems))
+    return document
+
+
+def _print_revision(raw: Mapping[str, Any]) -> None:
+    print_page(
+        f"Revision {raw['number']}",
+        {
+            "message": sanitize(raw["message"]),
+            "applied at": sanitize(raw["created_at"]),
+            "restores": None if raw["restores"] is None else f"revision {raw['restores']}",
+        },
+    )
+    Plan(base="", digest="", changes=raw["changes"], warnings=[], policy={}).print()
+
+
+def _row(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    restores = raw["restores"]
+    return (
+        str(raw["number"]),
+        sanitize(raw["created_at"])[:19].replace("T", " "),
+        truncate(sanitize(raw["message"])),
+        "" if restores is None else str(restores),
+    )

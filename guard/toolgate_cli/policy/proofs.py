@@ -1,0 +1,96 @@
+"""Proof that a candidate policy treats no call more leniently than the current policy, and its counterexample."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any, Final
+
+import typer
+
+from toolgate_cli.agents import iter_agents
+from toolgate_cli.client import GatewayClient, GatewayError
+from toolgate_cli.entry_points import import_gateway
+from toolgate_cli.layout import Layout
+from toolgate_cli.output import print_progress, sanitize, terminal_width
+from toolgate_cli.policy.documents import Document
+from toolgate_cli.policy.plans import Plan, post
+
+#: time limit of the search in seconds
+SECONDS: Final = 30.0
+PROVEN: Final = "proven"
+WIDENED: Final = "widened"
+NOT_PROVEN: Final = "not_proven"
+
+
+def search_proof(client: GatewayClient, plan: Plan, document: Document, environment: str) -> dict[str, Any]:
+    """Return the proof as JSON: `status`, `reasons`, and for a counterexample `call` with the results `old` and `new`.
+
+    The results of a counterexample are those of the gateway, which evaluates the call for both policies.
+    """
+    print_progress("searching a call that the new policy treats more leniently")
+    agents = [(agent.id, agent.name) for agent, _ in iter_agents(client, environment)]
+    try:
+        proof: dict[str, Any] = import_gateway("policy").prove_change(
+            plan.policy, document.value, agents, SECONDS
+        )
+    except ModuleNotFoundError as error:
+        reason = f"{error.name!r} is missing; install it with: pip install 'toolgate[prove]'"
+        return _not_proven(reason)
+    call = proof["call"]
+    if call is None:
+        return proof
+    # The current policy does not contain an agent that is new; its calls are denied.
+    old = _evaluate(client, None, call, environment) or proof["old"]
+    new = _evaluate(client, document.value, call, environment)
+    if new is None or (old["outcome"], old["approval"]) == (new["outcome"], new["approval"]):
+        return _not_proven("the gateway does not confirm the counterexample that was found", call)
+    return proof | {"old": old, "new": new}
+
+
+def print_proof(proof: Mapping[str, Any]) -> None:
+    """Print the result of `search_proof`."""
+    if proof["status"] == PROVEN:
+        typer.echo("proven: no call is treated more leniently than under the current policy")
+        return
+    if proof["status"] != WIDENED:
+        typer.echo("not proven: " + "; ".join(map(sanitize, proof["reasons"])))
+        return
+    call = proof["call"]
+    typer.echo("the new policy is more lenient for this call:")
+    run = "" if call["run_id"] is None else f", run {sanitize(call['run_id'])}"
+    typer.echo(
+        f"  {sanitize(call['agent'])} calls {sanitize(call['action'])}{run}, at {sanitize(call['now'])}"
+    )
+    for line in Layout(terminal_width()).context(call["context"]):
+        typer.echo(line)
+    typer.echo(f"  current policy: {_result(proof['old'])}")
+    typer.echo(f"  new policy:     {_result(proof['new'])}")
+
+
+def _not_proven(reason: str, call: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    return {"status": NOT_PROVEN, "reasons": [reason], "call": call}
+
+
+def _evaluate(
+    client: GatewayClient, policy: Any, call: Mapping[str, Any], environment: str
+) -> dict[str, Any] | None:
+    """Return the gateway's result for a call; None if the policy has no such agent."""
+    asked = {name: call[name] for name in ("action", "context", "run_id", "now")} | {
+        "agent": call["agent_id"]
+    }
+    try:
+        found = post(client, "/evaluate", {"policy": policy, "calls": [asked]}, environment, None)
+    except GatewayError as error:
+        if error.status == HTTPStatus.BAD_REQUEST and error.detail.startswith("calls.0.agent"):
+            return None
+        raise
+    judgement: dict[str, Any] = found[0]
+    return judgement
+
+
+def _result(judgement: Mapping[str, Any]) -> str:
+    text = sanitize(str(judgement["outcome"]).replace("_", " "))
+    terms = judgement.get("approval")
+    if terms:
+        text += f" ({terms['quorum']} approvers)" if terms["quorum"] > 1 else ""
+    reason = judgement.get("reason")
+    return text if reason is None else f"{text}: {sanitize(reason)}"
