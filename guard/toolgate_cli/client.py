@@ -182,12 +182,17 @@ class GatewayClient:
         except (TransportError, ConfigurationError) as error:
             raise self._wrap_error(error, "GET") from error
 
-    def send(self, method: str, path: str, body: bytes | None = None) -> Response:
-        """Send a request and return the response, even with an error status; `read_response` raises the error."""
+    def send(
+        self, method: str, path: str, body: bytes | None = None, *, timeout: float | None = None
+    ) -> Response:
+        """Send a request and return the response, even with an error status; `read_response` raises the error.
+
+        `timeout` is the time limit in seconds for a request that takes longer than others.
+        """
         request = self._request(method, path, body)
         try:
             while True:
-                response = self._sender.send(request, self._timeout)
+                response = self._sender.send(request, timeout or self._timeout)
                 if not self._rate_limit.wait(response):
                     return response
         except (TransportError, ConfigurationError) as error:

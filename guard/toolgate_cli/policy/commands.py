@@ -16,27 +16,34 @@ from toolgate_cli.credentials import password_session, stored_session
 from toolgate_cli.entry_points import load_gateway
 from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes
 from toolgate_cli.output import Column, confirm, fail, print_json, print_note, print_table, sanitize, truncate
+from toolgate_cli.policy.candidates import replay, shadow
 from toolgate_cli.policy.cases import print_results, results_json, write_junit
 from toolgate_cli.policy.documents import Document, DocumentError, load_document, write_file
 from toolgate_cli.policy.edits import edit_document
+from toolgate_cli.policy.files import (
+    DEFAULT_FILE,
+    Message,
+    PolicyFile,
+    describe_other,
+    document_errors,
+    fail_with,
+    is_policy,
+    load_policy_file,
+    require_policy,
+)
 from toolgate_cli.policy.merge import SCHEMA_FILE, header, identity, merge_policy, without_defaults
 from toolgate_cli.policy.plans import (
     POLICY_PATH,
     Plan,
     count_items,
-    describe_other,
-    fail_with,
-    is_policy,
     load_plan,
     post,
     request_plan,
-    require_policy,
     save_plan,
 )
 from toolgate_cli.policy.proofs import PROVEN, print_proof, search_proof
 from toolgate_cli.policy.serializer import block_lines
 
-DEFAULT_FILE: Final = Path("policy.yaml")
 #: exit code of `plan --exit-code` if the policies differ
 DIFFERENT: Final = 2
 
@@ -53,11 +60,6 @@ policy = typer.Typer(
     no_args_is_help=True,
 )
 
-PolicyFile = Annotated[Path, typer.Argument(metavar="[FILE]", help="The policy file, YAML or JSON.")]
-Message = Annotated[
-    str | None,
-    typer.Option(help="Why the policy changes, for the list of revisions.", show_default=False),
-]
 Cases = Annotated[
     Path | None,
     typer.Option(
@@ -67,15 +69,6 @@ Cases = Annotated[
         show_default=False,
     ),
 ]
-
-
-@contextmanager
-def document_errors() -> Iterator[None]:
-    """Context manager that prints the error about a file, and then ends the command."""
-    try:
-        yield
-    except DocumentError as error:
-        fail(str(error))
 
 
 @policy.command()
@@ -147,8 +140,11 @@ def run_tests(
 
     The exit code is 1 if a case fails. Freezes, approvals and the totals of budgets are not part of the results.
     """
+    document = load_policy_file(file)
+    problems = load_gateway("policy").validate_policy(document.value)
+    if problems:
+        fail_with(document.describe(problems))
     with document_errors():
-        document = _load_valid(file)
         path = cases or file.with_name(f"{file.stem}.tests{file.suffix}")
         expected = load_document(path)
     gateway = load_gateway("policy")
@@ -199,8 +195,7 @@ def plan(
     """
     if require_proof and not proof:
         fail("--require-proof and --no-proof exclude each other; use only one of them")
-    with document_errors():
-        document = load_document(file)
+    document = load_policy_file(file)
     with stored_session() as client:
         made = request_plan(client, document, environment)
         if not as_json:
@@ -240,8 +235,7 @@ def apply(
 
     The change is stored as a revision, which 'rollback' can restore.
     """
-    with document_errors():
-        document = load_document(file)
+    document = load_policy_file(file)
     with stored_session() as client:
         made = request_plan(client, document, environment)
     base = made.base
@@ -270,16 +264,19 @@ def revisions(
     as_json: AsJson = False,
 ) -> None:
     """List the revisions of the policy, newest first, or show one revision with its changes."""
-    with stored_session() as client:
-        if number is None:
-            pages = client.pages(f"{POLICY_PATH}/revisions", {"environment": environment})
-            found = [raw for page in pages for raw in page]
+    if number is not None:
+        with stored_session() as client:
+            one = client.get(f"{POLICY_PATH}/revisions/{number}", {"environment": environment})
+        if as_json:
+            print_json(one)
         else:
-            found = client.get(f"{POLICY_PATH}/revisions/{number}", {"environment": environment})
+            _print_revision(one)
+        return
+    with stored_session() as client:
+        pages = client.pages(f"{POLICY_PATH}/revisions", {"environment": environment})
+        found = [raw for page in pages for raw in page]
     if as_json:
         print_json(found)
-    elif number is not None:
-        _print_revision(found)
     elif not found:
         typer.echo(f"no revisions at {client.url}, {environment}")
     else:
@@ -307,6 +304,10 @@ def rollback(
         path = f"/revisions/{number}/restore"
         applied = None if session is None else post(session, path, body, environment, None)
     _print_applied(applied, as_json=as_json)
+
+
+policy.command()(replay)
+policy.add_typer(shadow)
 
 
 @policy.command()
@@ -369,14 +370,6 @@ def _problems(file: Path) -> tuple[str, Sequence[str]]:
         return "", [describe_other(file)]
     problems = load_gateway("policy").validate_policy(value)
     return ("" if problems else count_items(value)), document.describe(problems)
-
-
-def _load_valid(file: Path) -> Document:
-    document = load_document(file)
-    problems = load_gateway("policy").validate_policy(require_policy(document))
-    if problems:
-        fail_with(document.describe(problems))
-    return document
 
 
 def _print_revision(raw: Mapping[str, Any]) -> None:

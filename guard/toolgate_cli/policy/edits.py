@@ -169,14 +169,15 @@ class _Edits:
 
     def _end(self, node: Any, key: Any = None) -> int:
         """Return the index at which the text of a value ends; the parser ends blocks at the next value."""
+        start: int = node.start_mark.index
         end: int = node.end_mark.index
         if not self._is_alias(node) and node.value:
             if getattr(node, "style", None) in {"|", ">"}:
-                return node.start_mark.index + len(self._text[node.start_mark.index : end].rstrip())
+                return start + len(self._text[start:end].rstrip())
             if not isinstance(node.value, str) and node.flow_style is False:
                 last = node.value[-1]
                 return self._end(last[1], last[0]) if isinstance(last, tuple) else self._end(last)
-        if key is not None and node.start_mark.index == end:
+        if key is not None and start == end:
             # The parser reports the position after a comment for the empty value of `key:`.
             return self._text.index(":", key.end_mark.index) + 1
         return end

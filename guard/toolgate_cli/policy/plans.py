@@ -1,6 +1,6 @@
 """Plans: the differences between the policy of an environment and a policy file, as the gateway lists them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -9,10 +9,11 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from toolgate._capture.jsontext import dumps, loads
-from toolgate_cli.client import GatewayClient, GatewayError, parse_model, read_response
+from toolgate_cli.client import GatewayClient, parse_model, read_response
 from toolgate_cli.output import fail, print_note, sanitize, to_ascii_json
 from toolgate_cli.policy.documents import Document, DocumentError, write_file
-from toolgate_cli.policy.merge import RESOURCES, VERSION, is_default
+from toolgate_cli.policy.files import fail_with, require_policy
+from toolgate_cli.policy.merge import RESOURCES, is_default
 
 POLICY_PATH: Final = "/api/policy"
 #: version of the format of the file that `--out` writes
@@ -119,24 +120,6 @@ class StoredPlan(BaseModel):
     policy: dict[str, Any]
 
 
-def is_policy(value: Any) -> bool:
-    """Return whether the content of a file is a policy, perhaps an invalid one."""
-    return isinstance(value, dict) and value.get("version") == VERSION
-
-
-def describe_other(path: Path) -> str:
-    """Return the error message for a file that is not a policy."""
-    return f"{sanitize(path)} is not a policy: it has no line 'version: {VERSION}'"
-
-
-def require_policy(document: Document) -> dict[str, Any]:
-    """Return the content of a policy file, or end the command if it is not a policy."""
-    if not is_policy(document.value):
-        fail(describe_other(document.path))
-    value: dict[str, Any] = document.value
-    return value
-
-
 def request_plan(client: GatewayClient, document: Document, environment: str) -> Plan:
     """Return the gateway's plan for a policy file, or end the command with the problems of the file."""
     body = {"policy": require_policy(document)}
@@ -144,39 +127,27 @@ def request_plan(client: GatewayClient, document: Document, environment: str) ->
 
 
 def post(
-    client: GatewayClient, path: str, body: Mapping[str, Any], environment: str, document: Document | None
-) -> Any:
-    """Send a POST request below `/api/policy` and return the JSON of the response.
-
-    If the gateway rejects the policy of the document, its problems are printed with their positions in the file.
-    """
-    return change(client, "POST", path, body, environment, document)
-
-
-def change(
     client: GatewayClient,
-    method: str,
     path: str,
     body: Mapping[str, Any],
     environment: str,
     document: Document | None,
+    *,
+    method: str = "POST",
+    timeout: float | None = None,
 ) -> Any:
-    """Send a request below `/api/policy` as `post` does."""
+    """Send a request with a body below `/api/policy` and return the JSON of the response.
+
+    If the gateway rejects the policy of the document, its problems are printed with their positions in the file.
+    """
     full = f"{POLICY_PATH}{path}"
     content = dumps(dict(body)).encode("utf-8", "surrogatepass")
-    response = client.send(method, f"{full}?environment={environment}", content)
+    response = client.send(method, f"{full}?environment={environment}", content, timeout=timeout)
     if response.status == HTTPStatus.BAD_REQUEST and document is not None:
         problems = _policy_problems(response.body)
         if problems:
             fail_with(document.describe(problems))
     return read_response(response, method, full)
-
-
-def fail_with(lines: Sequence[str]) -> None:
-    """Print lines on standard error, and end the command with status 1."""
-    for line in lines:
-        typer.echo(line, err=True)
-    raise typer.Exit(1)
 
 
 def _policy_problems(body: bytes) -> dict[str, list[str]]:
@@ -221,11 +192,6 @@ def load_plan(path: Path) -> StoredPlan:
         fail(f"cannot read {sanitize(path)}: {error.strerror}")
     except (ValueError, RecursionError, ValidationError):
         fail(f"{sanitize(path)} is not a plan; write one with: toolgate policy plan --out {sanitize(path)}")
-
-
-def is_conflict(error: GatewayError) -> bool:
-    """Return whether the policy changed since the plan."""
-    return error.status == HTTPStatus.CONFLICT
 
 
 def count(number: int, noun: str) -> str:

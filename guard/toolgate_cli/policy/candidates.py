@@ -1,0 +1,196 @@
+"""``toolgate policy replay`` and ``shadow``: compare a candidate policy with past or coming decisions."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from toolgate_cli.agents import iter_agents
+from toolgate_cli.client import parse_model, print_page
+from toolgate_cli.credentials import password_session, stored_session
+from toolgate_cli.log_entries import parse_moment
+from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes
+from toolgate_cli.output import Column, confirm, print_json, print_table, sanitize
+from toolgate_cli.policy.files import DEFAULT_FILE, Message, PolicyFile, load_policy_file
+from toolgate_cli.policy.plans import POLICY_PATH, Plan, count, post, request_plan
+
+SHADOW_PATH: Final = f"{POLICY_PATH}/shadow"
+#: time limit in seconds for a replay, which reads up to a million decisions
+_REPLAY_TIMEOUT: Final = 600.0
+#: maximum number of examples that are printed for each category of differences
+_MAX_EXAMPLES: Final = 5
+
+_DIFFERENCES: Final = {
+    "newly_allowed": "newly allowed",
+    "newly_held": "newly held for approval",
+    "newly_denied": "newly denied",
+}
+_CATEGORIES: Final = {"unchanged": "unchanged", **_DIFFERENCES, "not_replayable": "not replayable"}
+_ROWS: Final = (
+    Column("agent"),
+    Column("action"),
+    Column("unchanged", no_wrap=True, right=True),
+    Column("newly allowed", no_wrap=True, right=True),
+    Column("newly held", no_wrap=True, right=True),
+    Column("newly denied", no_wrap=True, right=True),
+    Column("not replayable", no_wrap=True, right=True),
+)
+
+Since = Annotated[
+    str,
+    typer.Option(metavar="TIME", help="Begin at this time (UTC), or a duration ago as 30d."),
+]
+
+
+def replay(
+    file: PolicyFile = DEFAULT_FILE,
+    since: Since = "30d",
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="End at this time (UTC), or a duration ago as 2h.", show_default=False
+        ),
+    ] = None,
+    agent: Annotated[
+        str | None, typer.Option(help="Compare only decisions about this agent.", show_default=False)
+    ] = None,
+    action: Annotated[
+        str | None, typer.Option(help="Compare only decisions about this action.", show_default=False)
+    ] = None,
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    as_json: AsJson = False,
+) -> None:
+    """Compare the decisions of the past with the results of a policy file. Nothing is changed."""
+    document = load_policy_file(file)
+    first, last = parse_moment(since, "--since"), parse_moment(until, "--until")
+    body = {
+        "policy": document.value,
+        "since": None if first is None else first.isoformat(),
+        "until": None if last is None else last.isoformat(),
+        "agent": agent,
+        "action": action,
+    }
+    with stored_session() as client:
+        report = post(client, "/replay", body, environment, document, timeout=_REPLAY_TIMEOUT)
+    if as_json:
+        print_json(report)
+        return
+    if report["rows"]:
+        print_table(_ROWS, map(_row, report["rows"]))
+    if report["omitted_rows"]:
+        typer.echo(f"… {report['omitted_rows']:,} more agents and actions, shown by --json")
+    for name in _DIFFERENCES:
+        _print_examples(name, report["examples"][name])
+    for reason in report["not_replayable"]:
+        typer.echo(f"not replayable: {reason['count']:,}: {sanitize(reason['reason'])}")
+    if not report["is_complete"]:
+        typer.echo(
+            "the replay ended at its limit; later decisions were not compared: set --since to a later time"
+        )
+    typer.echo(f"{count(report['judged'], 'decision')}: {_summary(report['totals'])}")
+
+
+shadow = typer.Typer(
+    name="shadow",
+    help="Compare the coming decisions of the gateway with a candidate policy, without an effect on them.",
+    no_args_is_help=True,
+)
+
+
+@shadow.command()
+def start(
+    file: PolicyFile = DEFAULT_FILE,
+    message: Message = None,
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    password_stdin: PasswordStdin = False,
+) -> None:
+    """Start the shadow of a policy file; it replaces the present shadow. Asks for your password."""
+    document = load_policy_file(file)
+    with stored_session() as client:
+        made = request_plan(client, document, environment)
+    if not as_json:
+        made.print()
+    confirm(f"Start this shadow in the {environment} environment?", yes=yes)
+    body = {"policy": document.value, "message": message or f"Apply {file.name}"}
+    with password_session("start a shadow", password_stdin=password_stdin) as client:
+        raw = post(client, "/shadow", body, environment, document, method="PUT")
+    if as_json:
+        print_json(raw)
+    else:
+        typer.echo("the shadow is active; see its results with: toolgate policy shadow show")
+
+
+@shadow.command("show")
+def show_shadow(environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJson = False) -> None:
+    """Show the results of the shadow so far."""
+    with stored_session() as client:
+        raw = client.get(SHADOW_PATH, {"environment": environment})
+        names = {agent.id: agent.name for agent, _ in iter_agents(client, environment)}
+    if as_json:
+        print_json(raw)
+        return
+    print_page(
+        f"Shadow {sanitize(raw['id'])}",
+        {"message": sanitize(raw["message"]), "active since": sanitize(raw["created_at"])},
+    )
+    for name in _DIFFERENCES:
+        samples = [one for one in raw["samples"] if one["difference"] == name]
+        _print_examples(
+            name, [one | {"agent": names.get(one["agent_id"], one["agent_id"])} for one in samples]
+        )
+    counts = raw["counts"]
+    typer.echo(f"{count(sum(counts[name] for name in _CATEGORIES), 'decision')}: {_summary(counts)}")
+
+
+@shadow.command()
+def promote(
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    yes: Yes = False,
+    as_json: AsJson = False,
+    password_stdin: PasswordStdin = False,
+) -> None:
+    """Apply the policy of the shadow as a new revision, and end the shadow. Asks for your password."""
+    with stored_session() as client:
+        candidate = client.get(SHADOW_PATH, {"environment": environment})["policy"]
+        made = parse_model(Plan, post(client, "/plan", {"policy": candidate}, environment, None), "plan")
+    if not as_json:
+        made.print()
+    confirm(f"Apply the policy of the shadow to the {environment} environment?", yes=yes)
+    with password_session("apply the policy of the shadow", password_stdin=password_stdin) as client:
+        raw = client.post(f"{SHADOW_PATH}/promote?environment={environment}")
+    if as_json:
+        print_json(raw)
+    else:
+        typer.echo(f"applied as revision {raw['revision']}" if raw["applied"] else "no changes")
+
+
+@shadow.command()
+def discard(
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    yes: Yes = False,
+    password_stdin: PasswordStdin = False,
+) -> None:
+    """End the shadow and delete its results. Asks for your password."""
+    confirm(f"Discard the shadow of the {environment} environment?", yes=yes)
+    with password_session("discard the shadow", password_stdin=password_stdin) as client:
+        client.delete(f"{SHADOW_PATH}?environment={environment}")
+    typer.echo("the shadow is discarded")
+
+
+def _row(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    agent = raw["agent"] or raw["agent_id"] or "others"
+    return (sanitize(agent), sanitize(raw["action"] or "others"), *(f"{raw[name]:,}" for name in _CATEGORIES))
+
+
+def _summary(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{counts[name]:,} {text}" for name, text in _CATEGORIES.items())
+
+
+def _print_examples(category: str, examples: list[dict[str, Any]]) -> None:
+    for one in examples[:_MAX_EXAMPLES]:
+        time = sanitize(one["created_at"])[:19].replace("T", " ")
+        agent = sanitize(one["agent"] or one["agent_id"])
+        reason = "" if one["reason"] is None else f": {sanitize(one['reason'])}"
+        typer.echo(f"{_DIFFERENCES[category]}: {time} {agent} {sanitize(one['action'])}{reason}")
