@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from toolgate._capture.jsontext import dumps
-from toolgate_cli.client import GatewayClient, GatewayError, parse_model, print_page
+from toolgate_cli.client import GatewayClient, GatewayError, Resource, parse_model, print_page
 from toolgate_cli.credentials import password_session, stored_session
 from toolgate_cli.entry_points import load_gateway
 from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes
@@ -44,6 +44,7 @@ from toolgate_cli.policy.plans import (
 from toolgate_cli.policy.proofs import PROVEN, print_proof, search_proof
 from toolgate_cli.policy.serializer import block_lines
 
+REVISIONS_PATH: Final = f"{POLICY_PATH}/revisions"
 #: exit code of `plan --exit-code` if the policies differ
 DIFFERENT: Final = 2
 
@@ -266,14 +267,14 @@ def revisions(
     """List the revisions of the policy, newest first, or show one revision with its changes."""
     if number is not None:
         with stored_session() as client:
-            one = client.get(f"{POLICY_PATH}/revisions/{number}", {"environment": environment})
+            one = _get_revision(client, number, environment)
         if as_json:
             print_json(one)
         else:
             _print_revision(one)
         return
     with stored_session() as client:
-        pages = client.pages(f"{POLICY_PATH}/revisions", {"environment": environment})
+        pages = client.pages(REVISIONS_PATH, {"environment": environment})
         found = [raw for page in pages for raw in page]
     if as_json:
         print_json(found)
@@ -294,14 +295,14 @@ def rollback(
 ) -> None:
     """Apply the policy of an earlier revision again, as a new revision. Asks for your password."""
     with stored_session() as client:
-        revision = client.get(f"{POLICY_PATH}/revisions/{number}", {"environment": environment})
+        revision = _get_revision(client, number, environment)
         made = parse_model(
             Plan, post(client, "/plan", {"policy": revision["policy"]}, environment, None), "plan"
         )
     body = {"base": made.base, "message": message or f"Restore revision {number}"}
     question = f"Restore revision {number} of the {environment} environment?"
     with _confirmed(made, question, "restore a revision", yes, as_json, password_stdin) as session:
-        path = f"/revisions/{number}/restore"
+        path = f"/revisions/{revision['id']}/restore"
         applied = None if session is None else post(session, path, body, environment, None)
     _print_applied(applied, as_json=as_json)
 
@@ -370,6 +371,15 @@ def _problems(file: Path) -> tuple[str, Sequence[str]]:
         return "", [describe_other(file)]
     problems = load_gateway("policy").validate_policy(value)
     return ("" if problems else count_items(value)), document.describe(problems)
+
+
+def _get_revision(client: GatewayClient, number: int, environment: str) -> dict[str, Any]:
+    found = client.get(REVISIONS_PATH, {"environment": environment, "number": number})
+    if not found:
+        fail(f"the {environment} environment has no revision {number}; see: toolgate policy revisions")
+    revision = parse_model(Resource, found[0], "revision")
+    raw: dict[str, Any] = client.get(f"{REVISIONS_PATH}/{revision.id}", {"environment": environment})
+    return raw
 
 
 def _print_revision(raw: Mapping[str, Any]) -> None:

@@ -177,7 +177,7 @@ def test_earlier_revision_is_restored(shell: Shell) -> None:
     ]
     assert shell.json("policy", "revisions", "4")["restores"] == 2
     assert shell.done("policy", "rollback", "2") == "no changes\n"
-    assert "Revision not found" in shell.refused("policy", "rollback", "99")
+    assert "has no revision 99" in shell.refused("policy", "rollback", "99")
     shell.done("policy", "pull")
     assert Path("policy.yaml").read_text() == POLICY
 
