@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from toolgate._capture.jsontext import dumps
 from toolgate_cli.client import GatewayClient, GatewayError, Resource, parse_model, print_page
 from toolgate_cli.credentials import password_session, stored_session
 from toolgate_cli.entry_points import load_gateway
@@ -18,8 +17,7 @@ from toolgate_cli.options import AsJson, Environment, EnvironmentOption, Passwor
 from toolgate_cli.output import Column, confirm, fail, print_json, print_note, print_table, sanitize, truncate
 from toolgate_cli.policy.candidates import replay, shadow
 from toolgate_cli.policy.cases import print_results, results_json, write_junit
-from toolgate_cli.policy.documents import Document, DocumentError, load_document, write_file
-from toolgate_cli.policy.edits import edit_document
+from toolgate_cli.policy.documents import Document, DocumentError, load_document
 from toolgate_cli.policy.files import (
     DEFAULT_FILE,
     Message,
@@ -29,9 +27,9 @@ from toolgate_cli.policy.files import (
     fail_with,
     is_policy,
     load_policy_file,
-    require_policy,
+    update_file,
 )
-from toolgate_cli.policy.merge import SCHEMA_FILE, header, identity, merge_policy, without_defaults
+from toolgate_cli.policy.merge import SCHEMA_FILE
 from toolgate_cli.policy.plans import (
     POLICY_PATH,
     Plan,
@@ -42,7 +40,7 @@ from toolgate_cli.policy.plans import (
     save_plan,
 )
 from toolgate_cli.policy.proofs import PROVEN, print_proof, search_proof
-from toolgate_cli.policy.serializer import block_lines
+from toolgate_cli.policy.suggestions import suggest
 
 REVISIONS_PATH: Final = f"{POLICY_PATH}/revisions"
 #: exit code of `plan --exit-code` if the policies differ
@@ -83,25 +81,18 @@ def pull(
     In a file that exists, only the values that differ are changed: comments, order and quotation marks stay.
     """
     with document_errors():
-        existing = load_document(file) if file.exists() else None
-        old = None if existing is None else require_policy(existing)
+        existing = load_policy_file(file) if file.exists() else None
         with stored_session() as client:
             state = client.get(POLICY_PATH, {"environment": environment})
             changed = None if existing is None else _changed_resources(client, existing, environment)
-        new = state["policy"]
-        if changed is not None and not changed:
-            text = None
-        elif existing is None or old is None or existing.is_json:
-            text = _new_text(new, is_json=file.suffix == ".json")
-        else:
-            text = edit_document(existing, merge_policy(old, new, changed), identity)
-        if text is not None:
-            write_file(file, text, has_crlf=existing is not None and existing.has_crlf)
+        is_current = changed is not None and not changed
+        if not is_current:
+            update_file(file, state["policy"], changed)
     if as_json:
-        print_json({name: state[name] for name in ("digest", "revision")} | {"written": text is not None})
+        print_json({name: state[name] for name in ("digest", "revision")} | {"written": not is_current})
         return
-    done = "is current" if text is None else "was written"
-    typer.echo(f"{sanitize(file)} {done}: {count_items(new)}")
+    done = "is current" if is_current else "was written"
+    typer.echo(f"{sanitize(file)} {done}: {count_items(state['policy'])}")
 
 
 @policy.command()
@@ -308,6 +299,7 @@ def rollback(
 
 
 policy.command()(replay)
+policy.command()(suggest)
 policy.add_typer(shadow)
 
 
@@ -351,13 +343,6 @@ def _changed_resources(
         print_note(f"the present content of {sanitize(document.path)} is invalid: {error.detail or error}")
         return None
     return {(one.resource, one.name) for one in parse_model(Plan, made, "plan").changes}
-
-
-def _new_text(value: dict[str, Any], *, is_json: bool) -> str:
-    compact = without_defaults(value)
-    if is_json:
-        return f"{dumps(compact)}\n"
-    return header() + "".join(f"{line}\n" for line in block_lines(compact))
 
 
 def _problems(file: Path) -> tuple[str, Sequence[str]]:

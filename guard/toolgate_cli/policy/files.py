@@ -8,8 +8,10 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 
 from toolgate_cli.output import fail, sanitize
-from toolgate_cli.policy.documents import Document, DocumentError, load_document
-from toolgate_cli.policy.merge import VERSION
+from toolgate_cli.policy.documents import Document, DocumentError, load_document, write_file
+from toolgate_cli.policy.edits import edit_document
+from toolgate_cli.policy.merge import VERSION, Changed, header, identity, merge_policy, without_defaults
+from toolgate_cli.policy.serializer import block_lines, json_text
 
 DEFAULT_FILE: Final = Path("policy.yaml")
 
@@ -35,6 +37,29 @@ def load_policy_file(path: Path) -> Document:
         document = load_document(path)
     require_policy(document)
     return document
+
+
+def update_file(path: Path, new: dict[str, Any], changed: Changed | None) -> None:
+    """Write a policy to a file. In a file that exists, only the values that differ are changed.
+
+    Args:
+        path: A policy file, or a file that does not exist.
+        new: The policy with all fields.
+        changed: Resources that differ, as for `merge_policy`.
+
+    Raises:
+        DocumentError: The layout of the file does not allow the change, or the file cannot be written.
+    """
+    if not path.exists():
+        compact = without_defaults(new)
+        is_json = path.suffix == ".json"
+        lines = [header().rstrip(), *block_lines(compact)]
+        write_file(path, f"{json_text(compact)}\n" if is_json else "".join(f"{line}\n" for line in lines))
+        return
+    document = load_policy_file(path)
+    merged = merge_policy(document.value, new, changed)
+    text = f"{json_text(merged)}\n" if document.is_json else edit_document(document, merged, identity)
+    write_file(path, text, has_crlf=document.has_crlf)
 
 
 def is_policy(value: Any) -> bool:

@@ -100,6 +100,9 @@ class _Merge:
             elif before is None:
                 merged[name] = None
         added = {name: value for name, value in new.items() if name not in old}
+        for name in {*RESOURCES} & {*added}:
+            if _are_items(added[name], []):
+                added[name] = self._items(name, [], added[name], self._items_schema(schema, name), owner)
         return merged | self.compact(added, schema)
 
     def compact(self, value: Fields, schema: Fields) -> dict[str, Any]:
@@ -122,14 +125,16 @@ class _Merge:
         merged = []
         for before in old:
             after = next((one for one in left if _is_counterpart(before, one)), None)
-            if after is None:
-                continue
-            left.remove(after)
-            merged.append(self._item(name, before, after, schema, owner))
-        return [*merged, *(self.compact(item, schema) for item in left)]
+            if after is not None:
+                left.remove(after)
+                merged.append(self._item(name, before, after, schema, owner))
+            elif not self._has_changed(RESOURCES[name], _name_of(before, owner)):
+                merged.append(before)
+        added = [item for item in left if self._has_changed(RESOURCES[name], _name_of(item, owner))]
+        return [*merged, *(self.compact(item, schema) for item in added)]
 
     def _item(self, name: str, before: Fields, after: Fields, schema: Fields, owner: str) -> Fields:
-        own = str(before.get("name", before.get("action")))
+        own = _name_of(before, owner)
         if name == "agents":
             merged = self.object(before, after, schema, own)
             if self._has_changed("agent", own):
@@ -141,8 +146,7 @@ class _Merge:
                 for field, value in merged.items()
                 if field in before or field == "permissions"
             }
-        resource = RESOURCES[name]
-        if not self._has_changed(resource, f"{owner} {own}" if name == "permissions" else own):
+        if not self._has_changed(RESOURCES[name], own):
             return before
         return self.object(before, after, schema, owner)
 
@@ -175,6 +179,11 @@ def _are_items(before: Any, after: Any) -> bool:
         and isinstance(after, list)
         and all(isinstance(one, dict) for one in (*before, *after))
     )
+
+
+def _name_of(item: Fields, owner: str) -> str:
+    """Return the name of an item in a plan; the name of a permission begins with that of its agent `owner`."""
+    return str(item["name"]) if "name" in item else f"{owner} {item.get('action')}"
 
 
 def _is_counterpart(before: Fields, after: Fields) -> bool:

@@ -28,6 +28,19 @@ def block_lines(value: Any) -> list[str]:
     return list(_mapping(value) if isinstance(value, dict) else _sequence(value))
 
 
+def json_text(value: Any, margin: str = "") -> str:
+    """Return a value as JSON with a line for each member and for each item of a list of objects."""
+    inner = f"{margin}  "
+    if isinstance(value, dict) and value:
+        lines = [f"{inner}{dumps(name)}: {json_text(member, inner)}" for name, member in value.items()]
+    elif isinstance(value, list) and any(isinstance(one, dict) for one in value):
+        lines = [f"{inner}{json_text(one, inner)}" for one in value]
+    else:
+        return dumps(value)
+    first, last = "{}" if isinstance(value, dict) else "[]"
+    return "\n".join([first, ",\n".join(lines), f"{margin}{last}"])
+
+
 def inline(value: Any, *, in_flow: bool = False) -> str:
     """Return the text of a value on one line."""
     if isinstance(value, dict):

@@ -124,7 +124,7 @@ def prove_change(
     Raises:
         ModuleNotFoundError: The extra `prove` is not installed.
     """
-    from toolgate_service.policies.proof import prove
+    from toolgate_service.policies.proof.prove import prove
     from toolgate_service.policies.service import serialize_judgement
 
     pairs = list(agents)

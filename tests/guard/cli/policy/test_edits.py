@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from toolgate_cli.policy.documents import DocumentError, parse_document
 from toolgate_cli.policy.edits import edit_document, same
 from toolgate_cli.policy.merge import header, identity, merge_policy, without_defaults
-from toolgate_cli.policy.serializer import block_lines
+from toolgate_cli.policy.serializer import block_lines, json_text
 from toolgate_service.cli.policy import validate_policy
 from toolgate_service.policies.document import PolicyDocument, digest_of
 
@@ -169,6 +169,19 @@ def test_only_the_resources_of_the_plan_are_merged() -> None:
     assert merged["rules"] == [{"name": "a", "agents": ["id"]}, {"name": "b", "agents": ["bot"]}]
 
 
+def test_items_that_are_not_in_the_plan_stay_in_the_file() -> None:
+    text = f"version: {VERSION}\nagents:\n  - name: a\n  - name: mine\nrules:\n  - name: mine\n    actions: [x]\n"
+    new = {
+        "version": VERSION,
+        "agents": [{"name": "a", "permissions": [{"action": "x"}, {"action": "y.z"}]}, {"name": "b"}],
+    }
+    document = parse_document(PATH, text)
+    merged = merge_policy(document.value, new, {("permission", "a y.z")})
+    assert edit_document(document, merged, identity) == text.replace(
+        "name: a\n", "name: a\n    permissions:\n      - action: y.z\n"
+    )
+
+
 def test_agents_are_matched_by_id() -> None:
     one, two = "019c6d1e-2f07-7c3e-b6a8-64e1f0c2d935", "019c6d1e-2f07-7c3e-b6a8-64e1f0c2d936"
     text = f"version: {VERSION}\nagents:\n  - name: a  # first\n    id: {one}\n  - name: a\n    id: {two}\n"
@@ -266,6 +279,7 @@ def commented(text: str) -> str:
 @given(POLICIES)
 def test_new_file_has_the_same_content(value: dict[str, Any]) -> None:
     compact = without_defaults(complete(value))
+    assert same(parse_document(Path("policy.json"), json_text(compact)).value, compact)
     text = header() + "".join(f"{line}\n" for line in block_lines(compact))
     assert same(read(text), compact)
     assert digest(compact) == digest(value)

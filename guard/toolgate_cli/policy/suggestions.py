@@ -1,0 +1,119 @@
+"""``toolgate policy suggest``: candidates that allow calls that people have approved again and again."""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from pydantic import BaseModel
+
+from toolgate_cli.client import parse_model
+from toolgate_cli.credentials import stored_session
+from toolgate_cli.options import AsJson, Environment, EnvironmentOption, parse_duration
+from toolgate_cli.output import fail, print_json, sanitize
+from toolgate_cli.policy.files import document_errors, update_file
+from toolgate_cli.policy.plans import POLICY_PATH, Change, count
+
+_DAY: Final = 86_400
+
+
+class Suggestion(BaseModel):
+    """Candidate that allows the approved calls of an agent for an action."""
+
+    agent: str
+    action: str
+    approvals: int
+    condition: str
+    changes: list[Change]
+    policy: dict[str, Any]
+
+
+class Unsuggested(BaseModel):
+    """Agent and action with approved requests for which there is no suggestion."""
+
+    agent: str
+    action: str
+    approvals: int
+    reason: str
+
+
+class Suggestions(BaseModel):
+    """Suggestions from the approval requests of a period."""
+
+    suggestions: list[Suggestion]
+    unsuggested: list[Unsuggested]
+
+
+def suggest(
+    minimum: Annotated[
+        int, typer.Option("--min", min=1, help="Minimum number of approved requests for a suggestion.")
+    ] = 5,
+    since: Annotated[
+        str, typer.Option(metavar="DURATION", help="Use the approval requests of this time, such as 30d.")
+    ] = "30d",
+    agent: Annotated[
+        str | None, typer.Option(help="Show only suggestions for this agent.", show_default=False)
+    ] = None,
+    action: Annotated[
+        str | None, typer.Option(help="Show only suggestions for this action.", show_default=False)
+    ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the changes of the only suggestion to a policy file; its other parts stay the same.",
+            show_default=False,
+        ),
+    ] = None,
+    environment: EnvironmentOption = Environment.PRODUCTION,
+    as_json: AsJson = False,
+) -> None:
+    """Suggest rules that allow calls that people have always approved. Nothing is changed at the gateway."""
+    query = {"environment": environment, "minimum": minimum, "days": _days(since)}
+    with stored_session() as client:
+        raw = client.get(f"{POLICY_PATH}/suggestions", query)
+    made = parse_model(Suggestions, raw, "suggestion")
+    found = [one for one in made.suggestions if _is_about(one, agent, action)]
+    without = [one for one in made.unsuggested if _is_about(one, agent, action)]
+    if as_json:
+        print_json(raw)
+    else:
+        _print(found, without)
+    if write is not None:
+        _write(write, found)
+
+
+def _days(since: str) -> int:
+    try:
+        return max(1, math.ceil(parse_duration(since) / _DAY))
+    except ValueError as error:
+        fail(f"--since: {error}")
+
+
+def _is_about(one: Suggestion | Unsuggested, agent: str | None, action: str | None) -> bool:
+    return agent in {None, one.agent} and action in {None, one.action}
+
+
+def _print(found: Sequence[Suggestion], without: Sequence[Unsuggested]) -> None:
+    for one in found:
+        requests = count(one.approvals, "approved request")
+        typer.echo(f"{sanitize(one.agent)} {sanitize(one.action)}: {requests}, all with")
+        typer.echo(f"    {sanitize(one.condition)}")
+        for change in one.changes:
+            for line in change.lines():
+                typer.echo(line)
+    for other in without:
+        requests = count(other.approvals, "approved request")
+        name = f"{sanitize(other.agent)} {sanitize(other.action)}"
+        typer.echo(f"no suggestion for {name}, {requests}: {sanitize(other.reason)}")
+    typer.echo(count(len(found), "suggestion"))
+
+
+def _write(path: Path, found: Sequence[Suggestion]) -> None:
+    if len(found) != 1:
+        fail(f"--write needs one suggestion, not {len(found)}; choose it with --agent and --action")
+    [one] = found
+    with document_errors():
+        update_file(path, one.policy, {(change.resource, change.name) for change in one.changes})
+    typer.echo(f"{sanitize(path)} was written")
