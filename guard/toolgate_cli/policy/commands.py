@@ -22,6 +22,7 @@ from toolgate_cli.policy.files import (
     DEFAULT_FILE,
     Message,
     PolicyFile,
+    ResultAsJson,
     describe_other,
     document_errors,
     fail_with,
@@ -98,9 +99,9 @@ def pull(
 @policy.command()
 def validate(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="[FILE]", help="The policy files. Default: policy.yaml.")
+        list[Path] | None, typer.Argument(metavar="FILE", help="The policy files. Default: policy.yaml.")
     ] = None,
-    as_json: AsJson = False,
+    as_json: ResultAsJson = False,
 ) -> None:
     """Check the structure, the references and the conditions of policy files, without a gateway.
 
@@ -126,7 +127,7 @@ def run_tests(
         Path | None,
         typer.Option(metavar="FILE", help="Write the results as JUnit XML.", show_default=False),
     ] = None,
-    as_json: AsJson = False,
+    as_json: ResultAsJson = False,
 ) -> None:
     """Evaluate the calls of test cases with a policy file, without a gateway, and compare the results.
 
@@ -162,12 +163,10 @@ def plan(
         Path | None,
         typer.Option(metavar="FILE", help="Write the plan to a file, for apply --plan.", show_default=False),
     ] = None,
-    proof: Annotated[
+    no_proof: Annotated[
         bool,
-        typer.Option(
-            "--proof/--no-proof", help="Search for a call that the new policy treats more leniently."
-        ),
-    ] = True,
+        typer.Option("--no-proof", help="Do not search for a call that is treated more leniently."),
+    ] = False,
     require_proof: Annotated[
         bool,
         typer.Option(
@@ -185,14 +184,14 @@ def plan(
 
     If a call is treated more leniently, the command prints it with both results. Nothing is changed.
     """
-    if require_proof and not proof:
+    if require_proof and no_proof:
         fail("--require-proof and --no-proof exclude each other; use only one of them")
     document = load_policy_file(file)
     with stored_session() as client:
         made = request_plan(client, document, environment)
         if not as_json:
             made.print()
-        found = search_proof(client, made, document, environment) if proof and made.changes else None
+        found = search_proof(client, made, document, environment) if made.changes and not no_proof else None
     if as_json:
         print_json(made.model_dump() | {"proof": found})
     elif found is not None:
@@ -250,7 +249,7 @@ def apply(
 @policy.command()
 def revisions(
     number: Annotated[
-        int | None, typer.Argument(metavar="[NUMBER]", min=1, help="The number of a revision.")
+        int | None, typer.Argument(metavar="NUMBER", min=1, help="The number of a revision.")
     ] = None,
     environment: EnvironmentOption = Environment.PRODUCTION,
     as_json: AsJson = False,

@@ -15,7 +15,10 @@ from toolgate_cli.policy.serializer import block_lines, json_text
 
 DEFAULT_FILE: Final = Path("policy.yaml")
 
-PolicyFile = Annotated[Path, typer.Argument(metavar="[FILE]", help="The policy file, YAML or JSON.")]
+PolicyFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The policy file, YAML or JSON. Default: policy.yaml.")
+]
+ResultAsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, in ASCII.")]
 Message = Annotated[
     str | None,
     typer.Option(help="Why the policy changes, for the list of revisions.", show_default=False),

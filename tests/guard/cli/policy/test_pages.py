@@ -15,7 +15,7 @@ from toolgate_cli.policy.documents import parse_document
 
 pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
 
-PAGE = "docs/get-started/policy-in-git.md"
+PAGE, GUIDE = "docs/get-started/policy-in-git.md", "docs/guides/policies.md"
 CHANGES = {"apply", "rollback", "start", "promote", "discard"}
 #: times, and the amount of a counterexample: each amount between the old and the new maximum is one
 VARYING = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z|(?<=amount   )[\d.]+|(?<=Amount )[\d.]+")
@@ -55,6 +55,16 @@ def test_commands_of_the_page_print_what_it_shows(
     owner.http.put(f"/api/rules/{rule['id']}", json={"when": "args.amount > 25"}).raise_for_status()
     run_block(shell, pull)
     assert file.read_text() == policy.replace("args.amount > 30", "args.amount > 25")
+
+
+def test_format_and_test_case_of_the_guide_are_valid(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, text in zip(("policy.yaml", "policy.tests.yaml"), blocks(GUIDE, "yaml"), strict=True):
+        Path(name).write_text(text)
+    assert shell.done("policy", "validate") == "policy.yaml is valid: 2 agents, 2 rules, 1 budget\n"
+    assert shell.done("policy", "test") == "1 case: 1 passed, 0 failed\n"
 
 
 def test_schema_of_the_page_is_that_of_new_files(shell: Shell, tmp_path: Path) -> None:
