@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -203,3 +204,46 @@ def test_environments_have_their_own_policies(shell: Shell) -> None:
     made: dict[str, Any] = shell.json("policy", "plan", "--no-proof")
     assert len(made["changes"]) == 3
     assert shell.done("policy", "plan", "--environment", "test") == "no changes\n"
+
+
+def fake_proof(monkeypatch: pytest.MonkeyPatch, result: dict[str, Any] | Exception) -> None:
+    def prove_change(*_: object) -> dict[str, Any]:
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    gateway = SimpleNamespace(prove_change=prove_change)
+    monkeypatch.setattr("toolgate_cli.policy.proofs.import_gateway", lambda _: gateway)
+
+
+@pytest.mark.usefixtures("folder")
+def test_plan_without_the_extra_is_not_proven(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_proof(monkeypatch, ModuleNotFoundError(name="z3"))
+    last = shell.done("policy", "plan").splitlines()[-1]
+    assert last == "not proven: 'z3' is missing; install it with: pip install 'toolgate[prove]'"
+    assert shell.run("policy", "plan", "--require-proof").exit_code == 1
+    assert "exclude each other" in shell.refused("policy", "plan", "--require-proof", "--no-proof")
+
+
+@pytest.mark.usefixtures("folder")
+def test_counterexample_is_printed_only_if_the_gateway_confirms_it(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    denied = {"outcome": "denied", "reason": "Agent not found", "approval": None}
+    call = {
+        "agent": "refund-bot",
+        "agent_id": "refund-bot",
+        "action": "stripe.refund",
+        "context": {"amount": 40, "country": "DE"},
+        "run_id": None,
+        "now": "2026-01-31T12:00:00Z",
+    }
+    found = {"status": "widened", "reasons": [], "call": call, "old": denied, "new": denied}
+    fake_proof(monkeypatch, found)
+    shown = shell.done("policy", "plan")
+    assert "the new policy is more lenient for this call" in shown
+    assert shown.endswith("current policy: denied: Agent not found\n  new policy:     allowed\n")
+    call["context"] = {"amount": 40, "country": "FR"}
+    last = shell.done("policy", "plan").splitlines()[-1]
+    assert last == "not proven: the gateway does not confirm the counterexample that was found"
+    assert shell.json("policy", "plan")["proof"]["status"] == "not_proven"
