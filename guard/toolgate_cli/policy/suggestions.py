@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 from pydantic import BaseModel
 
-from toolgate_cli.client import parse_model
+from toolgate_cli.client import Query, parse_model
 from toolgate_cli.credentials import stored_session
 from toolgate_cli.options import AsJson, Environment, EnvironmentOption, parse_duration
 from toolgate_cli.output import fail, print_json, sanitize
@@ -70,7 +70,7 @@ def suggest(
     as_json: AsJson = False,
 ) -> None:
     """Suggest rules that allow calls that people have always approved. Nothing is changed at the gateway."""
-    query = {"environment": environment, "minimum": minimum, "days": _days(since)}
+    query: Query = {"environment": environment, "minimum": minimum, "days": _days(since)}
     with stored_session() as client:
         raw = client.get(f"{POLICY_PATH}/suggestions", query)
     made = parse_model(Suggestions, raw, "suggestion")
