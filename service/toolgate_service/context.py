@@ -60,6 +60,7 @@ class AuthContext(NamedTuple):
         freeze_reason: Reason of an active freeze that denies the call; None if there is none.
         has_rules: 1 if the environment has enabled rules; otherwise 0. None if no agent was requested.
         has_budgets: 1 if the environment has enabled budgets; otherwise 0. None if no agent was requested.
+        shadow_id: Id of the shadow policy of the environment; None if there is none, or if no agent was requested.
         epoch: Epoch (version of the environment's data) when the row was read.
     """
 
@@ -81,6 +82,7 @@ class AuthContext(NamedTuple):
     agent_name: str | None = None
     has_rules: int | None = None
     has_budgets: int | None = None
+    shadow_id: str | None = None
     epoch: int | None = None
 
     def rate_limit(self, plans: Mapping[str, Plan]) -> int:
@@ -107,6 +109,8 @@ SELECT k.id, k.agent_id, k.organization_id, k.environment, o.is_active, o.plan, 
                WHERE r.organization_id = k.organization_id AND r.environment = k.environment AND r.enabled),
        EXISTS (SELECT 1 FROM budgets b
                WHERE b.organization_id = k.organization_id AND b.environment = k.environment AND b.enabled),
+       (SELECT s.id FROM policy_shadows s
+        WHERE s.organization_id = k.organization_id AND s.environment = k.environment),
        (SELECT e.epoch FROM epochs e WHERE e.organization_id = k.organization_id AND e.environment = k.environment)
 FROM api_keys k
 JOIN organizations o ON o.id = k.organization_id
@@ -119,7 +123,7 @@ LEFT JOIN permissions p
 WHERE k.digest = :key_digest AND k.revoked_at IS NULL
 """
 
-_IDS = ("key_id", "key_agent_id", "organization_id", "agent_id", "permission_id")
+_IDS = ("key_id", "key_agent_id", "organization_id", "agent_id", "permission_id", "shadow_id")
 _TYPED = (
     text(AUTH_CONTEXT_SQL)
     .bindparams(bindparam("agent_id", type_=Id()))
@@ -172,9 +176,10 @@ class ContextCache:
     """Cache of authentication contexts by API key, agent and action.
 
     Each environment has an epoch, a version number of its data. Every transaction that changes its API keys, agents,
-    permissions, rules, budgets or freezes, or the organization, increments the epoch. Each context contains the epoch at
-    which it was read. A request compares this epoch with the epoch that the database returned for the request. If the context's
-    epoch is equal or later, no change is missing in the context, and the request may use it.
+    permissions, rules, budgets or freezes, or the organization, or that begins or ends a shadow policy, increments the
+    epoch. Each context contains the epoch at which it was read. A request compares this epoch with the epoch that the
+    database returned for the request. If the context's epoch is equal or later, no change is missing in the context, and
+    the request may use it.
 
     Args:
         size: Maximum number of contexts. When the cache is full, the context that was added first is removed.

@@ -212,6 +212,8 @@ SELECT k.id, k.agent_id, k.organization_id, k.environment, o.is_active, o.plan, 
                WHERE r.organization_id = k.organization_id AND r.environment = k.environment AND r.enabled)::int,
        EXISTS (SELECT 1 FROM budgets b
                WHERE b.organization_id = k.organization_id AND b.environment = k.environment AND b.enabled)::int,
+       (SELECT s.id FROM policy_shadows s
+        WHERE s.organization_id = k.organization_id AND s.environment = k.environment),
        (SELECT epoch FROM epochs WHERE organization_id = k.organization_id AND environment = k.environment)
 FROM (SELECT * FROM api_keys WHERE digest = $1 AND revoked_at IS NULL LIMIT 1) AS k
 CROSS JOIN LATERAL (SELECT * FROM organizations WHERE id = k.organization_id LIMIT 1) AS o

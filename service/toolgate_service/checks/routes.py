@@ -38,6 +38,7 @@ from toolgate_service.core.sdk_fields import idempotency_key
 from toolgate_service.core.strict_json import read_object
 from toolgate_service.core.telemetry import span
 from toolgate_service.db.retry import with_retry
+from toolgate_service.decisions.recorder import DecisionRecord
 from toolgate_service.decisions.repository import insert_decision
 from toolgate_service.gateway import Gateway
 from toolgate_service.http.asgi import Handler, PlainRequest, PlainResponse, add_headers
@@ -90,7 +91,9 @@ def check_endpoint(gateway: Gateway) -> Handler:
         # the response.
         deadline = asyncio.get_running_loop().time() + DEADLINE
 
-        async def settle_in_transaction() -> Allowed | Denied | PendingApproval | Consumed:
+        async def settle_in_transaction() -> tuple[
+            Allowed | Denied | PendingApproval | Consumed, DecisionRecord | None
+        ]:
             if request.dry_run:
                 transaction = database.reading()
             else:
@@ -106,14 +109,18 @@ def check_endpoint(gateway: Gateway) -> Handler:
                     retry_key,
                     raw,
                 )
-                if not request.dry_run:
-                    record = to_record(decision_id, settled.auth or auth, request, settled.decision)
-                    await insert_decision(session, record)
-                return settled.decision
+                if request.dry_run:
+                    return settled.decision, None
+                record = to_record(decision_id, settled.auth or auth, request, settled.decision)
+                is_new = await insert_decision(session, record)
+                return settled.decision, record if is_new else None
 
         # Build the response after the commit of the transaction, so that it never contains a decision that was not
         # stored.
-        return _respond(received, await with_retry(settle_in_transaction))
+        settled, record = await with_retry(settle_in_transaction)
+        if record is not None:
+            gateway.decisions.observe(record)
+        return _respond(received, settled)
 
     return check
 

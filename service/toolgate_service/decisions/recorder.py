@@ -146,24 +146,39 @@ class DecisionStore(Protocol):
         """Write rows in one transaction. Rows that already exist are skipped, so the call can be repeated."""
 
 
+class DecisionObserver(Protocol):
+    """Interface of objects that process each decision of an environment with a shadow policy, after the response."""
+
+    def observe(self, record: DecisionRecord) -> None:
+        """Process a decision. The method is called on the event loop and must not wait."""
+
+
 class DecisionRecorder:
     """Queue of decision records, and the background task that writes them.
 
     Args:
         store: Store that writes the batches.
         metrics: Metrics of the process; None if metrics are disabled.
+        observer: Observer of the decisions of environments with a shadow policy; None if there is no observer.
         write_timeout: Seconds for which the recorder tries to write a batch before it drops the batch.
 
     Attributes:
         written: Number of records that were written.
         dropped: Number of records that were dropped, because the queue was full or the database failed for too long.
+        observer_errors: Number of errors that the observer raised.
     """
 
     def __init__(
-        self, store: DecisionStore, metrics: "Metrics | None" = None, *, write_timeout: float = WRITE_TIMEOUT
+        self,
+        store: DecisionStore,
+        metrics: "Metrics | None" = None,
+        observer: DecisionObserver | None = None,
+        *,
+        write_timeout: float = WRITE_TIMEOUT,
     ) -> None:
         self._store = store
         self._metrics = metrics
+        self._observer = observer
         self._write_timeout = write_timeout
         #: records of the current iteration of the event loop, which are not converted to rows yet
         self._new: list[DecisionRecord] = []
@@ -175,6 +190,7 @@ class DecisionRecorder:
         self._task: asyncio.Task[None] | None = None
         self.written = 0
         self.dropped = 0
+        self.observer_errors = 0
         #: number of dropped records when the log last reported that records are stored again
         self._reported = 0
 
@@ -195,8 +211,23 @@ class DecisionRecorder:
             asyncio.get_running_loop().call_soon(self._convert, context=_NO_VARIABLES)
         self._new.append(record)
 
+    def observe(self, record: DecisionRecord) -> None:
+        """Pass a record that is stored already to the observer, shortly after the response."""
+        if record.auth.shadow_id is not None:
+            asyncio.get_running_loop().call_soon(self._observe, record, context=_NO_VARIABLES)
+
+    def _observe(self, record: DecisionRecord) -> None:
+        if self._observer is None:
+            return
+        try:
+            self._observer.observe(record)
+        except Exception:
+            # An error of the observer must not prevent the record from being written.
+            logger.exception("the shadow policy cannot be compared with a decision")
+            self.observer_errors += 1
+
     def _convert(self) -> None:
-        """Convert the new records to rows."""
+        """Convert the new records to rows, and pass the records to the observer."""
         records, self._new = self._new, []
         time_format = self._store.time_format
         for record in records:
@@ -206,6 +237,8 @@ class DecisionRecorder:
                 # An error in one record must not prevent the other records from being written.
                 logger.exception("a decision record cannot be converted to a database row")
                 self._drop(1, "a record cannot be converted to a database row")
+            if record.auth.shadow_id is not None:
+                self._observe(record)
         if self._task is None:
             self._task = asyncio.create_task(self._drain(), context=Context())
         elif len(self._waiting) >= MAX_BATCH:

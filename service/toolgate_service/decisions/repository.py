@@ -207,8 +207,8 @@ async def find_decision(
     return (await session.exec(query)).first()
 
 
-async def insert_decision(session: AsyncSession, record: DecisionRecord) -> None:
-    """Write the record of a check in the transaction of the check.
+async def insert_decision(session: AsyncSession, record: DecisionRecord) -> bool:
+    """Write the record of a check in the transaction of the check, and return whether it is new.
 
     The transaction holds the organization's lock, so the environment's epoch is that of the decision. For a retry
     with the same idempotency key, the record of the first decision already exists and stays unchanged.
@@ -223,4 +223,5 @@ async def insert_decision(session: AsyncSession, record: DecisionRecord) -> None
     )
     connection = await session.connection()
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    await connection.execute(insert(Decision).values(values).on_conflict_do_nothing())
+    inserted = await connection.execute(insert(Decision).values(values).on_conflict_do_nothing())
+    return inserted.rowcount == 1
