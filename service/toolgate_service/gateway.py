@@ -20,6 +20,7 @@ from toolgate_service.logs.writer import LogStore, LogWriter
 from toolgate_service.maintenance import frequent_jobs, maintenance_jobs
 from toolgate_service.organizations.ip_allowlist import AllowlistAlerts
 from toolgate_service.outbound.sender import Sender
+from toolgate_service.policies.shadow import ShadowObserver
 from toolgate_service.rate_limit.auth_failures import AuthFailures
 from toolgate_service.rate_limit.limiter import RateLimiter
 from toolgate_service.rules.repository import RuleCache
@@ -55,7 +56,8 @@ class Gateway(AppContext):
         self.rules = RuleCache(self.database)
         self.budgets = BudgetCache(self.database)
         self.log_writer = LogWriter(self.log_store, self.metrics)
-        self.decisions = DecisionRecorder(decision_store, self.metrics)
+        self.shadow = ShadowObserver(self.database)
+        self.decisions = DecisionRecorder(decision_store, self.metrics, self.shadow)
         self.readiness = Readiness(self.database)
         jobs = maintenance_jobs(self.database, settings, self.plans)
         self.maintenance = Scheduler(
@@ -122,6 +124,7 @@ class Gateway(AppContext):
             await self.mail.close()
         # Stop the recorder of decisions before the log writer, because it uses the connections of the log store.
         await self.decisions.stop()
+        await self.shadow.stop()
         await self.log_writer.stop()
         await self.rate_limiter.close()
         await self.auth_store.close()

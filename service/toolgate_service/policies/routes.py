@@ -6,12 +6,13 @@ from fastapi import APIRouter, Path, Query
 
 from toolgate_service.http.dependencies import AdminCaller, AnyCaller, EnvironmentName, GatewayDep, PageDep
 from toolgate_service.http.openapi import CONFLICT, NOT_FOUND, problems
-from toolgate_service.http.responses import Reply
+from toolgate_service.http.responses import NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
-from toolgate_service.policies import service
+from toolgate_service.policies import service, shadow_service
 from toolgate_service.policies.schemas import (
     Candidate,
     JudgementView,
+    NewShadow,
     PolicyApplied,
     PolicyApply,
     PolicyEvaluation,
@@ -20,6 +21,7 @@ from toolgate_service.policies.schemas import (
     RevisionRestore,
     RevisionSummary,
     RevisionView,
+    ShadowView,
 )
 
 
@@ -139,3 +141,48 @@ async def restore_revision(
     `base` was read.
     """
     return Reply(await service.restore_revision(gateway, caller, environment, revision_id, request))
+
+
+@router.get(
+    "/shadow", response_model=ShadowView, responses=problems(NOT_FOUND), summary="Get the shadow policy"
+)
+async def get_shadow(
+    caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+) -> Reply:
+    """Return the shadow policy with the counts of its results, and checks with another result."""
+    async with gateway.database.reading() as session:
+        return Reply(await shadow_service.get_shadow(session, caller, environment))
+
+
+@router.put("/shadow", response_model=ShadowView, summary="Start a shadow policy")
+async def start_shadow(
+    new: NewShadow, caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+) -> Reply:
+    """Compare each check with a policy, from the next check on, after the response to the check.
+
+    A shadow policy never changes a response. It replaces the environment's present shadow policy, and the counts start
+    at zero. Dry runs are not compared.
+    """
+    return Reply(await shadow_service.start_shadow(gateway, caller, environment, new))
+
+
+@router.delete("/shadow", status_code=204, responses=problems(NOT_FOUND), summary="Discard the shadow policy")
+async def discard_shadow(
+    caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+) -> NoContent:
+    """End the shadow policy and delete its results."""
+    await shadow_service.discard_shadow(gateway, caller, environment)
+    return NoContent()
+
+
+@router.post(
+    "/shadow/promote",
+    response_model=PolicyApplied,
+    responses=problems(NOT_FOUND),
+    summary="Promote the shadow policy",
+)
+async def promote_shadow(
+    caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+) -> Reply:
+    """Apply the shadow policy as a new revision, and end the shadow policy, in one transaction."""
+    return Reply(await shadow_service.promote_shadow(gateway, caller, environment))

@@ -248,3 +248,76 @@ class JudgementView(BaseModel):
     approval: ApprovalTermsView | None = Field(
         description="Terms of the approval; null if the outcome is not `approval_required`."
     )
+
+
+_SHADOW_MESSAGE = (
+    "Why the policy would change. If the shadow is promoted, this is the message of the revision."
+)
+
+
+class NewShadow(Body):
+    """Request body of PUT /api/policy/shadow."""
+
+    model_config = example(policy=EXAMPLE_POLICY, message="Raise the refund limit")
+
+    policy: PolicyDocument = Field(description="Complete policy that is compared with the decisions.")
+    message: Description = Field(default="", description=_SHADOW_MESSAGE)
+
+
+class ShadowCounts(BaseModel):
+    """Results of the shadow policy for the checks since it began. Dry runs are not included."""
+
+    unchanged: int = Field(description="Checks with the same result under the shadow policy.")
+    newly_allowed: int = Field(description="Checks that the shadow policy allows without an approval.")
+    newly_held: int = Field(description="Checks for which the shadow policy requires an approval.")
+    newly_denied: int = Field(description="Checks that the shadow policy denies.")
+    not_replayable: int = Field(
+        description="Checks whose result depends on approvals or on the totals of budgets."
+    )
+
+
+class ShadowSample(BaseModel):
+    """Check for which the shadow policy has another result than the gateway."""
+
+    decision_id: str = Field(description="Id of the record in the decision log.")
+    agent_id: str = Field(description="Id of the agent.")
+    action: str = Field(description="Action of the call.")
+    difference: Literal["newly_allowed", "newly_held", "newly_denied"] = Field(
+        description="How the result differs."
+    )
+    reason: str | None = Field(
+        description="Reason for the agent under the shadow policy; null if it allows the call."
+    )
+    created_at: CreatedAt
+
+
+class ShadowView(BaseModel):
+    """Shadow policy of an environment, and its results so far."""
+
+    model_config = example(
+        id=EXAMPLE_ID,
+        policy=EXAMPLE_POLICY,
+        digest=EXAMPLE_DIGEST,
+        message="Raise the refund limit",
+        created_by=EXAMPLE_USER_ID,
+        created_at=EXAMPLE_TIME,
+        counts={
+            "unchanged": 970,
+            "newly_allowed": 30,
+            "newly_held": 0,
+            "newly_denied": 0,
+            "not_replayable": 2,
+        },
+        samples=[],
+    )
+
+    id: str = Field(description="Id of the shadow. It changes if the shadow is replaced.")
+    policy: PolicyDocument = Field(description="Policy that is compared with the decisions.")
+    digest: str = Field(description=_DIGEST)
+    message: str = Field(description=_SHADOW_MESSAGE)
+    created_by: str = Field(description="Id of the user who started it, a UUID.")
+    created_at: CreatedAt
+    counts: ShadowCounts = Field(description="Results. They are up to about a second old.")
+    samples: Sequence[ShadowSample] = Field(
+        description="Checks with another result, newest first: at most 100 of each kind of difference."
+    )

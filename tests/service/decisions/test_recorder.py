@@ -241,3 +241,48 @@ def test_time_is_that_of_the_id() -> None:
     assert text is not None
     assert text.microsecond % 1000 == 0
     assert timedelta() == text - time_of_prefix(record.id[: recording.TIME_DIGITS])
+
+
+class Observer:
+    """An observer that raises an error for each record of one action."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    def observe(self, record: DecisionRecord) -> None:
+        if record.action == "broken":
+            raise ValueError("broken")
+        self.seen.append(record.id)
+
+
+SHADOWED = AUTH._replace(shadow_id=new_id())
+
+
+async def test_observer_receives_the_decisions_under_a_shadow_policy(store: Store) -> None:
+    observer = Observer()
+    recorder = DecisionRecorder(store, None, observer)
+    queued, stored, other = made(auth=SHADOWED), made(auth=SHADOWED), made()
+    for record in (queued, other):
+        recorder.record(record)
+    recorder.observe(stored)
+    recorder.observe(made())
+    assert observer.seen == []
+    await recorder.stop()
+    assert sorted(observer.seen) == sorted([queued.id, stored.id])
+    assert store.ids == [queued.id, other.id]
+
+
+async def test_error_of_the_observer_does_not_prevent_a_record(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    observer = Observer()
+    recorder = DecisionRecorder(store, None, observer)
+    broken, whole = made(auth=SHADOWED, action="broken"), made(auth=SHADOWED)
+    recorder.record(broken)
+    recorder.record(whole)
+    recorder.observe(broken)
+    await recorder.stop()
+    assert store.ids == [broken.id, whole.id]
+    assert observer.seen == [whole.id]
+    assert (recorder.observer_errors, recorder.dropped) == (2, 0)
+    assert "the shadow policy cannot be compared with a decision" in caplog.text

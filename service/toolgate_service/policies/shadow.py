@@ -1,0 +1,355 @@
+"""Evaluation of shadow policies, after the responses to checks.
+
+Each recorded check of an environment with a shadow policy is also evaluated under the shadow, and the result is compared
+with the decision. The results are counted in memory, and a background task adds them to the shadow's row about once a
+second, so several gateways count for the same shadow. A gateway that is killed loses the results since the last addition.
+If the connection to the database is lost during a commit, the results of this second may be added twice.
+
+A context contains the id of the shadow under which its check was decided. A check is therefore never counted for a
+shadow that began after it.
+"""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from contextvars import Context
+from dataclasses import dataclass, field
+
+import sqlalchemy
+from sqlalchemy import bindparam
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlmodel import col, func, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.context import AuthContext
+from toolgate_service.core import strict_json
+from toolgate_service.db.database import Database
+from toolgate_service.db.health import OUTAGE
+from toolgate_service.decisions.recorder import TIME_DIGITS, DecisionRecord, time_of_prefix
+from toolgate_service.organizations.epoch_cache import EpochCache, Tenant
+from toolgate_service.policies.comparison import RESULTS, DecidedCall, compare_call
+from toolgate_service.policies.document import VERSION, PolicyDocument
+from toolgate_service.policies.evaluation import PolicyEvaluator
+from toolgate_service.policies.models import DIFFERENCES, PolicyShadow, PolicyShadowSample
+from toolgate_service.policies.repository import load_policy
+
+logger = logging.getLogger("toolgate.gateway")
+
+#: seconds between two additions of results to the database
+INTERVAL = 1.0
+#: maximum number of samples of each kind of difference that one shadow has
+MAX_SAMPLES = 100
+#: maximum number of decisions that wait until a shadow is loaded; further decisions are not compared
+MAX_WAITING = 10_000
+#: maximum seconds that a shutdown waits for the results to be written
+STOP_SECONDS = 5.0
+#: seconds between two attempts to load a shadow, or to write results at a shutdown, while the database fails
+_PAUSE = 1.0
+_LAST_PAUSE = 0.1
+#: number of waiting decisions that are compared without interrupting the comparison for requests
+_CHUNK = 20
+
+_SHADOW = select(PolicyShadow).where(
+    col(PolicyShadow.organization_id) == bindparam("organization_id"),
+    col(PolicyShadow.environment) == bindparam("environment"),
+)
+_EMPTY_POLICY = PolicyEvaluator(PolicyDocument.model_construct(version=VERSION))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedShadow:
+    """Shadow policy and current policy of an environment, in the form in which they are evaluated.
+
+    Attributes:
+        id: Id of the shadow; None if the environment has no shadow.
+    """
+
+    id: str | None
+    candidate: PolicyEvaluator
+    current: PolicyEvaluator
+
+
+NO_SHADOW = LoadedShadow(None, _EMPTY_POLICY, _EMPTY_POLICY)
+
+
+class ShadowCache(EpochCache[LoadedShadow]):
+    """Cache of the compiled shadow policy of each environment."""
+
+    def __init__(self, database: Database) -> None:
+        super().__init__(database, NO_SHADOW)
+
+    def has_data(self, auth: AuthContext) -> bool:
+        """Return whether the environment has a shadow policy."""
+        return auth.shadow_id is not None
+
+    def find_loaded(self, auth: AuthContext) -> LoadedShadow | None:
+        """Return the shadow that applies to a check, if it is loaded; otherwise None."""
+        return self._cached((auth.organization_id, auth.environment), auth.epoch)
+
+    async def read(self, session: AsyncSession, tenant: Tenant, values: dict[str, str]) -> LoadedShadow:
+        """Read and compile the shadow and the current policy of an environment."""
+        row = (await session.exec(_SHADOW, params=values)).first()
+        if row is None:
+            return NO_SHADOW
+        loaded = await load_policy(session, *tenant)
+
+        def compile_policies() -> LoadedShadow:
+            candidate = PolicyDocument.model_validate(strict_json.loads_own(row.document))
+            return LoadedShadow(
+                row.id,
+                PolicyEvaluator(candidate, loaded.agent_ids),
+                PolicyEvaluator(loaded.document, loaded.agent_ids),
+            )
+
+        # Compile in a thread: a thousand new conditions take longer than the event loop may be blocked.
+        return await asyncio.to_thread(compile_policies)
+
+
+@dataclass(slots=True)
+class _Results:
+    """Results of one shadow that are not in the database yet.
+
+    Attributes:
+        tenant: Environment of the shadow.
+        samples: Columns of new samples, by the kind of difference.
+        full: Kinds of differences of which the database contains `MAX_SAMPLES` samples.
+    """
+
+    tenant: Tenant
+    counts: Counter[str] = field(default_factory=Counter)
+    samples: dict[str, list[dict[str, str | None]]] = field(default_factory=dict)
+    full: set[str] = field(default_factory=set)
+
+    def add(self, result: str, record: DecisionRecord, reason: str | None) -> None:
+        """Count a result, and keep the decision as a sample if there are not enough of its kind."""
+        self.counts[result] += 1
+        if result not in DIFFERENCES or result in self.full:
+            return
+        samples = self.samples.setdefault(result, [])
+        if len(samples) < MAX_SAMPLES:
+            samples.append(
+                {
+                    "decision_id": record.id,
+                    "agent_id": record.auth.agent_id,
+                    "action": record.action,
+                    "difference": result,
+                    "reason": reason,
+                }
+            )
+
+    def take(self) -> "_Results":
+        """Return the results that are not in the database yet, and forget them."""
+        taken = _Results(self.tenant, self.counts, self.samples)
+        self.counts, self.samples = Counter(), {}
+        return taken
+
+    def put_back(self, taken: "_Results") -> None:
+        """Add results again that `take` returned, because they were not written."""
+        self.counts += taken.counts
+        for result, samples in taken.samples.items():
+            self.samples[result] = (samples + self.samples.get(result, []))[:MAX_SAMPLES]
+
+
+class ShadowObserver:
+    """Observer that compares each decision with the shadow policy of its environment, and counts the results.
+
+    Args:
+        database: Database of the gateway.
+
+    Attributes:
+        dropped: Number of decisions that were not compared or counted, because too many waited, the comparison raised
+            an error, or the database failed until the shutdown.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._cache = ShadowCache(database)
+        self._results: dict[str, _Results] = {}
+        self._waiting: dict[Tenant, deque[DecisionRecord]] = {}
+        self._loaders: dict[Tenant, asyncio.Task[None]] = {}
+        self._writer: asyncio.Task[None] | None = None
+        self._is_closing = asyncio.Event()
+        self.dropped = 0
+
+    def observe(self, record: DecisionRecord) -> None:
+        """Compare a decision with the shadow policy, or queue it until the policy is loaded."""
+        shadow = self._cache.find_loaded(record.auth)
+        if shadow is None:
+            self._wait_for_shadow(record)
+        else:
+            self._compare(shadow, record)
+
+    async def stop(self) -> None:
+        """Compare all waiting decisions and write all results. After `STOP_SECONDS`, the remaining ones are dropped."""
+        self._is_closing.set()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_SECONDS):
+                while tasks := self._tasks():
+                    await asyncio.wait(tasks)
+        tasks = self._tasks()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        lost = sum(map(len, self._waiting.values()))
+        lost += sum(results.counts.total() for results in self._results.values())
+        if lost:
+            self.dropped += lost
+            logger.error("%d results of shadow policies are lost: the database did not store them", lost)
+
+    def _tasks(self) -> Sequence[asyncio.Task[None]]:
+        return [*self._loaders.values(), *([] if self._writer is None else [self._writer])]
+
+    def _wait_for_shadow(self, record: DecisionRecord) -> None:
+        tenant = (record.auth.organization_id, record.auth.environment)
+        if sum(map(len, self._waiting.values())) >= MAX_WAITING:
+            if not self.dropped:
+                logger.error(
+                    "decisions are not compared with a shadow policy: too many wait until it is loaded"
+                )
+            self.dropped += 1
+            return
+        self._waiting.setdefault(tenant, deque()).append(record)
+        if tenant not in self._loaders:
+            self._loaders[tenant] = asyncio.create_task(self._compare_waiting(tenant), context=Context())
+
+    async def _compare_waiting(self, tenant: Tenant) -> None:
+        """Load the shadow of an environment, and compare the decisions that wait for it."""
+        waiting = self._waiting[tenant]
+        try:
+            while waiting:
+                for _ in range(min(_CHUNK, len(waiting))):
+                    shadow = await self._load(waiting[0].auth)
+                    record = waiting.popleft()
+                    try:
+                        self._compare(shadow, record)
+                    except Exception:
+                        # An error in one comparison must not prevent the others.
+                        logger.exception("the shadow policy cannot be compared with a decision")
+                        self.dropped += 1
+                await asyncio.sleep(0)
+        finally:
+            del self._loaders[tenant]
+            if not waiting:
+                del self._waiting[tenant]
+
+    async def _load(self, auth: AuthContext) -> LoadedShadow:
+        while True:
+            try:
+                return await self._cache.find(auth)
+            except Exception as error:  # noqa: BLE001 - the error is logged, and the shadow is loaded again
+                OUTAGE.failed("reads of shadow policies", error)
+                await asyncio.sleep(_LAST_PAUSE if self._is_closing.is_set() else _PAUSE)
+
+    def _compare(self, shadow: LoadedShadow, record: DecisionRecord) -> None:
+        auth = record.auth
+        if shadow.id is None or shadow.id != auth.shadow_id:
+            # The shadow under which the check was decided was discarded or replaced in the meantime.
+            return
+        call = DecidedCall(
+            auth.agent_id,
+            record.action,
+            record.context,
+            record.run_id,
+            time_of_prefix(record.id[:TIME_DIGITS]),
+            record.outcome,
+            record.reason_code,
+        )
+        result, judgement = compare_call(call, shadow.candidate, shadow.current)
+        results = self._results.get(shadow.id)
+        if results is None:
+            results = self._results[shadow.id] = _Results((auth.organization_id, auth.environment))
+        results.add(result, record, None if judgement is None else judgement.reason)
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write_results(), context=Context())
+
+    async def _write_results(self) -> None:
+        try:
+            while any(results.counts for results in self._results.values()):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(INTERVAL):
+                        await self._is_closing.wait()
+                taken = {
+                    shadow_id: results.take()
+                    for shadow_id, results in self._results.items()
+                    if results.counts
+                }
+                try:
+                    full = await _add_results(self._database, taken)
+                except BaseException as error:
+                    for shadow_id, results in taken.items():
+                        self._results[shadow_id].put_back(results)
+                    if not isinstance(error, Exception):
+                        raise
+                    OUTAGE.failed("additions to the counts of shadow policies", error)
+                    await asyncio.sleep(_LAST_PAUSE)
+                else:
+                    self._forget_written(full)
+        finally:
+            self._writer = None
+
+    def _forget_written(self, full: Mapping[str, set[str] | None]) -> None:
+        for shadow_id, kinds in full.items():
+            if kinds is None:
+                del self._results[shadow_id]
+            else:
+                self._results[shadow_id].full |= kinds
+
+
+async def _add_results(database: Database, results: Mapping[str, _Results]) -> Mapping[str, set[str] | None]:
+    """Add results to the rows of their shadows in one transaction.
+
+    Return the kinds of differences of which a shadow has enough samples; None for a shadow that does not exist.
+    """
+    full: dict[str, set[str] | None] = {}
+    async with database.writing() as session:
+        # Lock the rows in sorted order, so that two gateways never wait for each other.
+        for shadow_id in sorted(results):
+            full[shadow_id] = await _add_to_shadow(session, shadow_id, results[shadow_id])
+    return full
+
+
+async def _add_to_shadow(session: AsyncSession, shadow_id: str, results: _Results) -> set[str] | None:
+    organization_id, environment = results.tenant
+    connection = await session.connection()
+    increased = {name: col(getattr(PolicyShadow, name)) + results.counts[name] for name in RESULTS}
+    updated = await connection.execute(
+        sqlalchemy.update(PolicyShadow)
+        .where(
+            col(PolicyShadow.organization_id) == organization_id,
+            col(PolicyShadow.environment) == environment,
+            col(PolicyShadow.id) == shadow_id,
+        )
+        .values(**increased)
+    )
+    if updated.rowcount == 0:
+        return None
+    if not results.samples:
+        return set()
+    # The transaction has locked the shadow's row, so no other gateway adds samples at the same time.
+    counted = await session.exec(
+        select(PolicyShadowSample.difference, func.count())
+        .where(
+            PolicyShadowSample.organization_id == organization_id,
+            PolicyShadowSample.environment == environment,
+            PolicyShadowSample.shadow_id == shadow_id,
+        )
+        .group_by(PolicyShadowSample.difference)
+    )
+    stored = Counter(dict(counted.all()))
+    fixed: dict[str, str | None] = {
+        "organization_id": organization_id,
+        "environment": environment,
+        "shadow_id": shadow_id,
+    }
+    rows: Sequence[dict[str, str | None]] = [
+        fixed | sample
+        for kind, samples in results.samples.items()
+        for sample in samples[: max(0, MAX_SAMPLES - stored[kind])]
+    ]
+    if rows:
+        insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
+        await connection.execute(insert(PolicyShadowSample).values(rows).on_conflict_do_nothing())
+        stored.update(row["difference"] for row in rows if row["difference"])
+    return {kind for kind, number in stored.items() if number >= MAX_SAMPLES}
