@@ -5,11 +5,12 @@ It therefore returns what a check would return, except for what depends on the s
 freezes, and the totals of budgets.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import IntEnum
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from toolgate_service.agents.models import ACTIVE, INACTIVE
 from toolgate_service.budgets.evaluation import BudgetSet, CompiledBudget, measured_argument
@@ -20,7 +21,7 @@ from toolgate_service.context import AuthContext
 from toolgate_service.core.strict_json import Json
 from toolgate_service.permissions.schemas import NewPermission
 from toolgate_service.policies.document import PolicyAgent, PolicyDocument
-from toolgate_service.rules.evaluation import WILDCARD, CompiledRule, RuleSet, RuleTerms
+from toolgate_service.rules.evaluation import WILDCARD, CompiledRule, Condition, RuleSet, RuleTerms
 from toolgate_service.rules.expressions import compile_expression
 from toolgate_service.rules.schemas import NewRule
 
@@ -105,6 +106,33 @@ class Judgement:
         return not self.terms.is_stricter_or_equal(other.terms)
 
 
+class RelevantParts(NamedTuple):
+    """Parts of a policy that apply to calls of one agent and action.
+
+    Attributes:
+        agent: Name of the agent, and whether it is enabled; None if the policy does not contain it.
+    """
+
+    agent: tuple[str, bool] | None
+    permission: NewPermission | None
+    rules: tuple[CompiledRule, ...]
+    budgets: tuple[CompiledBudget, ...]
+
+    @property
+    def effects(self) -> frozenset[tuple[str, Condition | None, RuleTerms]]:
+        """What the rules have in common with rules of the same meaning but with other names."""
+        return frozenset((rule.effect, rule.condition, rule.terms) for rule in self.rules)
+
+    def is_equivalent(self, other: "RelevantParts") -> bool:
+        """Return whether both policies have the same result for every call of the agent and action."""
+        return (
+            self.agent == other.agent
+            and self.permission == other.permission
+            and self.budgets == other.budgets
+            and self.effects == other.effects
+        )
+
+
 class PolicyEvaluator:
     """Policy document in the form in which it is evaluated.
 
@@ -158,6 +186,30 @@ class PolicyEvaluator:
             named = [agent_id for agent_id, agent in self._agents.items() if agent.name == reference]
             found = named[0] if len(named) == 1 else None
         return found
+
+    def relevant_parts(self, agent_id: str, action: str) -> "RelevantParts":
+        """Return the parts of the policy that apply to calls of an agent and action."""
+        agent = self._agents.get(agent_id)
+        return RelevantParts(
+            None if agent is None else (agent.name, agent.enabled),
+            self._permissions.get((agent_id, action)),
+            tuple(rule for rule in self.rules.rules if rule.applies_to(agent_id, action)),
+            self.relevant_budgets(agent_id, action),
+        )
+
+    def relevant_budgets(self, agent_id: str, action: str) -> tuple[CompiledBudget, ...]:
+        """Return the budgets that apply to calls of an agent and action. They are equal if their meaning is equal."""
+        # The order of the actions in a document has no meaning.
+        return tuple(
+            replace(budget, actions=tuple(sorted(budget.actions)))
+            for budget in self.budgets.match(agent_id, action)
+        )
+
+    def with_rules(self, rules: Iterable[CompiledRule]) -> "PolicyEvaluator":
+        """Return an evaluator with some of the rules of this one, and otherwise the same policy."""
+        other = copy(self)
+        other.rules = RuleSet(rules)
+        return other
 
     def judge(
         self, agent_id: str, action: str, context: Mapping[str, Json], run_id: str | None, moment: datetime

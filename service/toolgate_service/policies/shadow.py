@@ -29,7 +29,8 @@ from toolgate_service.db.database import Database
 from toolgate_service.db.health import OUTAGE
 from toolgate_service.decisions.recorder import TIME_DIGITS, DecisionRecord, time_of_prefix
 from toolgate_service.organizations.epoch_cache import EpochCache, Tenant
-from toolgate_service.policies.comparison import RESULTS, DecidedCall, compare_call
+from toolgate_service.organizations.models import Epoch
+from toolgate_service.policies.comparison import RESULTS, UNCHANGED, DecidedCall, PolicyComparison
 from toolgate_service.policies.document import VERSION, PolicyDocument
 from toolgate_service.policies.evaluation import PolicyEvaluator
 from toolgate_service.policies.models import DIFFERENCES, PolicyShadow, PolicyShadowSample
@@ -55,6 +56,10 @@ _SHADOW = select(PolicyShadow).where(
     col(PolicyShadow.organization_id) == bindparam("organization_id"),
     col(PolicyShadow.environment) == bindparam("environment"),
 )
+_EPOCH = select(Epoch.epoch).where(
+    col(Epoch.organization_id) == bindparam("organization_id"),
+    col(Epoch.environment) == bindparam("environment"),
+)
 _EMPTY_POLICY = PolicyEvaluator(PolicyDocument.model_construct(version=VERSION))
 
 
@@ -64,14 +69,15 @@ class LoadedShadow:
 
     Attributes:
         id: Id of the shadow; None if the environment has no shadow.
+        epoch: Epoch of the environment at which the policies were read.
     """
 
     id: str | None
-    candidate: PolicyEvaluator
-    current: PolicyEvaluator
+    epoch: int
+    comparison: PolicyComparison
 
 
-NO_SHADOW = LoadedShadow(None, _EMPTY_POLICY, _EMPTY_POLICY)
+NO_SHADOW = LoadedShadow(None, 0, PolicyComparison(_EMPTY_POLICY, _EMPTY_POLICY))
 
 
 class ShadowCache(EpochCache[LoadedShadow]):
@@ -90,6 +96,7 @@ class ShadowCache(EpochCache[LoadedShadow]):
 
     async def read(self, session: AsyncSession, tenant: Tenant, values: dict[str, str]) -> LoadedShadow:
         """Read and compile the shadow and the current policy of an environment."""
+        epoch = (await session.exec(_EPOCH, params=values)).one()
         row = (await session.exec(_SHADOW, params=values)).first()
         if row is None:
             return NO_SHADOW
@@ -97,11 +104,10 @@ class ShadowCache(EpochCache[LoadedShadow]):
 
         def compile_policies() -> LoadedShadow:
             candidate = PolicyDocument.model_validate(strict_json.loads_own(row.document))
-            return LoadedShadow(
-                row.id,
-                PolicyEvaluator(candidate, loaded.agent_ids),
-                PolicyEvaluator(loaded.document, loaded.agent_ids),
+            policies = (
+                PolicyEvaluator(document, loaded.agent_ids) for document in (candidate, loaded.document)
             )
+            return LoadedShadow(row.id, epoch, PolicyComparison(*policies))
 
         # Compile in a thread: a thousand new conditions take longer than the event loop may be blocked.
         return await asyncio.to_thread(compile_policies)
@@ -247,20 +253,11 @@ class ShadowObserver:
         if shadow.id is None or shadow.id != auth.shadow_id:
             # The shadow under which the check was decided was discarded or replaced in the meantime.
             return
-        call = DecidedCall(
-            auth.agent_id,
-            record.action,
-            record.context,
-            record.run_id,
-            time_of_prefix(record.id[:TIME_DIGITS]),
-            record.outcome,
-            record.reason_code,
-        )
-        result, judgement = compare_call(call, shadow.candidate, shadow.current)
+        result, reason = _compare_record(shadow, record)
         results = self._results.get(shadow.id)
         if results is None:
             results = self._results[shadow.id] = _Results((auth.organization_id, auth.environment))
-        results.add(result, record, None if judgement is None else judgement.reason)
+        results.add(result, record, reason)
         if self._writer is None:
             self._writer = asyncio.create_task(self._write_results(), context=Context())
 
@@ -295,6 +292,25 @@ class ShadowObserver:
                 del self._results[shadow_id]
             else:
                 self._results[shadow_id].full |= kinds
+
+
+def _compare_record(shadow: LoadedShadow, record: DecisionRecord) -> tuple[str, str | None]:
+    """Return the result for a decision, and the reason for the agent under the shadow."""
+    agent_id = record.auth.agent_id
+    is_current = record.auth.epoch == shadow.epoch
+    if is_current and (agent_id is None or shadow.comparison.is_equivalent(agent_id, record.action)):
+        return UNCHANGED, None
+    call = DecidedCall(
+        agent_id,
+        record.action,
+        record.context,
+        record.run_id,
+        time_of_prefix(record.id[:TIME_DIGITS]),
+        record.outcome,
+        record.reason_code,
+    )
+    result, judgement = shadow.comparison.compare(call, is_current=is_current)
+    return result, None if judgement is None else judgement.reason
 
 
 async def _add_results(database: Database, results: Mapping[str, _Results]) -> Mapping[str, set[str] | None]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import pytest
 from support.budgets import create as create_budget
 from support.decisions import decision_id
 from support.gateway import LiveGateway, Owner
@@ -348,18 +347,17 @@ def test_only_an_admin_starts_discards_and_promotes(newcomer: Owner) -> None:
             assert colleague.http.get("/api/policy/shadow").status_code == 200
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"rules": [{"name": "x", "effect": "forbid", "actions": ["*"], "when": "args."}]}, "rules.0.when"),
-        ({"agents": [{"name": "bot", "id": UNKNOWN}]}, "agents.0.id"),
-    ],
-)
-def test_invalid_policy_is_not_started(newcomer: Owner, change: dict[str, Any], field: str) -> None:
-    body = {"policy": policy_of(newcomer) | change, "message": ""}
-    answer = newcomer.http.put("/api/policy/shadow", json=body)
-    assert answer.status_code == 400, answer.text
-    assert field in json.dumps(answer.json())
+def test_invalid_policy_is_not_started(newcomer: Owner) -> None:
+    for _ in range(2):
+        newcomer.agent("twin")
+    rule = {"name": "x", "effect": "forbid", "actions": ["*"], "when": "args."}
+    for field, policy in {
+        "rules.0.when": {"version": "toolgate.policy/v1", "rules": [rule]},
+        "agents.0.name": {"version": "toolgate.policy/v1", "agents": [{"name": "twin"}]},
+    }.items():
+        answer = newcomer.http.put("/api/policy/shadow", json={"policy": policy, "message": ""})
+        assert answer.status_code == 400, answer.text
+        assert field in json.dumps(answer.json())
     assert newcomer.http.get("/api/policy/shadow").status_code == 404
 
 
