@@ -15,7 +15,14 @@ from typing import Literal, NamedTuple, TypeAlias
 from toolgate_service.agents.models import ACTIVE, INACTIVE
 from toolgate_service.budgets.evaluation import BudgetSet, CompiledBudget, measured_argument
 from toolgate_service.budgets.windows import parse_window
-from toolgate_service.checks.decide import Allowed, ApprovalRequired, Denied, decide, reason_code
+from toolgate_service.checks.decide import (
+    Allowed,
+    ApprovalRequired,
+    Denied,
+    call_variables,
+    decide,
+    reason_code,
+)
 from toolgate_service.checks.schemas import CheckRequest
 from toolgate_service.context import AuthContext
 from toolgate_service.core.strict_json import Json
@@ -196,6 +203,14 @@ class PolicyEvaluator:
             tuple(rule for rule in self.rules.rules if rule.applies_to(agent_id, action)),
             self.relevant_budgets(agent_id, action),
         )
+
+    def find_requiring_rules(
+        self, agent_id: str, action: str, context: Mapping[str, Json], run_id: str | None, moment: datetime
+    ) -> frozenset[str]:
+        """Return the names of all rules that require an approval for a call, if no rule forbids it."""
+        request = CheckRequest(agent_id, action, context, None, None, run_id, dry_run=False)
+        variables = call_variables(self._auth_context(agent_id, action), request, moment)
+        return frozenset(self._names[rule.id] for rule in self.rules.match(agent_id, variables).requiring)
 
     def relevant_budgets(self, agent_id: str, action: str) -> tuple[CompiledBudget, ...]:
         """Return the budgets that apply to calls of an agent and action. They are equal if their meaning is equal."""

@@ -8,7 +8,7 @@ from toolgate_service.http.dependencies import AdminCaller, AnyCaller, Environme
 from toolgate_service.http.openapi import CONFLICT, NOT_FOUND, problems
 from toolgate_service.http.responses import NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
-from toolgate_service.policies import service, shadow_service
+from toolgate_service.policies import service, shadow_service, suggestions
 from toolgate_service.policies.schemas import (
     Candidate,
     JudgementView,
@@ -22,6 +22,7 @@ from toolgate_service.policies.schemas import (
     RevisionSummary,
     RevisionView,
     ShadowView,
+    SuggestionList,
 )
 
 
@@ -186,3 +187,24 @@ async def promote_shadow(
 ) -> Reply:
     """Apply the shadow policy as a new revision, and end the shadow policy, in one transaction."""
     return Reply(await shadow_service.promote_shadow(gateway, caller, environment))
+
+
+@router.get("/suggestions", response_model=SuggestionList, summary="Suggest rules")
+async def suggest_rules(
+    caller: AnyCaller,
+    gateway: GatewayDep,
+    minimum: Annotated[
+        int,
+        Query(ge=1, le=1_000, description="Smallest number of approved requests of an agent for an action."),
+    ] = 5,
+    days: Annotated[int, Query(ge=1, le=365, description="Length of the period in days, until now.")] = 30,
+    environment: EnvironmentName = "production",
+) -> Reply:
+    """Return candidate policies that allow what people have always approved in a period.
+
+    A suggestion needs enough approved requests of an agent for an action, and no rejected one in the period. It covers
+    only calls with the approved arguments, and it is verified with all approved calls. Nothing is changed: plan and apply
+    the candidate, or start it as the shadow policy.
+    """
+    async with gateway.database.reading() as session:
+        return Reply(await suggestions.suggest_rules(session, caller, environment, minimum, days))

@@ -1,16 +1,19 @@
 """Request and response bodies of the routes of policies."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue, WithJsonSchema
 
 from toolgate_service.core.schemas import (
     CONTEXT,
+    EXAMPLE_AGENT_ID,
     EXAMPLE_ID,
     EXAMPLE_TIME,
     EXAMPLE_USER_ID,
     Action,
+    AgentId,
     Body,
     CreatedAt,
     Description,
@@ -320,4 +323,62 @@ class ShadowView(BaseModel):
     counts: ShadowCounts = Field(description="Results. They are up to about a second old.")
     samples: Sequence[ShadowSample] = Field(
         description="Checks with another result, newest first: at most 100 of each kind of difference."
+    )
+
+
+class SuggestionView(BaseModel):
+    """Candidate policy that allows the approved calls of an agent for an action. It is not applied."""
+
+    model_config = example(
+        agent="refund-bot",
+        agent_id=EXAMPLE_AGENT_ID,
+        action="stripe.refund",
+        approvals=14,
+        first_at=EXAMPLE_TIME,
+        last_at=EXAMPLE_TIME,
+        condition="size(args) == 1 && has(args.amount) && args.amount >= 5 && args.amount <= 80",
+        policy=EXAMPLE_POLICY,
+        changes=[],
+        allowed=14,
+    )
+
+    agent: str = Field(description="Name of the agent.")
+    agent_id: AgentId
+    action: str = Field(description="Action of the calls.")
+    approvals: int = Field(description="Number of requests in the period that people approved.")
+    first_at: datetime = Field(description="Time of the first of these requests.")
+    last_at: datetime = Field(description="Time of the last of these requests.")
+    condition: str = Field(
+        description="Condition that covers the approved calls: the same arguments, each with one of the approved values, or "
+        "with a number between the smallest and the largest approved one if there are more than 10."
+    )
+    policy: PolicyDocument = Field(description="Complete candidate: the current policy with these changes.")
+    changes: Sequence[ChangeView] = Field(description=_CHANGES)
+    allowed: int = Field(
+        description="Number of approved calls that the candidate allows without an approval; it is equal to `approvals`."
+    )
+
+
+class UnsuggestedView(BaseModel):
+    """Agent and action with approved requests for which there is no suggestion."""
+
+    agent: str = Field(description="Name of the agent.")
+    agent_id: AgentId
+    action: str = Field(description="Action of the calls.")
+    approvals: int = Field(description="Number of requests in the period that people approved.")
+    reason: str = Field(description="Reason why there is no suggestion.")
+
+
+class SuggestionList(BaseModel):
+    """Suggestions from the approval requests of a period."""
+
+    model_config = example(since=EXAMPLE_TIME, until=EXAMPLE_TIME, suggestions=[], unsuggested=[])
+
+    since: datetime = Field(description="Beginning of the period.")
+    until: datetime = Field(description="End of the period.")
+    suggestions: Sequence[SuggestionView] = Field(
+        description="Suggestions, at most 20: those with the most approved requests first."
+    )
+    unsuggested: Sequence[UnsuggestedView] = Field(
+        description="Agents and actions with enough approved requests, but without a suggestion."
     )

@@ -13,7 +13,6 @@ from toolgate_service.core import strict_json
 from toolgate_service.core.errors import not_found
 from toolgate_service.core.ids import new_id, time_of_id
 from toolgate_service.db.database import now
-from toolgate_service.policies.changes import compare
 from toolgate_service.policies.document import PolicyDocument, digest_of
 from toolgate_service.policies.models import PolicyShadow, PolicyShadowSample
 from toolgate_service.policies.repository import load_policy
@@ -24,7 +23,7 @@ from toolgate_service.policies.schemas import (
     ShadowSample,
     ShadowView,
 )
-from toolgate_service.policies.service import apply_in_transaction
+from toolgate_service.policies.service import apply_in_transaction, verify, verify_agents
 
 
 async def get_shadow(session: AsyncSession, caller: Caller, environment: str) -> ShadowView:
@@ -42,11 +41,10 @@ async def start_shadow(context: AppContext, caller: Caller, environment: str, ne
     Raises:
         FieldErrors: 400, the policy is invalid.
     """
-    new.policy.verify()
+    await verify(new.policy)
     async with transaction_as(context, caller) as session:
         loaded = await load_policy(session, caller.organization_id, environment)
-        # The comparison raises an error if the policy refers to agents that do not exist.
-        compare(loaded.identified, new.policy)
+        verify_agents(loaded, new.policy)
         present = await _find(session, caller, environment)
         if present is not None:
             await _delete(session, present)

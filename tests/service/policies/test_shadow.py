@@ -270,7 +270,9 @@ def test_promoted_shadow_is_the_policy(newcomer: Owner) -> None:
     answer = newcomer.http.post("/api/policy/shadow/promote")
     assert answer.status_code == 200, answer.text
     assert answer.json()["applied"]
-    revision = newcomer.http.get(f"/api/policy/revisions/{answer.json()['revision']}").json()
+    [revision] = newcomer.http.get(
+        "/api/policy/revisions", params={"number": answer.json()["revision"]}
+    ).json()
     assert (revision["message"], revision["digest"]) == ("No payments", started["digest"])
     assert newcomer.check(agent, "pay").headers["x-reason-code"] == "no_permission"
     assert newcomer.http.get("/api/policy/shadow").status_code == 404
