@@ -185,6 +185,12 @@ class GatewayCollector(Collector):
             {(): decisions.dropped},
             (),
         )
+        yield _counter(
+            "toolgate_shadow_checks_dropped",
+            "Checks that were not counted for a shadow policy, because of an error or because too many waited",
+            {(): self._gateway.shadow.dropped + decisions.observer_errors},
+            (),
+        )
 
     def _deliveries(self) -> Iterator[Metric]:
         attempts: Values = {(result,): n for result, n in self._gateway.webhooks.attempts.items()}

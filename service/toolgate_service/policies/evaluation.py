@@ -127,7 +127,7 @@ class RelevantParts(NamedTuple):
 
     @property
     def effects(self) -> frozenset[tuple[str, Condition | None, RuleTerms]]:
-        """What the rules have in common with rules of the same meaning but with other names."""
+        """Effects, conditions and terms of the rules. They are equal for rules of the same meaning with other names."""
         return frozenset((rule.effect, rule.condition, rule.terms) for rule in self.rules)
 
     def is_equivalent(self, other: "RelevantParts") -> bool:

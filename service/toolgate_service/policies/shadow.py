@@ -120,7 +120,7 @@ class _Results:
     Attributes:
         tenant: Environment of the shadow.
         samples: Columns of new samples, by the kind of difference.
-        full: Kinds of differences of which the database contains `MAX_SAMPLES` samples.
+        full: Kinds of differences with `MAX_SAMPLES` samples in the database.
     """
 
     tenant: Tenant
@@ -316,7 +316,7 @@ def _compare_record(shadow: LoadedShadow, record: DecisionRecord) -> tuple[str, 
 async def _add_results(database: Database, results: Mapping[str, _Results]) -> Mapping[str, set[str] | None]:
     """Add results to the rows of their shadows in one transaction.
 
-    Return the kinds of differences of which a shadow has enough samples; None for a shadow that does not exist.
+    Return the kinds of differences for which a shadow has enough samples; None for a shadow that does not exist.
     """
     full: dict[str, set[str] | None] = {}
     async with database.writing() as session:

@@ -1,11 +1,12 @@
 """Suggestions of rules from approved calls.
 
 If people approved all requests of an agent for an action in a period, a suggestion allows exactly such calls without an
-approval. It is a candidate policy that nobody has applied, and it is verified with all approved calls: a suggestion that
+approval. It is a candidate policy that is not applied, and it is verified with all approved calls: a suggestion that
 does not allow each of them is not returned.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -31,6 +32,8 @@ from toolgate_service.rules.schemas import ApprovalTerms, NewRule
 
 #: maximum number of pairs of agent and action in a response; those with the most approved requests come first
 MAX_GROUPS = 20
+#: maximum number of approved requests in the period that are read, newest first
+MAX_REQUESTS = 20_000
 #: maximum number of approved requests from which one suggestion is made
 MAX_CALLS = 2_000
 #: maximum number of characters of the name of a rule
@@ -81,34 +84,28 @@ async def suggest_rules(
 async def _load_groups(
     session: AsyncSession, organization_id: str, environment: str, since: datetime, minimum: int
 ) -> Sequence[Group]:
-    scope = (Approval.organization_id == organization_id, Approval.environment == environment)
     approved = (
-        *scope,
+        Approval.organization_id == organization_id,
+        Approval.environment == environment,
         Approval.created_at >= since,
         col(Approval.decided_by).is_not(None),
         col(Approval.grant_id).is_(None),
         col(Approval.budget_id).is_(None),
         or_(Approval.status == CONSUMED, has_state(APPROVED, now(session))),
     )
-    rejected = select(Approval.agent_id, Approval.action).where(
-        *scope,
-        func.coalesce(Approval.decided_at, Approval.cancelled_at, Approval.created_at) >= since,
-        or_(
-            Approval.status == DENIED,
-            (col(Approval.status) == CANCELLED) & (col(Approval.cancel_reason) == REJECTED),
-        ),
-    )
-    excluded = set((await session.exec(rejected.distinct())).all())
-    counted = await session.exec(
-        select(Approval.agent_id, Approval.action, func.count())
+    newest = (
+        select(Approval.agent_id, Approval.action)
         .where(*approved)
-        .group_by(Approval.agent_id, Approval.action)
-        .having(func.count() >= minimum)
-        .order_by(func.count().desc(), Approval.agent_id, Approval.action)
+        .order_by(col(Approval.created_at).desc(), col(Approval.id).desc())
+        .limit(MAX_REQUESTS)
     )
-    found = [row for row in counted.all() if (row[0], row[1]) not in excluded][:MAX_GROUPS]
+    numbers = Counter((await session.exec(newest)).all())
     groups: list[Group] = []
-    for agent_id, action, number in found:
+    for (agent_id, action), number in numbers.most_common():
+        if number < minimum or len(groups) == MAX_GROUPS:
+            break
+        if await _has_rejection(session, organization_id, environment, agent_id, action, since):
+            continue
         query = (
             select(Approval.context, Approval.run_id, Approval.created_at)
             .where(*approved, Approval.agent_id == agent_id, Approval.action == action)
@@ -121,6 +118,28 @@ async def _load_groups(
         ]
         groups.append(Group(agent_id, action, number, calls))
     return groups
+
+
+async def _has_rejection(
+    session: AsyncSession,
+    organization_id: str,
+    environment: str,
+    agent_id: str,
+    action: str,
+    since: datetime,
+) -> bool:
+    query = select(Approval.id).where(
+        Approval.organization_id == organization_id,
+        Approval.environment == environment,
+        Approval.agent_id == agent_id,
+        Approval.action == action,
+        func.coalesce(Approval.decided_at, Approval.cancelled_at, Approval.created_at) >= since,
+        or_(
+            Approval.status == DENIED,
+            (col(Approval.status) == CANCELLED) & (col(Approval.cancel_reason) == REJECTED),
+        ),
+    )
+    return (await session.exec(query.limit(1))).first() is not None
 
 
 def _read_context(text: str) -> dict[str, Json]:

@@ -53,6 +53,12 @@ def clear_denials(owner: Owner) -> httpx.Response:
     return owner.http.delete(f"/api/agents/{agent}/denial-blocks", params={"action": "x"})
 
 
+def end_shadow(owner: Owner, method: str, path: str) -> httpx.Response:
+    policy = owner.http.get("/api/policy").json()["policy"]
+    owner.http.put("/api/policy/shadow", json={"policy": policy})
+    return owner.http.request(method, f"/api/policy/shadow{path}")
+
+
 def change_password(owner: Owner) -> httpx.Response:
     body = {"current_password": PASSWORD, "new_password": PASSWORD + "!"}
     answer = owner.http.post("/auth/password", json=body)
@@ -91,6 +97,9 @@ AUDITED: dict[Route, str] = {
     ("PUT", "/api/budgets/{budget_id}"): "budget.updated",
     ("DELETE", "/api/budgets/{budget_id}"): "budget.deleted",
     ("POST", "/api/policy/apply"): "policy.applied",
+    ("PUT", "/api/policy/shadow"): "policy.shadow_started",
+    ("DELETE", "/api/policy/shadow"): "policy.shadow_discarded",
+    ("POST", "/api/policy/shadow/promote"): "policy.shadow_promoted",
     ("POST", "/api/policy/revisions/{revision_id}/restore"): "policy.restored",
     ("POST", "/api/freeze"): "freeze.created",
     ("POST", "/api/freeze/{freeze_id}/lift"): "freeze.lifted",
@@ -111,6 +120,8 @@ AUDITED: dict[Route, str] = {
 SENDS: dict[Route, Sends] = {
     ("POST", "/auth/password"): change_password,
     ("DELETE", "/api/agents/{agent_id}/denial-blocks"): clear_denials,
+    ("DELETE", "/api/policy/shadow"): lambda owner: end_shadow(owner, "DELETE", ""),
+    ("POST", "/api/policy/shadow/promote"): lambda owner: end_shadow(owner, "POST", "/promote"),
 }
 
 

@@ -106,6 +106,9 @@ def _live(stage: Stage) -> tuple[str, str, Any]:
     assert owner.http.post("/api/budgets", json=budget).status_code == 201
     owner.permit(agent, "spend")
     assert owner.check(agent, "spend").json()["allowed"]
+    shadow = {"policy": {"version": "toolgate.policy/v1"}, "message": "copied"}
+    assert owner.http.put("/api/policy/shadow", json=shadow).status_code == 200
+    assert owner.check(agent, "spend").json()["allowed"]
     owner.http.post("/auth/password-reset", json={"email": owner.email})
     owner.http.post("/auth/login", json={"email": owner.email, "password": "wrong wrong wrong"})
     customer = fresh("cus")

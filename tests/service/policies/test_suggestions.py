@@ -194,12 +194,13 @@ def test_reason_why_there_is_no_suggestion(newcomer: Owner) -> None:
         reason(suggestions(newcomer, minimum=2))
         == "the current policy does not require an approval for these calls"
     )
-    newcomer.http.delete(f"/api/permissions/{permission}")
+    body = {"name": "no", "effect": "forbid", "actions": ["*"]}
+    forbidding = newcomer.http.post("/api/rules", json=body).json()["id"]
     assert reason(suggestions(newcomer, minimum=2)) == (
-        f"the current policy denies an approved call: Agent has no permission for action '{ACTION}'"
+        f"the current policy denies an approved call: Rule 'no' forbids action '{ACTION}'"
     )
-    body = {"name": "hold", "effect": "require_approval", "actions": ["*"]}
-    assert newcomer.http.post("/api/rules", json=body).status_code == 201
+    newcomer.http.delete(f"/api/rules/{forbidding}")
+    newcomer.http.put(f"/api/permissions/{permission}", json={"requires_approval": True})
     approve(newcomer, agent, {"to": [], "n": 1})
     assert reason(suggestions(newcomer, minimum=2)) == "argument 'to' has lists or objects as values"
 

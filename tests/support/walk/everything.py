@@ -276,6 +276,21 @@ def _policies(stage: Stage) -> None:
     assert owner.http.get("/api/policy").json()["policy"]["rules"]
     body = {"policy": state["policy"], "base": state["digest"]}
     assert owner.http.post("/api/policy/apply", json=body).status_code == 409
+    _shadows(owner)
+    assert owner.http.get("/api/policy/suggestions?minimum=1").status_code == 200
+
+
+def _shadows(owner: Owner) -> None:
+    """A shadow policy with a sample, which is replaced, discarded, and promoted."""
+    agent = owner.agent("shadowed")
+    policy = owner.http.get("/api/policy").json()["policy"]
+    policy["agents"][-1]["permissions"] = [{"action": "walked.shadow"}]
+    for method, path in (("PUT", ""), ("DELETE", ""), ("POST", "/promote")):
+        assert owner.http.put("/api/policy/shadow", json={"policy": policy}).status_code == 200
+        owner.check(agent, "walked.shadow")
+        until(lambda: owner.http.get("/api/policy/shadow").json()["samples"])
+        body = {"json": {"policy": policy}} if method == "PUT" else {}
+        assert owner.http.request(method, f"/api/policy/shadow{path}", **body).is_success
 
 
 def _hang_up(owner: Owner, approval: str) -> None:

@@ -42,6 +42,9 @@ class Stop:
 _AGENT = {"agent_id": "{agent_id}", "action": "{action}"}
 _ENTRY = _AGENT | {"status": "success", "context": {"said": "by a stranger"}}
 _POLICY = {"version": "toolgate.policy/v1", "agents": [{"name": "walker"}]}
+_INVALID_POLICY = _POLICY | {
+    "rules": [{"name": "walked", "effect": "forbid", "actions": ["*"], "when": "args."}]
+}
 #: 256 bits that no invitation and no reset has
 _TOKEN = "A" * 43
 
@@ -141,6 +144,12 @@ WALK: Mapping[str, Stop] = {
     ),
     # The policy changed since this base, which only an admin learns.
     "POST /api/policy/apply": Stop("admin", 409, {"policy": _POLICY, "base": "none"}),
+    # A shadow policy that counts the checks of the walk would change rows: none is started.
+    "GET /api/policy/shadow": Stop("reader", 404),
+    "PUT /api/policy/shadow": Stop("admin", 400, {"policy": _INVALID_POLICY}),
+    "DELETE /api/policy/shadow": Stop("admin", 404),
+    "POST /api/policy/shadow/promote": Stop("admin", 404),
+    "GET /api/policy/suggestions": Stop("reader"),
     "GET /api/policy/revisions": Stop("reader"),
     "GET /api/policy/revisions/{revision_id}": Stop("reader", foreign=404),
     "POST /api/policy/revisions/{revision_id}/restore": Stop("admin", 409, {"base": "none"}, foreign=404),
