@@ -162,7 +162,7 @@ async def start_shadow(
     """Compare each check with a policy, from the next check on, after the response to the check.
 
     A shadow policy never changes a response. It replaces the environment's present shadow policy, and the counts start
-    at zero. Dry runs are not compared.
+    at zero. Dry runs are not compared. If a gateway is killed, the results of about its last second are lost.
     """
     return Reply(await shadow_service.start_shadow(gateway, caller, environment, new))
 

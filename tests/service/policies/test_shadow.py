@@ -330,6 +330,7 @@ def test_shadow_follows_changes_of_the_policy(newcomer: Owner) -> None:
     newcomer.permit(agent, "pay", requires_approval=True)
     start(newcomer, policy_of(newcomer))
     newcomer.check(agent, "pay", {"n": 1})
+    counted(newcomer, 1)
     # The agent is renamed: the candidate, which refers to the old name, then has no such agent.
     newcomer.http.put(f"/api/agents/{agent}", json={"name": "renamed"})
     newcomer.check(agent, "pay", {"n": 2})
