@@ -27,7 +27,7 @@ REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pe
 	durability/test_revocation.py durability/test_two_gateways.py durability/test_approvals_by_two.py \
 	logs/test_idempotency.py logs/test_month.py logs/test_many.py checks/test_idempotency.py agents/test_agent_limit.py \
 	team/test_member_limit.py organizations/test_api_keys.py accounts/test_management_rate.py accounts/test_revoked_sessions.py \
-	accounts/test_register.py freezes rules/test_decisions.py budgets policies/test_races.py rate_limit/test_rate_limit.py rate_limit/test_rate_headers.py rate_limit/test_rate_by_two.py)
+	accounts/test_register.py freezes rules/test_decisions.py budgets policies/test_races.py policies/test_shadow.py rate_limit/test_rate_limit.py rate_limit/test_rate_headers.py rate_limit/test_rate_by_two.py)
 
 WORKERS ?= 4
 
