@@ -87,7 +87,7 @@ def _agree(call: DecidedCall, candidate: Judgement, current: Judgement) -> bool:
     return candidate.terms == current.terms or call.outcome == APPROVAL_REQUIRED
 
 
-class PolicyComparison:
+class LiveComparison:
     """Comparison of decisions of the current policy with a candidate, which evaluates only what differs.
 
     If the two policies are equivalent for an agent and action, nothing is evaluated. If the current policy allowed a

@@ -30,7 +30,7 @@ from toolgate_service.db.health import OUTAGE
 from toolgate_service.decisions.recorder import TIME_DIGITS, DecisionRecord, time_of_prefix
 from toolgate_service.organizations.epoch_cache import EpochCache, Tenant
 from toolgate_service.organizations.models import Epoch
-from toolgate_service.policies.comparison import RESULTS, UNCHANGED, DecidedCall, PolicyComparison
+from toolgate_service.policies.comparison import RESULTS, UNCHANGED, DecidedCall, LiveComparison
 from toolgate_service.policies.document import VERSION, PolicyDocument
 from toolgate_service.policies.evaluation import PolicyEvaluator
 from toolgate_service.policies.models import DIFFERENCES, PolicyShadow, PolicyShadowSample
@@ -77,10 +77,10 @@ class LoadedShadow:
 
     id: str | None
     epoch: int
-    comparison: PolicyComparison
+    comparison: LiveComparison
 
 
-NO_SHADOW = LoadedShadow(None, 0, PolicyComparison(_EMPTY_POLICY, _EMPTY_POLICY))
+NO_SHADOW = LoadedShadow(None, 0, LiveComparison(_EMPTY_POLICY, _EMPTY_POLICY))
 
 
 class ShadowCache(EpochCache[LoadedShadow]):
@@ -106,7 +106,7 @@ class ShadowCache(EpochCache[LoadedShadow]):
             policies = (
                 PolicyEvaluator(document, loaded.agent_ids) for document in (candidate, loaded.document)
             )
-            return LoadedShadow(row.id, epoch, PolicyComparison(*policies))
+            return LoadedShadow(row.id, epoch, LiveComparison(*policies))
 
         # Compile in a thread: a thousand new conditions take longer than the event loop may be blocked.
         return await asyncio.to_thread(compile_policies)

@@ -12,7 +12,7 @@ from toolgate_service.core.errors import StorageFault
 from toolgate_service.core.ids import new_id
 from toolgate_service.decisions.recorder import DecisionRecord
 from toolgate_service.policies import shadow as module
-from toolgate_service.policies.comparison import PolicyComparison
+from toolgate_service.policies.comparison import LiveComparison
 from toolgate_service.policies.document import PolicyDocument
 from toolgate_service.policies.evaluation import PolicyEvaluator
 from toolgate_service.policies.shadow import LoadedShadow, ShadowObserver
@@ -37,7 +37,7 @@ class Storage:
     """Replacement for the cache of shadows and for the function that adds results to the database."""
 
     def __init__(self) -> None:
-        self.loaded = LoadedShadow(SHADOW, 1, PolicyComparison(evaluator("keep"), evaluator("keep", "pay")))
+        self.loaded = LoadedShadow(SHADOW, 1, LiveComparison(evaluator("keep"), evaluator("keep", "pay")))
         self.fault: Exception | None = None
         self.attempts = 0
         self.counts: Counter[str] = Counter()
@@ -157,7 +157,7 @@ async def test_decision_of_an_earlier_policy_is_compared_in_full(
     storage: Storage, observer: ShadowObserver
 ) -> None:
     """The policies are equivalent now, but the call was allowed before the permission was deleted."""
-    storage.loaded = LoadedShadow(SHADOW, 2, PolicyComparison(evaluator("keep"), evaluator("keep")))
+    storage.loaded = LoadedShadow(SHADOW, 2, LiveComparison(evaluator("keep"), evaluator("keep")))
     observer.observe(record())
     observer.observe(record(auth=AUTH._replace(epoch=2)))
     await observer.stop()

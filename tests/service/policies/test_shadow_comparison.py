@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from toolgate_service.checks.decide import _REASON_CODES
 from toolgate_service.core.strict_json import Json
-from toolgate_service.policies.comparison import DecidedCall, PolicyComparison, compare_call
+from toolgate_service.policies.comparison import DecidedCall, LiveComparison, compare_call
 from toolgate_service.policies.document import PolicyDocument
 from toolgate_service.policies.evaluation import PolicyEvaluator
 
@@ -137,7 +137,7 @@ def test_comparison_of_what_differs_has_the_same_result(
     live = current.judge("1", "pay", context, None, MOMENT)
     call = DecidedCall("1", "pay", context, None, MOMENT, live.outcome.label, live.reason_code)
     expected = compare_call(call, candidate, current)
-    comparison = PolicyComparison(candidate, current)
+    comparison = LiveComparison(candidate, current)
     assert comparison.compare(call, is_current=True) == expected
     assert comparison.compare(call, is_current=False) == expected
     if comparison.is_equivalent("1", "pay"):
