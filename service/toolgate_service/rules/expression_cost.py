@@ -210,7 +210,7 @@ class _Analyzer:
         return _joined(*sources, elements=len(sources))
 
     def _loop(self, node: Node, scope: Mapping[str, Source], depth: int) -> Source:
-        body = _loop_body(node)
+        body = loop_body(node)
         if body is None:
             raise self._error(
                 node,
@@ -397,7 +397,7 @@ def _joined(*sources: Source, elements: int = 0) -> Source:
     return Source(parts, elements + sum(source.elements for source in sources))
 
 
-def _loop_body(loop: Node) -> Node | None:
+def loop_body(loop: Node) -> Node | None:
     """Return the condition of `all`, `exists` and `exists_one`, as the macros of CEL expand them; None for other loops."""
     _, initial, _, step, _ = loop.operands
     if step.kind != "call":

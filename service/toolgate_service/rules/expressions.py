@@ -29,7 +29,7 @@ from typing import Any
 
 from toolgate_service.core.strict_json import Json
 from toolgate_service.rules.expression_cost import FIELDS, MAX_COST, Analysis, Path, analyze
-from toolgate_service.rules.syntax_tree import InvalidExpression, decode
+from toolgate_service.rules.syntax_tree import InvalidExpression, SyntaxTree, decode
 
 __all__ = ["MAX_LENGTH", "Expression", "InvalidExpression", "Variables", "compile_expression", "is_available"]
 
@@ -38,7 +38,7 @@ MAX_LENGTH = 2_000
 #: maximum estimated cost of all expressions together that read the arguments of one check, in nanoseconds
 MAX_TOTAL_COST = 3 * MAX_COST
 #: cost below which the sizes of the single arguments need not be measured
-_ROUGH = 20_000
+ROUGH_COST = 20_000
 #: maximum depth of lists and maps in the arguments of a call
 _MAX_DEPTH = 64
 _MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
@@ -210,11 +210,16 @@ class Expression:
     def __init__(self, text: str, program: Any, analysis: Analysis) -> None:
         self.text = text
         self._program = program
-        self._analysis = analysis
+        #: arguments that the expression reads, and the cost of an evaluation
+        self.analysis = analysis
         self._boolean = _library().boolean
         terms = analysis.cost.terms.values()
         self._per_value = sum(value for value, _ in terms)
         self._per_byte = sum(byte for _, byte in terms)
+
+    def decode(self) -> SyntaxTree:
+        """Return the syntax tree."""
+        return decode(self._program.serialize())
 
     def evaluate(self, variables: Variables) -> bool | None:
         """Return the result, or None for an error, a missing field, or a result that is not a boolean.
@@ -227,7 +232,7 @@ class Expression:
             return None
 
     def _evaluate(self, variables: Variables) -> bool | None:
-        if self._analysis.uses_args:
+        if self.analysis.uses_args:
             arguments = variables.arguments
             if not self._can_read(arguments, variables):
                 return None
@@ -240,7 +245,7 @@ class Expression:
 
     def _can_read(self, arguments: "ConvertedArguments", variables: Variables) -> bool:
         """Return False if CEL cannot represent an argument that the expression reads, or if the cost is too high."""
-        names = self._analysis.argument_names
+        names = self.analysis.argument_names
         if arguments.unusable and (names is None or not names.isdisjoint(arguments.unusable)):
             return False
         cost = self._cost_of(arguments)
@@ -248,10 +253,10 @@ class Expression:
 
     def _cost_of(self, arguments: "ConvertedArguments") -> float:
         """Return an estimate that is at least the cost of an evaluation."""
-        cost = self._analysis.cost
+        cost = self.analysis.cost
         values, length = arguments.size
         rough = cost.base + self._per_value * values + self._per_byte * length
-        if rough <= _ROUGH:
+        if rough <= ROUGH_COST:
             return rough
         exact = cost.base
         for path, (value, byte) in cost.terms.items():
