@@ -1,0 +1,68 @@
+"""Comparison of the budgets of two policies.
+
+The evaluation of a policy does not contain the totals of budgets. Therefore, each budget of the old policy must have a
+successor with the same name that is equal or stricter: a budget with another name starts with an empty total.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+
+from toolgate_service.budgets.schemas import NewBudget
+from toolgate_service.policies.document import PolicyDocument
+from toolgate_service.rules.evaluation import WILDCARD
+
+_FIXED = ("scope", "measure", "currency_arg", "window")
+_AT_LIMIT = ("require_approval", "deny")
+
+
+def find_relaxed_budgets(
+    old: PolicyDocument, new: PolicyDocument, agent_ids: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield a reason for each budget of the old policy that has no equal or stricter successor in the new policy."""
+    successors = {budget.name: budget for budget in new.budgets}
+    existing = {agent_ids.get(agent.reference, agent.reference) for agent in new.agents}
+    for budget in old.budgets:
+        if not budget.enabled:
+            continue
+        successor = successors.get(budget.name)
+        if successor is None:
+            yield f"Budget {budget.name!r} is removed: the proof does not contain the totals of budgets"
+        elif not successor.enabled:
+            yield f"Budget {budget.name!r} is disabled: the proof does not contain the totals of budgets"
+        elif changed := _relaxed_fields(budget, successor, agent_ids, existing):
+            yield (
+                f"Budget {budget.name!r} changes in {', '.join(changed)}: the proof supports only equal or stricter budgets"
+            )
+
+
+def _relaxed_fields(
+    old: NewBudget, new: NewBudget, agent_ids: Mapping[str, str], existing: Collection[str]
+) -> list[str]:
+    changed = [field for field in _FIXED if getattr(old, field) != getattr(new, field)]
+    if not _covers_agents(new.agents, old.agents, agent_ids, existing):
+        changed.append("agents")
+    if not all(any(_covers(wide, narrow) for wide in new.actions) for narrow in old.actions):
+        changed.append("actions")
+    if new.limit > old.limit:
+        changed.append("limit")
+    if _AT_LIMIT.index(new.at_limit) < _AT_LIMIT.index(old.at_limit):
+        changed.append("at_limit")
+    return changed
+
+
+def _covers_agents(
+    new: list[str], old: list[str], agent_ids: Mapping[str, str], existing: Collection[str]
+) -> bool:
+    """Return whether the new agents contain all old agents that still exist."""
+    if WILDCARD in new:
+        return True
+    if WILDCARD in old:
+        return False
+    ids = {agent_ids.get(one, one) for one in new}
+    return all(agent_ids.get(one, one) in ids for one in old if agent_ids.get(one, one) in existing)
+
+
+def _covers(wide: str, narrow: str) -> bool:
+    """Return whether one pattern matches every action that the other pattern matches."""
+    if wide.endswith(WILDCARD):
+        return narrow.removesuffix(WILDCARD).startswith(wide[:-1])
+    return wide == narrow

@@ -1,0 +1,67 @@
+"""Functions for syntax trees of conditions: paths of arguments, keys of equal parts, and substitution."""
+
+from collections.abc import Mapping
+
+from toolgate_service.rules.syntax_tree import Node
+
+#: names of the members that lead from `args` to a value; an integer is the index of an element of a list
+Path = tuple[str | int, ...]
+
+
+def name_of(node: Node) -> str | None:
+    """Return the name of a variable or of its field, such as `action` or `agent.name`; None for other nodes."""
+    if node.kind == "name":
+        return node.name.removeprefix(".")
+    member = _member(node)
+    if member is None or node.operands[0].kind != "name":
+        return None
+    return f"{name_of(node.operands[0])}.{member}"
+
+
+def path_of(node: Node) -> Path | None:
+    """Return the path of the value of `args` that a node reads; None if the node is not a constant path."""
+    member = _member(node)
+    if member is None:
+        return None
+    container = node.operands[0]
+    if name_of(container) == "args":
+        return (member,) if isinstance(member, str) else None
+    path = path_of(container)
+    return None if path is None else (*path, member)
+
+
+def _member(node: Node) -> "str | int | None":
+    if node.kind == "select":
+        return node.name
+    if node.kind == "call" and node.name == "_[_]":
+        member = node.operands[1].constant
+        if isinstance(member, str) or (type(member) is int and member >= 0):
+            return member
+    return None
+
+
+def is_constant(node: Node) -> bool:
+    """Return whether the node is a literal value."""
+    return node.kind == "constant"
+
+
+def key_of(node: Node, agent: Mapping[str, str]) -> str:
+    """Return a key that is equal for equal expressions about the same agent."""
+    name = name_of(node)
+    own = f"{node.kind} {node.name!r} {type(node.constant).__name__} {node.constant!r}"
+    if name is not None and name.split(".")[0] == "agent":
+        own += f" {sorted(agent.items())!r}"
+    return f"{own}({', '.join(key_of(operand, agent) for operand in node.operands)})"
+
+
+def substitute(node: Node, name: str, element: Node) -> Node:
+    """Return an expression with an element in place of the loop variable with this name."""
+    if node.kind == "name":
+        return element if node.name == name else node
+    operands = node.operands
+    if node.kind == "loop" and node.name == name:
+        # The inner loop has another variable with the same name.
+        replaced = (substitute(operands[0], name, element), *operands[1:])
+    else:
+        replaced = tuple(substitute(operand, name, element) for operand in operands)
+    return Node(node.id, node.kind, node.name, node.constant, replaced)

@@ -1,0 +1,500 @@
+"""Translation of CEL conditions into formulas.
+
+The translation of a node is a list of alternatives, one for each kind of value that the node can have. An error has no
+alternative: if the guards of all alternatives are false, the node has no value. Parts that the translation does not
+support, such as regular expressions and timestamps, have an opaque result, which is the same for equal parts.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import permutations
+from math import isfinite
+from typing import Any, NamedTuple
+
+import z3
+
+from toolgate_service.policies.proof.symbols import (
+    FALSE,
+    MAX_CHARACTERS,
+    MAX_ELEMENTS,
+    MAX_INT,
+    MIN_INT,
+    NO_RESULT,
+    TRUE,
+    Bool,
+    Kind,
+    Number,
+    Path,
+    SymbolicCall,
+    Ternary,
+    all_of,
+    any_of,
+    negated,
+    real,
+    text,
+    text_of,
+)
+from toolgate_service.policies.proof.syntax import is_constant, key_of, name_of, path_of, substitute
+from toolgate_service.rules.expression_cost import Analysis, loop_body
+from toolgate_service.rules.expressions import compile_expression
+from toolgate_service.rules.syntax_tree import Node
+
+#: unsigned integers; the syntax tree does not distinguish them from integers
+_UNSIGNED = re.compile(r"\b\d[0-9a-fA-FxX]*[uU]\b")
+#: largest character in a literal that is translated. Z3 has no characters above U+2FFFF, so the order of texts with such
+#: characters can only be proven for literals far below.
+_MAX_CHARACTER = "\U0001ffff"
+#: maximum number of repetitions of the condition of a loop over a literal list
+_MAX_REPETITIONS = 100
+
+_LOGIC = frozenset({"_&&_", "_||_", "!_"})
+_ORDER = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
+_TEXT_TESTS = frozenset({"startsWith", "endsWith", "contains"})
+_ARITHMETIC = frozenset({"_+_", "_-_", "_*_"})
+_NUMBERS = frozenset({Kind.INT, Kind.DOUBLE})
+
+
+class Integer(NamedTuple):
+    """Integer, and its value as a double; None if the double is only known for exact values."""
+
+    exact: Number
+    double: Number | None
+
+
+class Value(NamedTuple):
+    """Alternative of the value of a node: if the guard is true, the value has this kind and content.
+
+    The content is a formula, an `Integer`, the number of elements of a list or map, or None.
+    """
+
+    guard: Bool
+    kind: Kind
+    content: Any = None
+
+
+class TextTest(NamedTuple):
+    """Formula that a text starts with, ends with or contains a literal."""
+
+    name: str
+    whole: Any
+    literal: str
+    formula: Bool
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Translated condition.
+
+    Attributes:
+        paths: Values of the arguments that the formulas contain.
+        constants: Numbers that the condition compares with.
+        is_exact: False if a part of the condition is opaque.
+        is_unusable: Formula that the condition reads an argument that CEL cannot represent.
+        constraints: Further formulas that are true for every call.
+        text_tests: Tests of texts that the formulas contain.
+    """
+
+    result: Ternary
+    paths: frozenset[Path]
+    constants: frozenset[Fraction]
+    is_exact: bool
+    is_unusable: Bool
+    constraints: tuple[Bool, ...]
+    text_tests: tuple[TextTest, ...]
+    analysis: Analysis
+
+
+class Translator:
+    """Translator for the conditions of one policy, for the calls of one agent.
+
+    Args:
+        is_shallow: True to translate only the logical operators. Comparisons are then opaque. Many changes of policies can
+            be proven with these formulas, which Z3 decides much faster.
+    """
+
+    def __init__(
+        self, call: SymbolicCall, agent_id: str, agent_name: str, *, is_shallow: bool = False
+    ) -> None:
+        self._call = call
+        self._is_shallow = is_shallow
+        self._agent = {"id": agent_id, "name": agent_name}
+        self._paths: set[Path] = set()
+        self._constants: set[Fraction] = set()
+        self._constraints: list[Bool] = []
+        self._text_tests: list[TextTest] = []
+        self._is_exact = True
+
+    def translate(self, condition: str) -> Condition:
+        """Return the formulas of a condition."""
+        expression = compile_expression(condition)
+        analysis = expression.analysis
+        self._paths, self._constants, self._is_exact = set(), set(), True
+        self._constraints, self._text_tests = [], []
+        root = expression.decode().root
+        # Such a condition has no result if CEL cannot represent any of the arguments.
+        reads_all = analysis.uses_args and analysis.argument_names is None
+        is_opaque = reads_all or _UNSIGNED.search(condition) is not None
+        result = self._opaque(root) if is_opaque else self._condition(root)
+        names = [(name,) for name in sorted(analysis.argument_names or ())]
+        unusable = any_of(*(self._call.variable(path).unusable for path in names))
+        usable = negated(unusable)
+        return Condition(
+            Ternary(all_of(usable, result.true), all_of(usable, result.false)),
+            frozenset([*self._paths, *names]),
+            frozenset(self._constants),
+            self._is_exact,
+            unusable,
+            tuple(self._constraints),
+            tuple(self._text_tests),
+            analysis,
+        )
+
+    def _opaque(self, node: Node) -> Ternary:
+        self._is_exact = False
+        return self._call.opaque(key_of(node, self._agent))
+
+    def _truth(self, node: Node, values: Sequence[Value]) -> Ternary:
+        """Return the result of a node as a condition."""
+        true = [all_of(value.guard, value.content) for value in values if value.kind is Kind.BOOL]
+        false = [all_of(value.guard, negated(value.content)) for value in values if value.kind is Kind.BOOL]
+        others = any_of(*(value.guard for value in values if value.kind is Kind.OTHER))
+        if others is not FALSE:
+            opaque = self._opaque(node)
+            true.append(all_of(others, opaque.true))
+            false.append(all_of(others, opaque.false))
+        return Ternary(any_of(*true), any_of(*false))
+
+    def _condition(self, node: Node) -> Ternary:
+        if self._is_shallow and not (node.kind == "call" and node.name in _LOGIC):
+            return self._opaque(node)
+        return self._truth(node, self._values(node))
+
+    def _values(self, node: Node) -> list[Value]:
+        path = path_of(node)
+        if path is not None:
+            return self._argument(path)
+        match node.kind:
+            case "constant":
+                return self._constant(node)
+            case "name" | "select":
+                return self._name(node)
+            case "has":
+                return _boolean(self._presence(node))
+            case "call":
+                return self._call_values(node)
+            case "list":
+                elements = [_exists(self._values(element)) for element in node.operands]
+                return [Value(all_of(*elements), Kind.LIST, z3.IntVal(len(elements)))]
+            case "loop":
+                return _boolean(self._loop(node))
+            case _:
+                return self._unknown()
+
+    def _unknown(self) -> list[Value]:
+        self._is_exact = False
+        return [Value(TRUE, Kind.OTHER)]
+
+    def _constant(self, node: Node) -> list[Value]:
+        match node.constant:
+            case None:
+                return [Value(TRUE, Kind.NULL)]
+            case bool(value):
+                return [Value(TRUE, Kind.BOOL, TRUE if value else FALSE)]
+            case int(value):
+                self._constants.add(Fraction(value))
+                return [Value(TRUE, Kind.INT, Integer(z3.IntVal(value), real(float(value))))]
+            case float(value) if isfinite(value):
+                self._constants.add(Fraction(value))
+                return [Value(TRUE, Kind.DOUBLE, real(value))]
+            case str(value):
+                return self._text(value)
+            case _:
+                return self._unknown()
+
+    def _text(self, value: str) -> list[Value]:
+        if value and max(value) > _MAX_CHARACTER:
+            return self._unknown()
+        return [Value(TRUE, Kind.TEXT, text(value))]
+
+    def _name(self, node: Node) -> list[Value]:
+        match name_of(node):
+            case "action":
+                return [Value(TRUE, Kind.TEXT, self._call.action)]
+            case "run.id":
+                return [Value(TRUE, Kind.TEXT, self._call.run)]
+            case "agent.id" | "agent.name" as name:
+                return self._text(self._agent[name.removeprefix("agent.")])
+            case _:
+                return self._unknown()
+
+    def _argument(self, path: Path) -> list[Value]:
+        self._paths.add(path)
+        variable = self._call.variable(path)
+        exists = TRUE if len(path) == 1 else self._call.is_container(path[:-1], path[-1])
+        contents = {
+            Kind.NULL: None,
+            Kind.BOOL: variable.boolean,
+            Kind.INT: Integer(variable.integer, variable.double),
+            Kind.DOUBLE: variable.double,
+            Kind.TEXT: variable.text,
+            Kind.LIST: variable.size,
+            Kind.MAP: variable.size,
+        }
+        return [
+            Value(all_of(exists, variable.is_kind(kind)), kind, content) for kind, content in contents.items()
+        ]
+
+    def _presence(self, node: Node) -> Ternary:
+        [operand] = node.operands
+        if name_of(operand) in {"agent", "run"}:
+            return Ternary(TRUE, FALSE)
+        container = () if name_of(operand) == "args" else path_of(operand)
+        if container is None:
+            return self._opaque(node)
+        path = (*container, node.name)
+        self._paths.add(path)
+        can_have = TRUE if len(path) == 1 else self._call.is_container(container, node.name)
+        is_missing = self._call.variable(path).is_kind(Kind.MISSING)
+        return Ternary(all_of(can_have, negated(is_missing)), all_of(can_have, is_missing))
+
+    def _loop(self, node: Node) -> Ternary:
+        body, elements = loop_body(node), node.operands[0]
+        if body is None or elements.kind != "list" or len(elements.operands) > _MAX_REPETITIONS:
+            return self._opaque(node)
+        exist = all_of(*(_exists(self._values(element)) for element in elements.operands))
+        results = [self._condition(substitute(body, node.name, element)) for element in elements.operands]
+        true, false = [one.true for one in results], [one.false for one in results]
+        match node.operands[3].name:
+            case "_&&_":
+                result = Ternary(all_of(*true), any_of(*false))
+            case "_||_":
+                result = Ternary(any_of(*true), all_of(*false))
+            case _:
+                single = [
+                    all_of(*(true[other] if other == index else false[other] for other in range(len(true))))
+                    for index in range(len(true))
+                ]
+                no_error = all_of(*(any_of(*one) for one in results))
+                result = Ternary(any_of(*single), all_of(no_error, negated(any_of(*single))))
+        return Ternary(all_of(exist, result.true), all_of(exist, result.false))
+
+    def _call_values(self, node: Node) -> list[Value]:
+        name, operands = node.name, node.operands
+        if name in _LOGIC:
+            return _boolean(self._logic(name, [self._condition(operand) for operand in operands]))
+        if name == "_?_:_":
+            return self._choice(node)
+        if name in {"_==_", "_!=_"} or name in _ORDER or name in _TEXT_TESTS:
+            left, right = (self._values(operand) for operand in operands)
+            return _boolean(self._compare(node, left, right))
+        if name == "@in":
+            return _boolean(self._membership(node))
+        if name == "size":
+            return self._size(node)
+        if name in _ARITHMETIC:
+            return self._arithmetic(node)
+        if name == "-_":
+            return self._negative(self._values(operands[0]))
+        if name == "dyn":
+            return self._values(operands[0])
+        return self._unknown()
+
+    def _logic(self, name: str, results: list[Ternary]) -> Ternary:
+        if name == "!_":
+            return Ternary(results[0].false, results[0].true)
+        true, false = [one.true for one in results], [one.false for one in results]
+        if name == "_&&_":
+            return Ternary(all_of(*true), any_of(*false))
+        return Ternary(any_of(*true), all_of(*false))
+
+    def _choice(self, node: Node) -> list[Value]:
+        decision = self._condition(node.operands[0])
+        return [
+            value._replace(guard=all_of(chosen, value.guard))
+            for chosen, operand in zip(decision, node.operands[1:], strict=True)
+            for value in self._values(operand)
+        ]
+
+    def _membership(self, node: Node) -> Ternary:
+        sought, elements = node.operands
+        if elements.kind != "list" or not all(map(is_constant, elements.operands)):
+            return self._opaque(node)
+        values = self._values(sought)
+        results = [self._compare(node, values, self._constant(element)) for element in elements.operands]
+        if not results:
+            return Ternary(FALSE, _exists(values))
+        return Ternary(any_of(*(one.true for one in results)), all_of(*(one.false for one in results)))
+
+    def _compare(self, node: Node, left: Sequence[Value], right: Sequence[Value]) -> Ternary:
+        true, false = [], []
+        for one in left:
+            for other in right:
+                guard = all_of(one.guard, other.guard)
+                if guard is not FALSE:
+                    result = self._compare_pair(node, one, other)
+                    true.append(all_of(guard, result.true))
+                    false.append(all_of(guard, result.false))
+        return Ternary(any_of(*true), any_of(*false))
+
+    def _compare_pair(self, node: Node, left: Value, right: Value) -> Ternary:
+        kinds = {left.kind, right.kind}
+        is_equality = node.name in {"_==_", "_!=_", "@in"}
+        if Kind.OTHER in kinds or (is_equality and left.kind == right.kind in {Kind.LIST, Kind.MAP}):
+            return self._opaque(node)
+        if is_equality:
+            equal = self._equality(node, left, right)
+            return Ternary(equal.false, equal.true) if node.name == "_!=_" else equal
+        if node.name in _TEXT_TESTS:
+            return self._test_text(node.name, left, right) if kinds == {Kind.TEXT} else NO_RESULT
+        if kinds <= _NUMBERS:
+            pair = _comparable(left, right)
+            return self._opaque(node) if pair is None else _decided(_compare_order(node.name, *pair))
+        if kinds == {Kind.TEXT}:
+            return _decided(_compare_order(node.name, left.content, right.content))
+        if kinds == {Kind.BOOL}:
+            numbers = [z3.If(value.content, z3.IntVal(1), z3.IntVal(0)) for value in (left, right)]
+            return _decided(_compare_order(node.name, *numbers))
+        return NO_RESULT
+
+    def _test_text(self, name: str, whole: Value, part: Value) -> Ternary:
+        formula = _text_formula(name, whole.content, part.content)
+        literal = text_of(part.content)
+        if literal is not None:
+            self._text_tests.append(TextTest(name, whole.content, literal, formula))
+        return _decided(formula)
+
+    def _equality(self, node: Node, left: Value, right: Value) -> Ternary:
+        if {left.kind, right.kind} <= _NUMBERS:
+            pair = _comparable(left, right)
+            return self._opaque(node) if pair is None else _decided(pair[0] == pair[1])
+        if left.kind != right.kind:
+            return Ternary(FALSE, TRUE)
+        return Ternary(TRUE, FALSE) if left.kind is Kind.NULL else _decided(left.content == right.content)
+
+    def _size(self, node: Node) -> list[Value]:
+        values = []
+        for value in self._values(node.operands[0]):
+            if value.kind is Kind.OTHER:
+                values += self._unknown_if(value.guard)
+            elif value.kind in {Kind.TEXT, Kind.LIST, Kind.MAP}:
+                is_text = value.kind is Kind.TEXT
+                size = z3.Length(value.content) if is_text else value.content
+                self._constraints.append(
+                    z3.Implies(value.guard, size <= (MAX_CHARACTERS if is_text else MAX_ELEMENTS))
+                )
+                values.append(Value(value.guard, Kind.INT, Integer(size, z3.ToReal(size))))
+        return values
+
+    def _arithmetic(self, node: Node) -> list[Value]:
+        if node.name == "_*_" and not any(map(is_constant, node.operands)):
+            return self._unknown()
+        left, right = (self._values(operand) for operand in node.operands)
+        return self._calculate(node.name, left, right)
+
+    def _calculate(self, name: str, left: Sequence[Value], right: Sequence[Value]) -> list[Value]:
+        values = []
+        for one in left:
+            for other in right:
+                guard = all_of(one.guard, other.guard)
+                if guard is FALSE:
+                    continue
+                match one.kind, other.kind:
+                    case Kind.INT, Kind.INT:
+                        result = _calculate_integer(name, one.content.exact, other.content.exact)
+                        fits = z3.And(result >= MIN_INT, result <= MAX_INT)
+                        values.append(Value(all_of(guard, fits), Kind.INT, Integer(result, None)))
+                    case Kind.TEXT, Kind.TEXT if name == "_+_":
+                        joined = z3.Concat(one.content, other.content)
+                        values.append(Value(guard, Kind.TEXT, joined))
+                    case (Kind.DOUBLE, Kind.DOUBLE) | (Kind.LIST, Kind.LIST):
+                        values += self._unknown_if(guard)
+                    case one_kind, other_kind if Kind.OTHER in {one_kind, other_kind}:
+                        values += self._unknown_if(guard)
+                    # There is no operator for other pairs of kinds, such as a double and an integer.
+        return values
+
+    def _negative(self, values: Sequence[Value]) -> list[Value]:
+        zero = [Value(TRUE, Kind.INT, Integer(z3.IntVal(0), real(0)))]
+        others = any_of(*(value.guard for value in values if value.kind in {Kind.DOUBLE, Kind.OTHER}))
+        result = self._calculate("_-_", zero, [value for value in values if value.kind is Kind.INT])
+        return [*result, *self._unknown_if(others)] if others is not FALSE else result
+
+    def _unknown_if(self, guard: Bool) -> list[Value]:
+        self._is_exact = False
+        return [Value(guard, Kind.OTHER)]
+
+
+def _boolean(result: Ternary) -> list[Value]:
+    return [Value(any_of(result.true, result.false), Kind.BOOL, result.true)]
+
+
+def _exists(values: Sequence[Value]) -> Bool:
+    return any_of(*(value.guard for value in values))
+
+
+def _decided(formula: Bool) -> Ternary:
+    return Ternary(formula, negated(formula))
+
+
+def _comparable(left: Value, right: Value) -> tuple[Number, Number] | None:
+    """Return two numbers in the form in which CEL compares them: integers exactly, otherwise as doubles."""
+    if left.kind == right.kind:
+        is_int = left.kind is Kind.INT
+        return (left.content.exact, right.content.exact) if is_int else (left.content, right.content)
+    numbers = [value.content.double if value.kind is Kind.INT else value.content for value in (left, right)]
+    return None if None in numbers else (numbers[0], numbers[1])
+
+
+def _compare_order(name: str, left: Any, right: Any) -> Bool:
+    match name:
+        case "_<_":
+            return left < right
+        case "_<=_":
+            return left <= right
+        case "_>_":
+            return right < left
+        case _:
+            return right <= left
+
+
+def _text_formula(name: str, whole: Any, part: Any) -> Bool:
+    match name:
+        case "startsWith":
+            return z3.PrefixOf(part, whole)
+        case "endsWith":
+            return z3.SuffixOf(part, whole)
+        case _:
+            return z3.Contains(whole, part)
+
+
+def _calculate_integer(name: str, left: Number, right: Number) -> Number:
+    match name:
+        case "_+_":
+            return left + right
+        case "_-_":
+            return left - right
+        case _:
+            return left * right
+
+
+def implications(tests: Iterable[TextTest]) -> Iterator[Bool]:
+    """Yield the implications between tests of one text, which Z3 finds only slowly itself."""
+    by_text: dict[int, list[TextTest]] = {}
+    for test in tests:
+        by_text.setdefault(test.whole.get_id(), []).append(test)
+    for same in by_text.values():
+        for one, other in permutations(same, 2):
+            if _implies(one, other):
+                yield z3.Implies(one.formula, other.formula)
+
+
+def _implies(one: TextTest, other: TextTest) -> bool:
+    match other.name:
+        case "contains":
+            return other.literal in one.literal
+        case "startsWith":
+            return one.name == other.name and one.literal.startswith(other.literal)
+        case _:
+            return one.name == other.name and one.literal.endswith(other.literal)
