@@ -381,9 +381,9 @@ class Translator:
             elif value.kind in {Kind.TEXT, Kind.LIST, Kind.MAP}:
                 is_text = value.kind is Kind.TEXT
                 size = z3.Length(value.content) if is_text else value.content
-                self._constraints.append(
-                    z3.Implies(value.guard, size <= (MAX_CHARACTERS if is_text else MAX_ELEMENTS))
-                )
+                if path_of(node.operands[0]) is not None:
+                    most = MAX_CHARACTERS if is_text else MAX_ELEMENTS
+                    self._constraints.append(z3.Implies(value.guard, size <= most))
                 values.append(Value(value.guard, Kind.INT, Integer(size, z3.ToReal(size))))
         return values
 
