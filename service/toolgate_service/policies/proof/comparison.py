@@ -18,7 +18,8 @@ from toolgate_service.policies.proof.model_values import ModelReader
 from toolgate_service.policies.proof.outcomes import is_more_lenient, match_formula, outcome_of
 from toolgate_service.policies.proof.results import Counterexample
 from toolgate_service.policies.proof.symbols import AMOUNT, Bool, Path, SymbolicCall, Ternary
-from toolgate_service.policies.proof.translation import Condition, Translator, implications
+from toolgate_service.policies.proof.translation import Condition, Translator
+from toolgate_service.policies.proof.values import implications
 
 #: maximum number of models of one class of calls that the evaluator may refute
 _MODELS = 5

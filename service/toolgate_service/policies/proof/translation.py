@@ -6,12 +6,10 @@ support, such as regular expressions and timestamps, have an opaque result, whic
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import permutations
 from math import isfinite
-from typing import Any, NamedTuple
 
 import z3
 
@@ -25,7 +23,6 @@ from toolgate_service.policies.proof.symbols import (
     TRUE,
     Bool,
     Kind,
-    Number,
     Path,
     SymbolicCall,
     Ternary,
@@ -37,6 +34,20 @@ from toolgate_service.policies.proof.symbols import (
     text_of,
 )
 from toolgate_service.policies.proof.syntax import is_constant, key_of, name_of, path_of, substitute
+from toolgate_service.policies.proof.values import (
+    Integer,
+    TextTest,
+    Value,
+    boolean,
+    calculate_integer,
+    combine,
+    comparable,
+    compare_order,
+    decided,
+    exactly_one,
+    exists,
+    text_formula,
+)
 from toolgate_service.rules.expression_cost import Analysis, loop_body
 from toolgate_service.rules.expressions import compile_expression
 from toolgate_service.rules.syntax_tree import Node
@@ -54,33 +65,6 @@ _ORDER = frozenset({"_<_", "_<=_", "_>_", "_>=_"})
 _TEXT_TESTS = frozenset({"startsWith", "endsWith", "contains"})
 _ARITHMETIC = frozenset({"_+_", "_-_", "_*_"})
 _NUMBERS = frozenset({Kind.INT, Kind.DOUBLE})
-
-
-class Integer(NamedTuple):
-    """Integer, and its value as a double; None if the double is only known for exact values."""
-
-    exact: Number
-    double: Number | None
-
-
-class Value(NamedTuple):
-    """Alternative of the value of a node: if the guard is true, the value has this kind and content.
-
-    The content is a formula, an `Integer`, the number of elements of a list or map, or None.
-    """
-
-    guard: Bool
-    kind: Kind
-    content: Any = None
-
-
-class TextTest(NamedTuple):
-    """Formula that a text starts with, ends with or contains a literal."""
-
-    name: str
-    whole: Any
-    literal: str
-    formula: Bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,14 +165,14 @@ class Translator:
             case "name" | "select":
                 return self._name(node)
             case "has":
-                return _boolean(self._presence(node))
+                return boolean(self._presence(node))
             case "call":
                 return self._call_values(node)
             case "list":
-                elements = [_exists(self._values(element)) for element in node.operands]
+                elements = [exists(self._values(element)) for element in node.operands]
                 return [Value(all_of(*elements), Kind.LIST, z3.IntVal(len(elements)))]
             case "loop":
-                return _boolean(self._loop(node))
+                return boolean(self._loop(node))
             case _:
                 return self._unknown()
 
@@ -263,34 +247,23 @@ class Translator:
         body, elements = loop_body(node), node.operands[0]
         if body is None or elements.kind != "list" or len(elements.operands) > _MAX_REPETITIONS:
             return self._opaque(node)
-        exist = all_of(*(_exists(self._values(element)) for element in elements.operands))
+        exist = all_of(*(exists(self._values(element)) for element in elements.operands))
         results = [self._condition(substitute(body, node.name, element)) for element in elements.operands]
-        true, false = [one.true for one in results], [one.false for one in results]
-        match node.operands[3].name:
-            case "_&&_":
-                result = Ternary(all_of(*true), any_of(*false))
-            case "_||_":
-                result = Ternary(any_of(*true), all_of(*false))
-            case _:
-                single = [
-                    all_of(*(true[other] if other == index else false[other] for other in range(len(true))))
-                    for index in range(len(true))
-                ]
-                no_error = all_of(*(any_of(*one) for one in results))
-                result = Ternary(any_of(*single), all_of(no_error, negated(any_of(*single))))
+        step = node.operands[3].name
+        result = combine(step, results) if step in _LOGIC else exactly_one(results)
         return Ternary(all_of(exist, result.true), all_of(exist, result.false))
 
     def _call_values(self, node: Node) -> list[Value]:
         name, operands = node.name, node.operands
         if name in _LOGIC:
-            return _boolean(self._logic(name, [self._condition(operand) for operand in operands]))
+            return boolean(self._logic(name, [self._condition(operand) for operand in operands]))
         if name == "_?_:_":
             return self._choice(node)
         if name in {"_==_", "_!=_"} or name in _ORDER or name in _TEXT_TESTS:
             left, right = (self._values(operand) for operand in operands)
-            return _boolean(self._compare(node, left, right))
+            return boolean(self._compare(node, left, right))
         if name == "@in":
-            return _boolean(self._membership(node))
+            return boolean(self._membership(node))
         if name == "size":
             return self._size(node)
         if name in _ARITHMETIC:
@@ -304,10 +277,7 @@ class Translator:
     def _logic(self, name: str, results: list[Ternary]) -> Ternary:
         if name == "!_":
             return Ternary(results[0].false, results[0].true)
-        true, false = [one.true for one in results], [one.false for one in results]
-        if name == "_&&_":
-            return Ternary(all_of(*true), any_of(*false))
-        return Ternary(any_of(*true), all_of(*false))
+        return combine(name, results)
 
     def _choice(self, node: Node) -> list[Value]:
         decision = self._condition(node.operands[0])
@@ -324,7 +294,7 @@ class Translator:
         values = self._values(sought)
         results = [self._compare(node, values, self._constant(element)) for element in elements.operands]
         if not results:
-            return Ternary(FALSE, _exists(values))
+            return Ternary(FALSE, exists(values))
         return Ternary(any_of(*(one.true for one in results)), all_of(*(one.false for one in results)))
 
     def _compare(self, node: Node, left: Sequence[Value], right: Sequence[Value]) -> Ternary:
@@ -349,29 +319,29 @@ class Translator:
         if node.name in _TEXT_TESTS:
             return self._test_text(node.name, left, right) if kinds == {Kind.TEXT} else NO_RESULT
         if kinds <= _NUMBERS:
-            pair = _comparable(left, right)
-            return self._opaque(node) if pair is None else _decided(_compare_order(node.name, *pair))
+            pair = comparable(left, right)
+            return self._opaque(node) if pair is None else decided(compare_order(node.name, *pair))
         if kinds == {Kind.TEXT}:
-            return _decided(_compare_order(node.name, left.content, right.content))
+            return decided(compare_order(node.name, left.content, right.content))
         if kinds == {Kind.BOOL}:
             numbers = [z3.If(value.content, z3.IntVal(1), z3.IntVal(0)) for value in (left, right)]
-            return _decided(_compare_order(node.name, *numbers))
+            return decided(compare_order(node.name, *numbers))
         return NO_RESULT
 
     def _test_text(self, name: str, whole: Value, part: Value) -> Ternary:
-        formula = _text_formula(name, whole.content, part.content)
+        formula = text_formula(name, whole.content, part.content)
         literal = text_of(part.content)
         if literal is not None:
             self._text_tests.append(TextTest(name, whole.content, literal, formula))
-        return _decided(formula)
+        return decided(formula)
 
     def _equality(self, node: Node, left: Value, right: Value) -> Ternary:
         if {left.kind, right.kind} <= _NUMBERS:
-            pair = _comparable(left, right)
-            return self._opaque(node) if pair is None else _decided(pair[0] == pair[1])
+            pair = comparable(left, right)
+            return self._opaque(node) if pair is None else decided(pair[0] == pair[1])
         if left.kind != right.kind:
             return Ternary(FALSE, TRUE)
-        return Ternary(TRUE, FALSE) if left.kind is Kind.NULL else _decided(left.content == right.content)
+        return Ternary(TRUE, FALSE) if left.kind is Kind.NULL else decided(left.content == right.content)
 
     def _size(self, node: Node) -> list[Value]:
         values = []
@@ -402,7 +372,7 @@ class Translator:
                     continue
                 match one.kind, other.kind:
                     case Kind.INT, Kind.INT:
-                        result = _calculate_integer(name, one.content.exact, other.content.exact)
+                        result = calculate_integer(name, one.content.exact, other.content.exact)
                         fits = z3.And(result >= MIN_INT, result <= MAX_INT)
                         values.append(Value(all_of(guard, fits), Kind.INT, Integer(result, None)))
                     case Kind.TEXT, Kind.TEXT if name == "_+_":
@@ -424,77 +394,3 @@ class Translator:
     def _unknown_if(self, guard: Bool) -> list[Value]:
         self._is_exact = False
         return [Value(guard, Kind.OTHER)]
-
-
-def _boolean(result: Ternary) -> list[Value]:
-    return [Value(any_of(result.true, result.false), Kind.BOOL, result.true)]
-
-
-def _exists(values: Sequence[Value]) -> Bool:
-    return any_of(*(value.guard for value in values))
-
-
-def _decided(formula: Bool) -> Ternary:
-    return Ternary(formula, negated(formula))
-
-
-def _comparable(left: Value, right: Value) -> tuple[Number, Number] | None:
-    """Return two numbers in the form in which CEL compares them: integers exactly, otherwise as doubles."""
-    if left.kind == right.kind:
-        is_int = left.kind is Kind.INT
-        return (left.content.exact, right.content.exact) if is_int else (left.content, right.content)
-    numbers = [value.content.double if value.kind is Kind.INT else value.content for value in (left, right)]
-    return None if None in numbers else (numbers[0], numbers[1])
-
-
-def _compare_order(name: str, left: Any, right: Any) -> Bool:
-    match name:
-        case "_<_":
-            return left < right
-        case "_<=_":
-            return left <= right
-        case "_>_":
-            return right < left
-        case _:
-            return right <= left
-
-
-def _text_formula(name: str, whole: Any, part: Any) -> Bool:
-    match name:
-        case "startsWith":
-            return z3.PrefixOf(part, whole)
-        case "endsWith":
-            return z3.SuffixOf(part, whole)
-        case _:
-            return z3.Contains(whole, part)
-
-
-def _calculate_integer(name: str, left: Number, right: Number) -> Number:
-    match name:
-        case "_+_":
-            return left + right
-        case "_-_":
-            return left - right
-        case _:
-            return left * right
-
-
-def implications(tests: Iterable[TextTest]) -> Iterator[Bool]:
-    """Yield the implications between tests of one text, which Z3 finds only slowly itself."""
-    by_text: dict[int, list[TextTest]] = {}
-    for test in tests:
-        by_text.setdefault(test.whole.get_id(), []).append(test)
-    for same in by_text.values():
-        for one, other in permutations(same, 2):
-            if _implies(one, other):
-                yield z3.Implies(one.formula, other.formula)
-
-
-def _implies(one: TextTest, other: TextTest) -> bool:
-    match other.name:
-        case "contains":
-            return other.literal in one.literal
-        case "startsWith":
-            return one.name == other.name and one.literal.startswith(other.literal)
-        case _:
-            return one.name == other.name and one.literal.endswith(other.literal)

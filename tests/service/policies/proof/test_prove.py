@@ -104,6 +104,7 @@ def test_condition_of_forbidding_rule_that_matches_at_least_as_much_is_proven(ol
         ("args.sql.matches('^(drop|delete)')", "args.sql.matches('^drop')"),
         ("args.to.exists(t, t.endsWith('@a.com'))", "args.to.exists(t, t.endsWith('@b.com'))"),
         ("args.x.y == 1", "has(args.x) && args.x.y == 1"),
+        ("args.y.matches('z')", "['a', 'b'].exists_one(x, args.y.matches('z'))"),
         ("args.x < 9007199254740993", "args.x < 9007199254740992"),
     ],
 )

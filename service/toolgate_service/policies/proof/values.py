@@ -1,0 +1,138 @@
+"""Values of the nodes of conditions as formulas, and operations on them."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import permutations
+from typing import Any, NamedTuple
+
+import z3
+
+from toolgate_service.policies.proof.symbols import Bool, Kind, Number, Ternary, all_of, any_of, negated
+
+
+class Integer(NamedTuple):
+    """Integer, and its value as a double; None if the double is only known for exact values."""
+
+    exact: Number
+    double: Number | None
+
+
+class Value(NamedTuple):
+    """Alternative of the value of a node: if the guard is true, the value has this kind and content.
+
+    The content is a formula, an `Integer`, the number of elements of a list or map, or None.
+    """
+
+    guard: Bool
+    kind: Kind
+    content: Any = None
+
+
+class TextTest(NamedTuple):
+    """Formula that a text starts with, ends with or contains a literal."""
+
+    name: str
+    whole: Any
+    literal: str
+    formula: Bool
+
+
+def combine(name: str, results: Sequence[Ternary]) -> Ternary:
+    """Return the result of `&&` or `||`, where one operand can decide although another one has no result."""
+    true, false = [one.true for one in results], [one.false for one in results]
+    if name == "_&&_":
+        return Ternary(all_of(*true), any_of(*false))
+    return Ternary(any_of(*true), all_of(*false))
+
+
+def exactly_one(results: Sequence[Ternary]) -> Ternary:
+    """Return the result of `exists_one`, which has no result if one of the conditions has none."""
+    # Compared by index, because equal conditions share one result.
+    numbers = range(len(results))
+    single = any_of(
+        *(
+            all_of(*(results[other].true if other == one else results[other].false for other in numbers))
+            for one in numbers
+        )
+    )
+    have_results = all_of(*(any_of(*one) for one in results))
+    return Ternary(single, all_of(have_results, negated(single)))
+
+
+def boolean(result: Ternary) -> list[Value]:
+    """Return the values of a node whose value is the result of a condition."""
+    return [Value(any_of(result.true, result.false), Kind.BOOL, result.true)]
+
+
+def exists(values: Sequence[Value]) -> Bool:
+    """Return the formula that a node has a value, which means that it raises no error."""
+    return any_of(*(value.guard for value in values))
+
+
+def decided(formula: Bool) -> Ternary:
+    """Return the result of a condition that always has one."""
+    return Ternary(formula, negated(formula))
+
+
+def comparable(left: Value, right: Value) -> tuple[Number, Number] | None:
+    """Return two numbers in the form in which CEL compares them: integers exactly, otherwise as doubles."""
+    if left.kind == right.kind:
+        is_int = left.kind is Kind.INT
+        return (left.content.exact, right.content.exact) if is_int else (left.content, right.content)
+    numbers = [value.content.double if value.kind is Kind.INT else value.content for value in (left, right)]
+    return None if None in numbers else (numbers[0], numbers[1])
+
+
+def compare_order(name: str, left: Any, right: Any) -> Bool:
+    """Return the formula of a comparison."""
+    match name:
+        case "_<_":
+            return left < right
+        case "_<=_":
+            return left <= right
+        case "_>_":
+            return right < left
+        case _:
+            return right <= left
+
+
+def text_formula(name: str, whole: Any, part: Any) -> Bool:
+    """Return the formula of a test of a text."""
+    match name:
+        case "startsWith":
+            return z3.PrefixOf(part, whole)
+        case "endsWith":
+            return z3.SuffixOf(part, whole)
+        case _:
+            return z3.Contains(whole, part)
+
+
+def calculate_integer(name: str, left: Number, right: Number) -> Number:
+    """Return the result of an operation without limits."""
+    match name:
+        case "_+_":
+            return left + right
+        case "_-_":
+            return left - right
+        case _:
+            return left * right
+
+
+def implications(tests: Iterable[TextTest]) -> Iterator[Bool]:
+    """Yield the implications between tests of one text, which Z3 finds only slowly itself."""
+    by_text: dict[int, list[TextTest]] = {}
+    for test in tests:
+        by_text.setdefault(test.whole.get_id(), []).append(test)
+    for same in by_text.values():
+        for one, other in permutations(same, 2):
+            if _implies(one, other):
+                yield z3.Implies(one.formula, other.formula)
+
+
+def _implies(one: TextTest, other: TextTest) -> bool:
+    match other.name:
+        case "contains":
+            return other.literal in one.literal
+        case "startsWith":
+            return one.name == other.name and one.literal.startswith(other.literal)
+        case _:
+            return one.name == other.name and one.literal.endswith(other.literal)
