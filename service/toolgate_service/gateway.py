@@ -55,7 +55,9 @@ class Gateway(AppContext):
         self.rules = RuleCache(self.database)
         self.budgets = BudgetCache(self.database)
         self.log_writer = LogWriter(self.log_store, self.metrics)
-        self.decisions = DecisionRecorder(decision_store, self.metrics)
+        self.decisions = DecisionRecorder(
+            decision_store, self.metrics, stores_contexts=settings.decision_context_days > 0
+        )
         self.readiness = Readiness(self.database)
         jobs = maintenance_jobs(self.database, settings, self.plans)
         self.maintenance = Scheduler(

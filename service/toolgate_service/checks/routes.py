@@ -108,7 +108,8 @@ def check_endpoint(gateway: Gateway) -> Handler:
                 )
                 if not request.dry_run:
                     record = to_record(decision_id, settled.auth or auth, request, settled.decision)
-                    await insert_decision(session, record)
+                    stores_context = gateway.settings.decision_context_days > 0
+                    await insert_decision(session, record, stores_context=stores_context)
                 return settled.decision
 
         # Build the response after the commit of the transaction, so that it never contains a decision that was not
