@@ -85,7 +85,7 @@ async def plan_policy(
     """
     await verify(candidate)
     loaded = await load_policy(session, caller.organization_id, environment)
-    _verify_agents(loaded, candidate)
+    verify_agents(loaded, candidate)
     differences = compare(loaded.identified, candidate)
     return PolicyPlan(
         base=loaded.digest,
@@ -150,7 +150,7 @@ async def apply_in_transaction(
     organization_id = caller.organization_id
     loaded = await load_policy(session, organization_id, environment)
     if restores is None:
-        _verify_agents(loaded, candidate)
+        verify_agents(loaded, candidate)
     differences = compare(loaded.identified, candidate)
     latest = await find_latest_revision(session, organization_id, environment)
     if not differences:
@@ -264,7 +264,7 @@ async def _get_revision(
     return revision
 
 
-def _verify_agents(loaded: LoadedPolicy, candidate: PolicyDocument) -> None:
+def verify_agents(loaded: LoadedPolicy, candidate: PolicyDocument) -> None:
     """Verify that each agent of a candidate is one current agent or a new one.
 
     Raises:
