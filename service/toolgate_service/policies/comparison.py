@@ -1,31 +1,67 @@
-"""Comparison of decisions with the results of a candidate policy, for the replay and for shadow policies.
+"""Comparison of decisions with the results of a candidate policy, for replays and for shadow policies, without I/O.
 
-A decision also depends on the state of the gateway: freezes, approvals, and the totals of budgets. The comparison claims
-a result only if this state cannot change it. All other calls are not replayable.
+Each decision is judged alone, in the state that the gateway had then: with the same approvals, temporary approvals and
+totals of budgets. The candidate is evaluated at the recorded time. The log does not contain this state, so a decision
+is not replayable if its result under the candidate depends on the state in another way than the recorded result did:
+
+- If the candidate denies the call, or allows it and no budget applies, the state has no effect.
+- If the current policy and the candidate have the same result for the call, with the same terms of approval and the
+  same budgets, the state has the same effect.
+- If the candidate denies, holds or allows a call that was decided by a rule or permission alone, the result of the
+  policy is compared, although an approval or a budget could change it again.
+
+The result of a call for which only the terms of the approval become stricter is unchanged if the call was not allowed
+at the time. With other changes of the terms, it is not replayable, because approvals of that time were given under
+other terms.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
+from toolgate_service.budgets.evaluation import BudgetSet, CompiledBudget, InvalidAmount
 from toolgate_service.core.strict_json import Json
-from toolgate_service.decisions.models import APPROVAL_REQUIRED, DENIED
+from toolgate_service.decisions.models import ALLOWED, DENIED
 from toolgate_service.policies.evaluation import Judgement, Outcome, PolicyEvaluator
 from toolgate_service.policies.models import NEWLY_ALLOWED, NEWLY_DENIED, NEWLY_HELD
 from toolgate_service.rules.models import ALLOW
 
-UNCHANGED = "unchanged"
-NOT_REPLAYABLE = "not_replayable"
-#: all results of a comparison
-RESULTS = (UNCHANGED, NEWLY_ALLOWED, NEWLY_HELD, NEWLY_DENIED, NOT_REPLAYABLE)
+UNCHANGED: Final = "unchanged"
+NOT_REPLAYABLE: Final = "not_replayable"
 
-#: reason codes of denials that no policy changes
-_INDEPENDENT = frozenset({"api_key_revoked", "agent_not_found", "frozen"})
-#: reason codes of denials that follow from the policy and the arguments alone
-_STATIC = frozenset(
-    {"agent_disabled", "forbidden_by_rule", "no_permission", "amount_missing", "amount_invalid", "amount_exceeded"}
-)  # fmt: skip
-_ALLOWED = "allowed"
+Category: TypeAlias = Literal["unchanged", "newly_allowed", "newly_held", "newly_denied", "not_replayable"]
+CATEGORIES: tuple[Category, ...] = (UNCHANGED, NEWLY_ALLOWED, NEWLY_HELD, NEWLY_DENIED, NOT_REPLAYABLE)
+
+#: reason codes of denials that do not depend on the policy: the key, the agent and freezes are examined before it, and
+#: an unknown approval id is denied by each policy
+_INDEPENDENT = frozenset({"api_key_revoked", "agent_not_found", "frozen", "approval_not_found"})
+#: reason codes of denials that depend only on the policy, the call and the time
+_DENIED_BY_POLICY = frozenset(
+    {
+        "agent_disabled",
+        "forbidden_by_rule",
+        "no_permission",
+        "amount_missing",
+        "amount_invalid",
+        "amount_exceeded",
+        "budget_amount_invalid",
+    }
+)
+_ALLOWED_BY_POLICY = "allowed"
+_BUDGET_EXCEEDED = "budget_exceeded"
+_TEMPORARY_APPROVAL = "temporary_approval"
+_AGENT_NOT_FOUND = "agent_not_found"
+
+AGENT_DELETED = "The agent was deleted after the decision"
+TERMS_CHANGED = "The candidate changes the terms of the approval: it is unknown whether the approvals of that time meet them"
+POLICY_CHANGED = (
+    "The current policy has another result for the call than the policy of that time, whose terms of approval and "
+    "budgets are unknown"
+)
+IF_COVERED = "Allowed if its budgets cover the call"
+
+
 #: maximum number of pairs of agent and action for which a comparison keeps how the policies differ
 MAX_SCOPES = 10_000
 
@@ -35,8 +71,9 @@ class DecidedCall(NamedTuple):
 
     Attributes:
         agent_id: Id of the agent; None if the environment had no agent with the requested id.
-        moment: Time of the decision.
+        moment: Time of the call.
         outcome: Outcome of the decision, as in the decision log.
+        rule_id: Id of the rule that decided or that required the approval; None if no rule did.
     """
 
     agent_id: str | None
@@ -46,45 +83,167 @@ class DecidedCall(NamedTuple):
     moment: datetime
     outcome: str
     reason_code: str
+    rule_id: str | None = None
 
 
-def compare_call(
-    call: DecidedCall, candidate: PolicyEvaluator, current: PolicyEvaluator
-) -> tuple[str, Judgement | None]:
-    """Return the result of the comparison, and the candidate's judgement; None if it was not needed.
+class Comparison(NamedTuple):
+    """Result of a candidate for a call, compared with the call.
 
-    The current policy is evaluated only if the decision depends on approvals or budgets.
+    Attributes:
+        judgement: Result of the candidate; None if the candidate was not evaluated.
+        problem: Reason why the decision is not replayable; None if it is.
     """
-    if call.agent_id is None or call.reason_code in _INDEPENDENT:
-        return UNCHANGED, None
-    arguments = (call.agent_id, call.action, call.context, call.run_id, call.moment)
-    judgement = candidate.judge(*arguments)
-    if judgement.outcome is Outcome.DENIED:
-        return UNCHANGED if call.outcome == DENIED else NEWLY_DENIED, judgement
-    if call.reason_code in _STATIC:
-        return _difference(judgement.outcome), judgement
-    new, old = (one.relevant_budgets(call.agent_id, call.action) for one in (candidate, current))
-    if call.reason_code == _ALLOWED:
-        if judgement.outcome is not Outcome.ALLOWED:
-            return NEWLY_HELD, judgement
-        return UNCHANGED if new == old else NOT_REPLAYABLE, judgement
-    if new == old and _agree(call, judgement, current.judge(*arguments)):
-        return UNCHANGED, judgement
-    if not new and not old and call.outcome == APPROVAL_REQUIRED and judgement.outcome is Outcome.ALLOWED:
-        return NEWLY_ALLOWED, judgement
-    return NOT_REPLAYABLE, judgement
+
+    category: Category
+    judgement: Judgement | None = None
+    problem: str | None = None
 
 
-def _difference(outcome: Outcome) -> str:
-    return NEWLY_ALLOWED if outcome is Outcome.ALLOWED else NEWLY_HELD
+_INDEPENDENT_OF_POLICY = Comparison(UNCHANGED)
 
 
-def _agree(call: DecidedCall, candidate: Judgement, current: Judgement) -> bool:
-    """Return whether both policies lead to the decision about a call that depends on approvals or budgets."""
-    if candidate.outcome != current.outcome:
-        return False
-    # Other terms of the approval do not matter for a call that waits for an approval, but they may for one that used it.
-    return candidate.terms == current.terms or call.outcome == APPROVAL_REQUIRED
+def is_independent(agent_id: str | None, reason_code: str) -> bool:
+    """Return whether a decision does not depend on the policy."""
+    return agent_id is None or reason_code in _INDEPENDENT
+
+
+class PolicyComparison:
+    """Current policy and a candidate, which are compared for decided calls."""
+
+    def __init__(self, current: PolicyEvaluator, candidate: PolicyEvaluator) -> None:
+        self._current = current
+        self._candidate = candidate
+        self._changed_budgets = _find_changes(current.budgets, candidate.budgets)
+
+    def compare(self, call: DecidedCall, candidate: PolicyEvaluator | None = None) -> Comparison:
+        """Return the result of the candidate for a call, compared with the call.
+
+        `candidate` can replace the evaluator of the candidate by one that has the same result for this call.
+        """
+        code, agent_id = call.reason_code, call.agent_id
+        if agent_id is None or is_independent(agent_id, code):
+            return _INDEPENDENT_OF_POLICY
+        new = self._judge(candidate or self._candidate, agent_id, call)
+        if new.outcome is Outcome.DENIED:
+            return self._compare_denial(agent_id, call, new)
+        if code != _ALLOWED_BY_POLICY and code not in _DENIED_BY_POLICY:
+            return self._compare_with_state(agent_id, call, new)
+        if new.outcome is Outcome.APPROVAL_REQUIRED:
+            return Comparison(NEWLY_HELD, new)
+        if code == _ALLOWED_BY_POLICY:
+            return self._compare_budgets(agent_id, call, new)
+        return self._newly_allowed(agent_id, call, new)
+
+    def _compare_denial(self, agent_id: str, call: DecidedCall, new: Judgement) -> Comparison:
+        """Compare a decision about a call that the candidate denies, whatever the state is."""
+        if call.outcome == DENIED:
+            return Comparison(UNCHANGED, new)
+        if new.reason_code == _AGENT_NOT_FOUND:
+            current = self._judge(self._current, agent_id, call)
+            if current.reason_code == _AGENT_NOT_FOUND:
+                return Comparison(NOT_REPLAYABLE, new, AGENT_DELETED)
+        return Comparison(NEWLY_DENIED, new)
+
+    def _compare_with_state(self, agent_id: str, call: DecidedCall, new: Judgement) -> Comparison:
+        """Compare a decision that depended on approvals or on totals of budgets. The candidate does not deny the call."""
+        if new.outcome is Outcome.ALLOWED and not self._candidate.budgets.match(agent_id, call.action):
+            # An approval or a budget decided at the time, and neither is necessary under the candidate.
+            return Comparison(NEWLY_ALLOWED, new)
+        current = self._judge(self._current, agent_id, call)
+        required = self._required_approval(agent_id, call, current)
+        over_budget = call.reason_code == _BUDGET_EXCEEDED
+        if new.outcome is Outcome.ALLOWED:
+            if over_budget or required is False:
+                return self._compare_budgets(agent_id, call, new)
+            if required:
+                return self._newly_allowed(agent_id, call, new)
+            return Comparison(NOT_REPLAYABLE, new, POLICY_CHANGED)
+        if required is None:
+            return Comparison(NOT_REPLAYABLE, new, POLICY_CHANGED)
+        if over_budget and not required:
+            return Comparison(NEWLY_HELD, new)
+        changed = self._changed_budget(agent_id, call.action)
+        if changed is not None:
+            return Comparison(NOT_REPLAYABLE, new, changed)
+        return _compare_terms(call, current, new, is_required=required)
+
+    def _judge(self, policy: PolicyEvaluator, agent_id: str, call: DecidedCall) -> Judgement:
+        """Return the result of a policy, which also denies calls without the amounts that its budgets need."""
+        judged = policy.judge(agent_id, call.action, call.context, call.run_id, call.moment)
+        if judged.outcome is not Outcome.DENIED:
+            for budget in policy.budgets.match(agent_id, call.action):
+                try:
+                    budget.measure(call.context)
+                except InvalidAmount as error:
+                    return Judgement(Outcome.DENIED, "budget_amount_invalid", str(error))
+        return judged
+
+    def _required_approval(self, agent_id: str, call: DecidedCall, current: Judgement) -> bool | None:
+        """Return whether a permission or rule required an approval then; None if the policy was changed since.
+
+        Otherwise a budget required the approval, or denied the call.
+        """
+        if call.rule_id is not None or call.reason_code == _TEMPORARY_APPROVAL:
+            return True
+        if current.outcome is Outcome.APPROVAL_REQUIRED:
+            return True
+        if current.outcome is Outcome.ALLOWED and self._current.budgets.match(agent_id, call.action):
+            return False
+        return None
+
+    def _compare_budgets(self, agent_id: str, call: DecidedCall, new: Judgement) -> Comparison:
+        """Compare a decision for a call that both policies allow if budgets cover it."""
+        if not self._candidate.budgets.match(agent_id, call.action):
+            return Comparison(UNCHANGED, new)
+        changed = self._changed_budget(agent_id, call.action)
+        return Comparison(UNCHANGED, new) if changed is None else Comparison(NOT_REPLAYABLE, new, changed)
+
+    def _changed_budget(self, agent_id: str, action: str) -> str | None:
+        """Return a description of a budget that differs between the policies and applies to a call, or None."""
+        if not self._changed_budgets:
+            return None
+        for budget in self._applying(agent_id, action):
+            if budget.name in self._changed_budgets:
+                return f"Budget '{budget.name}' was changed: its totals at that time are unknown"
+        return None
+
+    def _applying(self, agent_id: str, action: str) -> Iterator[CompiledBudget]:
+        yield from self._candidate.budgets.match(agent_id, action)
+        yield from self._current.budgets.match(agent_id, action)
+
+    def _newly_allowed(self, agent_id: str, call: DecidedCall, new: Judgement) -> Comparison:
+        if self._candidate.budgets.match(agent_id, call.action):
+            new = replace(new, reason=IF_COVERED)
+        return Comparison(NEWLY_ALLOWED, new)
+
+
+def _compare_terms(call: DecidedCall, current: Judgement, new: Judgement, *, is_required: bool) -> Comparison:
+    """Compare a decision of the approval flow, if the candidate requires an approval and no budget was changed."""
+    if current.terms is None or new.terms is None:
+        # If a budget required the approval, the candidate is stricter, because it always requires an approval.
+        if is_required:
+            return Comparison(NOT_REPLAYABLE, new, POLICY_CHANGED)
+        is_same, is_stricter = False, True
+    else:
+        is_same = new.terms == current.terms
+        is_stricter = new.terms.is_stricter_or_equal(current.terms)
+    was_allowed = call.outcome == ALLOWED
+    # A call that was denied because its approval would have exceeded a budget is held if the approval no longer
+    # suffices.
+    needs_same = was_allowed or call.reason_code == _BUDGET_EXCEEDED
+    if is_same or (is_stricter and not needs_same):
+        return Comparison(UNCHANGED, new)
+    return Comparison(NOT_REPLAYABLE, new, TERMS_CHANGED)
+
+
+def _find_changes(current: BudgetSet, candidate: BudgetSet) -> frozenset[str]:
+    """Return the names of the budgets that are not equal in both policies."""
+    before, after = _by_name(current.budgets), _by_name(candidate.budgets)
+    return frozenset(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+
+
+def _by_name(budgets: Sequence[CompiledBudget]) -> Mapping[str, CompiledBudget]:
+    return {budget.name: replace(budget, actions=tuple(sorted(set(budget.actions)))) for budget in budgets}
 
 
 class LiveComparison:
@@ -97,6 +256,7 @@ class LiveComparison:
     def __init__(self, candidate: PolicyEvaluator, current: PolicyEvaluator) -> None:
         self._candidate = candidate
         self._current = current
+        self._comparison = PolicyComparison(current, candidate)
         #: by agent and action: the candidate without the rules that do not match calls which the current policy allowed;
         #: None if the policies are equivalent
         self._reduced: dict[tuple[str, str], PolicyEvaluator | None] = {}
@@ -105,12 +265,12 @@ class LiveComparison:
         """Return whether both policies have the same result for every call of an agent and action."""
         return self._reduce(agent_id, action) is None
 
-    def compare(self, call: DecidedCall, *, is_current: bool) -> tuple[str, Judgement | None]:
-        """Return the same as `compare_call`. `is_current` is false if an earlier policy decided about the call."""
-        candidate = self._candidate
-        if is_current and call.reason_code == _ALLOWED and call.agent_id is not None:
-            candidate = self._reduce(call.agent_id, call.action) or candidate
-        return compare_call(call, candidate, self._current)
+    def compare(self, call: DecidedCall, *, is_current: bool) -> Comparison:
+        """Return the same as `PolicyComparison`. `is_current` is false if an earlier policy decided about the call."""
+        candidate = None
+        if is_current and call.reason_code == _ALLOWED_BY_POLICY and call.agent_id is not None:
+            candidate = self._reduce(call.agent_id, call.action)
+        return self._comparison.compare(call, candidate)
 
     def _reduce(self, agent_id: str, action: str) -> PolicyEvaluator | None:
         key = (agent_id, action)

@@ -30,7 +30,7 @@ from toolgate_service.db.health import OUTAGE
 from toolgate_service.decisions.recorder import TIME_DIGITS, DecisionRecord, time_of_prefix
 from toolgate_service.organizations.epoch_cache import EpochCache, Tenant
 from toolgate_service.organizations.models import Epoch
-from toolgate_service.policies.comparison import RESULTS, UNCHANGED, DecidedCall, LiveComparison
+from toolgate_service.policies.comparison import CATEGORIES, UNCHANGED, DecidedCall, LiveComparison
 from toolgate_service.policies.document import VERSION, PolicyDocument
 from toolgate_service.policies.evaluation import PolicyEvaluator
 from toolgate_service.policies.models import DIFFERENCES, PolicyShadow, PolicyShadowSample
@@ -307,9 +307,10 @@ def _compare_record(shadow: LoadedShadow, record: DecisionRecord) -> tuple[str, 
         time_of_prefix(record.id[:TIME_DIGITS]),
         record.outcome,
         record.reason_code,
+        record.rule_id,
     )
-    result, judgement = shadow.comparison.compare(call, is_current=is_current)
-    return result, None if judgement is None else judgement.reason
+    category, judgement, _ = shadow.comparison.compare(call, is_current=is_current)
+    return category, None if judgement is None else judgement.reason
 
 
 async def _add_results(database: Database, results: Mapping[str, _Results]) -> Mapping[str, set[str] | None]:
@@ -328,7 +329,7 @@ async def _add_results(database: Database, results: Mapping[str, _Results]) -> M
 async def _add_to_shadow(session: AsyncSession, shadow_id: str, results: _Results) -> set[str] | None:
     organization_id, environment = results.tenant
     connection = await session.connection()
-    increased = {name: col(getattr(PolicyShadow, name)) + results.counts[name] for name in RESULTS}
+    increased = {name: col(getattr(PolicyShadow, name)) + results.counts[name] for name in CATEGORIES}
     updated = await connection.execute(
         sqlalchemy.update(PolicyShadow)
         .where(
