@@ -146,7 +146,7 @@ class Traffic:
         self.check(NOT_REPLAYABLE, "budget_exceeded", "counted")
         held = self.check(NEWLY_ALLOWED, "approval_required", "held.free", n=0)
         self.owner.http.post(f"/api/approvals/{held.json()['approval_id']}/approve")
-        self.check(NOT_REPLAYABLE, "approved", "held.free", n=0)
+        self.check(NEWLY_ALLOWED, "approved", "held.free", n=0)
         held = self.check(UNCHANGED, "approval_required", "held.same", n=0)
         self.owner.http.post(f"/api/approvals/{held.json()['approval_id']}/approve")
         self.check(UNCHANGED, "approved", "held.same", n=0)
