@@ -57,7 +57,12 @@ class Gateway(AppContext):
         self.budgets = BudgetCache(self.database)
         self.log_writer = LogWriter(self.log_store, self.metrics)
         self.shadow = ShadowObserver(self.database)
-        self.decisions = DecisionRecorder(decision_store, self.metrics, self.shadow)
+        self.decisions = DecisionRecorder(
+            decision_store,
+            self.metrics,
+            self.shadow,
+            stores_contexts=settings.decision_context_days > 0,
+        )
         self.readiness = Readiness(self.database)
         jobs = maintenance_jobs(self.database, settings, self.plans)
         self.maintenance = Scheduler(

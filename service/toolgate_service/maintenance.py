@@ -24,7 +24,7 @@ from toolgate_service.core.plans import Plans
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import Database
 from toolgate_service.db.models import PRODUCTION, TEST, Table
-from toolgate_service.decisions.service import prune_decisions
+from toolgate_service.decisions.service import ContextRetention, prune_decisions
 from toolgate_service.grants.models import Grant, GrantVote
 from toolgate_service.jobs.batches import delete_where, in_batches
 from toolgate_service.jobs.scheduler import Job, RetentionHalted, steady_from
@@ -77,9 +77,10 @@ def frequent_jobs(database: Database, settings: Settings) -> Sequence[Job]:
 
 def maintenance_jobs(database: Database, settings: Settings, plans: Plans) -> Sequence[Job]:
     """Return the maintenance jobs, in the order in which the scheduler runs them."""
+    contexts = ContextRetention(settings.decision_context_days)
 
     async def retention() -> None:
-        counts = await prune(database, plans, settings.prune_batch)
+        counts = await prune(database, plans, settings.prune_batch, contexts)
         if counts.total():
             removed = ", ".join(f"{count} {table}" for table, count in sorted(counts.items()) if count)
             logger.info("retention removed %s", removed)
@@ -98,13 +99,21 @@ def maintenance_jobs(database: Database, settings: Settings, plans: Plans) -> Se
     return (payments, months, folding, retention)
 
 
-async def prune(database: Database, plans: Plans, batch: int, *, force: bool = False) -> Counter[str]:
+async def prune(
+    database: Database,
+    plans: Plans,
+    batch: int,
+    contexts: ContextRetention | None = None,
+    *,
+    force: bool = False,
+) -> Counter[str]:
     """Delete rows whose retention period has ended, and return the number of deleted rows by table name.
 
     Args:
         database: Database of the gateway.
         plans: Plans, which define how long log entries are kept.
         batch: Maximum number of rows that one transaction deletes.
+        contexts: Retention of the contexts of decisions; None to keep all contexts.
         force: True to delete rows even if the clock has recently jumped forward.
 
     Raises:
@@ -132,6 +141,8 @@ async def prune(database: Database, plans: Plans, batch: int, *, force: bool = F
     counts += await prune_counts(database, plans, batch, moment)
     counts += await prune_budgets(database, batch, moment)
     counts["decisions"] += await prune_decisions(database, plans, batch, moment)
+    if contexts is not None:
+        counts["contexts of decisions"] += await contexts.clear(database, batch, moment)
     return counts + await _prune_records(database, batch, moment)
 
 

@@ -5,12 +5,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from toolgate_service.core.clock import wire
+from toolgate_service.decisions.service import ContextRetention
 
 
 class Prune(Protocol):
     """Prunes a gateway's database and returns how many rows of which table went."""
 
-    def __call__(self, *, batch: int = 100, force: bool = False) -> Counter[str]: ...
+    def __call__(
+        self, *, batch: int = 100, force: bool = False, contexts: ContextRetention | None = None
+    ) -> Counter[str]: ...
 
 
 def ago(**spans: float) -> datetime:

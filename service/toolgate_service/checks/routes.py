@@ -112,7 +112,8 @@ def check_endpoint(gateway: Gateway) -> Handler:
                 if request.dry_run:
                     return settled.decision, None
                 record = to_record(decision_id, settled.auth or auth, request, settled.decision)
-                is_new = await insert_decision(session, record)
+                stores_context = gateway.settings.decision_context_days > 0
+                is_new = await insert_decision(session, record, stores_context=stores_context)
                 return settled.decision, record if is_new else None
 
         # Build the response after the commit of the transaction, so that it never contains a decision that was not

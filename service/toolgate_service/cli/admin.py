@@ -35,6 +35,7 @@ from toolgate_service.core.errors import ApiError, StartError
 from toolgate_service.core.plans import MAX_ID, MAX_RATE, plan_name
 from toolgate_service.core.settings import Settings, is_embedded
 from toolgate_service.db.database import ACCOUNTS
+from toolgate_service.decisions.service import ContextRetention
 from toolgate_service.jobs.scheduler import RetentionHalted
 from toolgate_service.maintenance import prune
 from toolgate_service.organizations import service as organizations
@@ -441,7 +442,10 @@ def prune_now(*, force: bool = False) -> Lines:
     async def work(operator: OperatorSession) -> Lines:
         settings = operator.settings
         try:
-            counts = await prune(operator.database, settings.plans, settings.prune_batch, force=force)
+            contexts = ContextRetention(settings.decision_context_days)
+            counts = await prune(
+                operator.database, settings.plans, settings.prune_batch, contexts, force=force
+            )
         except RetentionHalted as halted:
             raise StartError(
                 f"{halted}; if the clock is correct, run the command again with --force"

@@ -176,6 +176,8 @@ class Settings(BaseSettings):
         failed_authentications_per_minute: Number of failed authentications per minute after which an IP address
             receives 429 responses.
         maintenance_interval_seconds: Interval of the maintenance jobs.
+        decision_context_days: Number of days for which the decision log contains the arguments of calls. Replays of
+            policies need them. With 0, the decision log does not store arguments.
         test_log_bytes: Maximum size in bytes of the log entries of each organization's test environment.
         prune_batch: Maximum number of rows that a maintenance job deletes in one transaction.
         webhooks_allow_private: Allow webhook URLs with http, and URLs in private networks or on the gateway's machine.
@@ -233,6 +235,7 @@ class Settings(BaseSettings):
     smtp_url: MailServer | None = None
     mail_from: Sender | None = None
     maintenance_interval_seconds: Annotated[int, Field(gt=0, le=6 * 3600)] = 600
+    decision_context_days: Annotated[int, Field(ge=0, le=3660)] = 30
     test_log_bytes: Annotated[int, Field(gt=0, le=2**40)] = 50 * 1024 * 1024
     prune_batch: Annotated[int, Field(gt=0, le=10_000)] = 200
     webhooks_allow_private: bool = False

@@ -170,6 +170,38 @@ def has_more_nodes(value: Json, most: int) -> bool:
     return count > most
 
 
+def has_whole_decimals(value: Json) -> bool:
+    """Return whether a parsed JSON value contains a decimal number without a fraction, such as 1.0 or 1e2."""
+    containers = [value] if isinstance(value, dict | list) else []
+    while containers:
+        for item in _items(containers.pop()):
+            if isinstance(item, Decimal):
+                if item == item.to_integral_value():
+                    return True
+            elif isinstance(item, dict | list):
+                containers.append(item)
+    return False
+
+
+def dumps_typed(value: Json) -> str:
+    """Serialize a parsed JSON value in such a way that `loads_own` returns numbers of the same types.
+
+    The text equals that of `canonical`, except that decimal numbers without a fraction end in ``.0``: ``1.0`` and
+    ``1e0`` result in ``1.0``, and ``1`` in ``1``.
+    """
+    if isinstance(value, dict):
+        members = (f"{encode_basestring(name)}:{dumps_typed(value[name])}" for name in _in_order(value))
+        return f"{{{','.join(members)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(dumps_typed, value))}]"
+    if isinstance(value, Decimal):
+        text = plain_number(value)
+        if "." not in text:
+            return f"{'-' if value.is_signed() and not value else ''}{text}.0"
+        return text
+    return _scalar(value)
+
+
 def plain_number(number: Decimal) -> str:
     """Format a finite decimal number without exponent and superfluous zeros. Minus zero becomes ``0``."""
     text = format(number, "f")
@@ -228,7 +260,7 @@ def _write_object(value: dict[str, object], parts: list[str], *, sort_keys: bool
     parts.append("}" if value else "{}")
 
 
-def _in_order(value: dict[str, object]) -> list[str]:
+def _in_order(value: Mapping[str, object]) -> list[str]:
     names = sorted(value)
     # For ASCII names, the order by code points equals the order by UTF-16 code units.
     return names if "".join(names).isascii() else sorted(value, key=_utf16)

@@ -60,7 +60,8 @@ class Decision(Table, table=True):
     key_id: str = Field(sa_type=Id)
     #: SHA-256 digest of the canonical context, to which approvals are bound
     context_digest: str = Field(max_length=64)
-    #: context as canonical JSON, for the replay of policies; null if it is too long or no longer stored
+    #: context as JSON in the form of `dumps_typed`, for the replay of policies; null if it is too long, or if it is no
+    #: longer stored
     context: str | None = Field(default=None, sa_type=Text)
     #: epoch of the environment under which the check was decided
     policy_revision: int | None = Field(default=None, sa_type=BigInteger)

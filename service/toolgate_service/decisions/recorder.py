@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 from toolgate_service.context import AuthContext
 from toolgate_service.core.ids import time_of_id
-from toolgate_service.core.strict_json import Json, canonical, digest
+from toolgate_service.core.strict_json import Json, canonical, digest, dumps_typed, has_whole_decimals
 from toolgate_service.db.health import OUTAGE
 
 if TYPE_CHECKING:
@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: maximum number of waiting records, about 1 KB each
+#: maximum number of characters of a stored context
+MAX_CONTEXT = 4_000
+#: maximum number of waiting records: about 1 KB each, and a context of at most `MAX_CONTEXT` characters. If all contexts
+#: have this length, the queue needs 100 MB for ASCII texts; for other texts, up to 340 MB.
 MAX_WAITING = 20_000
 #: maximum number of records in one transaction
 MAX_BATCH = 500
@@ -83,7 +86,8 @@ TimeFormat: TypeAlias = Callable[[str], datetime | str]
 
 COLUMNS = (
     "created_at", "id", "organization_id", "environment", "agent_id", "requested_agent", "action", "run_id", "call_id",
-    "key_id", "context_digest", "policy_revision", "permission_id", "rule_id", "outcome", "reason_code", "approval_id",
+    "key_id", "context_digest", "context", "policy_revision", "permission_id", "rule_id", "outcome", "reason_code",
+    "approval_id",
 )  # fmt: skip
 
 
@@ -97,8 +101,13 @@ def time_of_prefix(prefix: str) -> datetime:
     return created
 
 
-def build_row(record: DecisionRecord, time_format: TimeFormat = time_of_prefix) -> Row:
-    """Return the database row of a record. The function computes the digest of the context."""
+def build_row(
+    record: DecisionRecord, time_format: TimeFormat = time_of_prefix, *, stores_context: bool = True
+) -> Row:
+    """Return the database row of a record. The function computes the digest of the context.
+
+    The row contains the context itself only with `stores_context`, and if it has at most `MAX_CONTEXT` characters.
+    """
     (
         decision_id,
         auth,
@@ -114,6 +123,8 @@ def build_row(record: DecisionRecord, time_format: TimeFormat = time_of_prefix) 
         approval_id,
     ) = record
     agent_id = auth.agent_id
+    if text is None:
+        text = canonical(context)
     return (
         time_format(decision_id[:TIME_DIGITS]),
         decision_id,
@@ -125,7 +136,8 @@ def build_row(record: DecisionRecord, time_format: TimeFormat = time_of_prefix) 
         run_id,
         call_id,
         auth.key_id,
-        digest(canonical(context) if text is None else text),
+        digest(text),
+        _stored_context(context, text) if stores_context else None,
         auth.epoch,
         auth.permission_id,
         rule_id,
@@ -133,6 +145,17 @@ def build_row(record: DecisionRecord, time_format: TimeFormat = time_of_prefix) 
         reason_code,
         approval_id,
     )
+
+
+def _stored_context(context: Mapping[str, Json], canonical_text: str) -> str | None:
+    if len(canonical_text) > MAX_CONTEXT:
+        return None
+    # The canonical text does not distinguish 1.0 from 1, but the conditions of rules do: they divide integers without a
+    # fraction, for example.
+    if not has_whole_decimals(dict(context)):
+        return canonical_text
+    text = dumps_typed(dict(context))
+    return text if len(text) <= MAX_CONTEXT else None
 
 
 class DecisionStore(Protocol):
@@ -161,6 +184,7 @@ class DecisionRecorder:
         metrics: Metrics of the process; None if metrics are disabled.
         observer: Observer of the decisions of environments with a shadow policy; None if there is no observer.
         write_timeout: Seconds for which the recorder tries to write a batch before it drops the batch.
+        stores_contexts: True if the rows contain the contexts of the checks.
 
     Attributes:
         written: Number of records that were written.
@@ -175,11 +199,13 @@ class DecisionRecorder:
         observer: DecisionObserver | None = None,
         *,
         write_timeout: float = WRITE_TIMEOUT,
+        stores_contexts: bool = True,
     ) -> None:
         self._store = store
         self._metrics = metrics
         self._observer = observer
         self._write_timeout = write_timeout
+        self._stores_contexts = stores_contexts
         #: records of the current iteration of the event loop, which are not converted to rows yet
         self._new: list[DecisionRecord] = []
         self._waiting: deque[Row] = deque()
@@ -232,7 +258,7 @@ class DecisionRecorder:
         time_format = self._store.time_format
         for record in records:
             try:
-                self._waiting.append(build_row(record, time_format))
+                self._waiting.append(build_row(record, time_format, stores_context=self._stores_contexts))
             except Exception:
                 # An error in one record must not prevent the other records from being written.
                 logger.exception("a decision record cannot be converted to a database row")

@@ -207,13 +207,13 @@ async def find_decision(
     return (await session.exec(query)).first()
 
 
-async def insert_decision(session: AsyncSession, record: DecisionRecord) -> bool:
+async def insert_decision(session: AsyncSession, record: DecisionRecord, *, stores_context: bool) -> bool:
     """Write the record of a check in the transaction of the check, and return whether it is new.
 
     The transaction holds the organization's lock, so the environment's epoch is that of the decision. For a retry
     with the same idempotency key, the record of the first decision already exists and stays unchanged.
     """
-    values: dict[str, Any] = dict(zip(COLUMNS, build_row(record), strict=True))
+    values: dict[str, Any] = dict(zip(COLUMNS, build_row(record, stores_context=stores_context), strict=True))
     values["policy_revision"] = (
         select(Epoch.epoch)
         .where(

@@ -61,8 +61,8 @@ class DecisionView(BaseModel):
     call_id: str | None = Field(description="Identifier of the call, chosen by the client.")
     key_id: str = Field(description="Id of the API key with which the check was sent.")
     context_digest: str = Field(
-        description="SHA-256 digest of the canonical JSON of the context, as in approval requests. The decision log does "
-        "not contain the context itself."
+        description="SHA-256 digest of the canonical JSON of the context, as in approval requests. The API does not "
+        "return the context itself."
     )
     policy_revision: int | None = Field(
         description="Version number of the environment's agents, keys, permissions, rules, budgets and freezes under which "

@@ -1,20 +1,21 @@
-"""Export and deletion of decision records."""
+"""Export and deletion of decision records, and removal of their contexts."""
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import datetime, timedelta
 
-from sqlmodel import col
+from sqlalchemy import literal, tuple_
+from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.context import AppContext
 from toolgate_service.core.plans import PLAN_NAMES, UNLIMITED, Plans
 from toolgate_service.db.database import Database
-from toolgate_service.db.models import PRODUCTION, TEST
+from toolgate_service.db.models import ENVIRONMENTS, PRODUCTION, TEST, Id, Timestamp
 from toolgate_service.db.pagination import Position
 from toolgate_service.decisions.models import Decision
 from toolgate_service.decisions.repository import Filters, in_order
 from toolgate_service.decisions.schemas import DecisionView, file_header, serialize, to_view
-from toolgate_service.jobs.batches import delete_where
+from toolgate_service.jobs.batches import delete_where, in_batches
 from toolgate_service.logs.repository import agent_names, tenants_with_old_rows
 from toolgate_service.logs.schemas import Format
 from toolgate_service.logs.service import TEST_DAYS, retention_days
@@ -86,3 +87,65 @@ async def _prune(
         col(Decision.environment) == environment,
         col(Decision.created_at) < before,
     )
+
+
+class ContextRetention:
+    """Removal of the contexts of old decisions.
+
+    The object remembers the time up to which it has removed all contexts, so that only its first run reads all old
+    records. An index would avoid that, but would slow down the write that follows every check.
+
+    Args:
+        days: Number of days for which contexts are kept.
+    """
+
+    def __init__(self, days: int) -> None:
+        self._age = timedelta(days=days)
+        self._cleared_until: datetime | None = None
+
+    async def clear(self, database: Database, batch: int, moment: datetime) -> int:
+        """Remove the contexts of decisions that are older than the retention, and return their number."""
+        before, cleared = moment - self._age, 0
+        for environment in ENVIRONMENTS:
+            for tenant in await tenants_with_old_rows(database, Decision, before, environment):
+                cleared += await _clear(database, batch, tenant.id, environment, self._cleared_until, before)
+        self._cleared_until = before
+        return cleared
+
+
+async def _clear(
+    database: Database,
+    batch: int,
+    organization_id: str,
+    environment: str,
+    since: datetime | None,
+    before: datetime,
+) -> int:
+    """Remove the contexts of the decisions of an environment in a time range, oldest first."""
+    key = tuple_(col(Decision.created_at), col(Decision.id))
+    old = [
+        col(Decision.organization_id) == organization_id,
+        col(Decision.environment) == environment,
+        col(Decision.created_at) < before,
+        col(Decision.context).is_not(None),
+    ]
+    position = [] if since is None else [col(Decision.created_at) >= since]
+
+    async def work(session: AsyncSession) -> int:
+        nonlocal position
+        oldest = select(Decision.created_at, Decision.id).where(*old, *position)
+        oldest = oldest.order_by(col(Decision.created_at), col(Decision.id)).limit(batch)
+        found = (await session.exec(oldest)).all()
+        if not found:
+            return 0
+        last = tuple_(literal(found[-1][0], Timestamp()), literal(found[-1][1], Id()))
+        connection = await session.connection()
+        await connection.execute(update(Decision).where(*old, *position, key <= last).values(context=None))
+        # Continue after these records, because the search would otherwise read them again.
+        position = [key > last]
+        return len(found)
+
+    async with database.reading() as session:
+        if (await session.exec(select(Decision.id).where(*old, *position).limit(1))).first() is None:
+            return 0
+    return await in_batches(database, batch, work)

@@ -1,6 +1,7 @@
 """The record that each kind of check leaves."""
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -51,6 +52,30 @@ def test_record_contains_the_check_and_its_decision(newcomer: Owner) -> None:
     }
     one = newcomer.http.get(f"/api/decisions/{decision_id(answer)}").json()
     assert {name: one[name] for name in record} == record
+
+
+def test_context_is_stored_but_not_returned(gateway: LiveGateway, newcomer: Owner) -> None:
+    agent = newcomer.agent()
+    newcomer.permit(agent, "pay")
+    newcomer.permit(agent, "ask", requires_approval=True)
+    answers = [newcomer.check(agent, action, {"amount": 2.0, "n": 1}) for action in ("pay", "ask")]
+    answers.append(newcomer.check(agent, "pay", {"text": "x" * 4000}))
+    for record in recorded(newcomer, *map(decision_id, answers)):
+        assert "context" not in record
+    query = "SELECT context FROM decisions WHERE organization_id = ? ORDER BY created_at, id"
+    stored = rows(gateway, query, newcomer.user["organization_id"])
+    assert stored == [('{"amount":2.0,"n":1}',), ('{"amount":2.0,"n":1}',), (None,)]
+
+
+def test_context_is_not_stored_without_a_retention(tmp_path: Path) -> None:
+    env = {"TOOLGATE_DECISION_CONTEXT_DAYS": "0"}
+    with LiveGateway(tmp_path, env=env) as gateway, Owner(gateway.url) as owner:
+        agent = owner.agent()
+        owner.permit(agent, "pay")
+        owner.permit(agent, "ask", requires_approval=True)
+        answers = [owner.check(agent, action, {"amount": 2}) for action in ("pay", "ask")]
+        recorded(owner, *map(decision_id, answers))
+        assert rows(gateway, "SELECT context FROM decisions") == [(None,), (None,)]
 
 
 def test_every_denial_without_a_write_leaves_one_record(gateway: LiveGateway, newcomer: Owner) -> None:

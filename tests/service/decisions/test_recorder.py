@@ -12,10 +12,11 @@ from support.waiting import eventually
 from toolgate_service.context import AuthContext
 from toolgate_service.core.errors import StorageFault
 from toolgate_service.core.ids import new_id, time_of_id
-from toolgate_service.core.strict_json import canonical, digest
+from toolgate_service.core.strict_json import Json, canonical, digest, dumps_typed, loads, loads_own
 from toolgate_service.decisions import recorder as recording
 from toolgate_service.decisions.recorder import (
     COLUMNS,
+    MAX_CONTEXT,
     DecisionRecord,
     DecisionRecorder,
     Row,
@@ -92,6 +93,7 @@ def test_row_has_the_values_of_the_decision() -> None:
         "call_id": None,
         "key_id": AUTH.key_id,
         "context_digest": digest('{"a":"ü","b":1.5}'),
+        "context": '{"a":"ü","b":1.5}',
         "policy_revision": 7,
         "permission_id": AUTH.permission_id,
         "rule_id": None,
@@ -104,6 +106,56 @@ def test_row_has_the_values_of_the_decision() -> None:
 def test_row_of_an_unknown_agent_has_the_beginning_of_its_id() -> None:
     row = dict(zip(COLUMNS, build_row(made(auth=AUTH._replace(agent_id=None))), strict=True))
     assert (row["agent_id"], row["requested_agent"]) == (None, "x" * 64)
+
+
+def stored(context: dict[str, Json], **options: bool) -> object:
+    return dict(zip(COLUMNS, build_row(made(context=context), **options), strict=True))["context"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "1.0",
+        "1",
+        "1e2",
+        "-0.0",
+        "1.50",
+        "[2.0, 2, {}]",
+        '{"b": 3.0, "a": "3.0"}',
+        "9007199254740993.0",
+        "null",
+    ],
+)
+def test_stored_context_has_numbers_of_the_same_types(sent: str) -> None:
+    context = loads(f'{{"x": {sent}}}'.encode())
+    assert isinstance(context, dict)
+    text = stored(context)
+    assert isinstance(text, str)
+    again = loads_own(text)
+    assert again == context
+    assert kinds(again) == kinds(context)
+    assert canonical(context) == canonical(again)
+
+
+def kinds(value: Json) -> object:
+    """Return the types and signs of all numbers."""
+    if isinstance(value, dict):
+        return {name: kinds(member) for name, member in value.items()}
+    if isinstance(value, list):
+        return [kinds(member) for member in value]
+    return (type(value), isinstance(value, Decimal) and value.is_signed())
+
+
+@pytest.mark.parametrize("number", [1, Decimal("1.0")])
+def test_context_is_stored_up_to_its_maximum_length(number: Json) -> None:
+    rest = len(dumps_typed({"n": number, "t": ""}))
+    longest: dict[str, Json] = {"n": number, "t": "x" * (MAX_CONTEXT - rest)}
+    assert stored(longest) == dumps_typed(longest)
+    assert stored({**longest, "t": "x" * (MAX_CONTEXT - rest + 1)}) is None
+
+
+def test_context_is_not_stored_if_contexts_are_not_kept() -> None:
+    assert stored({"a": 1}, stores_context=False) is None
 
 
 def test_digest_is_that_of_a_given_canonical_text() -> None:

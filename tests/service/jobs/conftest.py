@@ -10,6 +10,7 @@ from support.upkeep import Prune
 
 from toolgate_service.core.plans import BUILT_IN
 from toolgate_service.db.database import open_database
+from toolgate_service.decisions.service import ContextRetention
 from toolgate_service.maintenance import prune
 
 
@@ -32,12 +33,14 @@ def keeper(attic: LiveGateway) -> Iterator[Owner]:
 def pruned(attic: LiveGateway) -> Prune:
     """Prune the gateway's database, as the operator's command does."""
 
-    def work(*, batch: int = 100, force: bool = False) -> Counter[str]:
+    def work(
+        *, batch: int = 100, force: bool = False, contexts: ContextRetention | None = None
+    ) -> Counter[str]:
         async def once() -> Counter[str]:
             database = open_database(attic.database_url)
             await database.start()
             try:
-                return await prune(database, BUILT_IN, batch, force=force)
+                return await prune(database, BUILT_IN, batch, contexts, force=force)
             finally:
                 await database.close()
 

@@ -1,10 +1,16 @@
-"""How long decisions are kept: as long as log entries."""
+"""How long decisions and their contexts are kept."""
+
+from datetime import datetime, timedelta
 
 import pytest
+from support.databases import finished
 from support.decisions import write_decisions
 from support.gateway import LiveGateway, Owner
-from support.tables import execute
+from support.tables import execute, rows
 from support.upkeep import Prune, ago, ago_text
+
+from toolgate_service.db.database import open_database
+from toolgate_service.decisions.service import ContextRetention
 
 
 def count(owner: Owner, **params: str) -> int:
@@ -63,3 +69,60 @@ def test_decisions_of_the_test_environment_are_kept_for_seven_days(
     write_decisions(attic, keeper, [keeper.agent()], 2, newest=ago(days=7.1))
     assert pruned()["decisions"] == 4
     assert (count(keeper, environment="test"), count(keeper)) == (3, 2)
+
+
+def with_context(gateway: LiveGateway, owner: Owner) -> int:
+    query = "SELECT count(*) FROM decisions WHERE organization_id = ? AND context IS NOT NULL"
+    number: int = rows(gateway, query, owner.user["organization_id"])[0][0]
+    return number
+
+
+def add_contexts(gateway: LiveGateway, owner: Owner) -> None:
+    # Every seventh record has none, as if its context had been too long.
+    query = "UPDATE decisions SET context = ? WHERE organization_id = ? AND id NOT LIKE '%7'"
+    if gateway.database_url.startswith("postgresql"):
+        query = query.replace("id NOT LIKE", "id::text NOT LIKE")
+    execute(gateway, query, "{}", owner.user["organization_id"])
+
+
+def test_contexts_are_removed_after_their_retention(attic: LiveGateway, keeper: Owner, pruned: Prune) -> None:
+    on_plan(attic, keeper, "enterprise")
+    agent = keeper.agent()
+    write_decisions(attic, keeper, [agent], 250, newest=ago(days=30, minutes=1))
+    add_contexts(attic, keeper)
+    old = with_context(attic, keeper)
+    write_decisions(attic, keeper, [agent], 20, newest=ago(days=30, minutes=-10))
+    add_contexts(attic, keeper)
+    recent = with_context(attic, keeper) - old
+    contexts = ContextRetention(30)
+    assert pruned(batch=100, contexts=contexts)["contexts of decisions"] == old > 200
+    assert with_context(attic, keeper) == recent
+    assert count(keeper) == 270
+    assert pruned(contexts=contexts)["contexts of decisions"] == 0
+    assert pruned(contexts=ContextRetention(0))["contexts of decisions"] == recent
+    assert with_context(attic, keeper) == 0
+
+
+def test_contexts_that_reach_their_age_later_are_removed(
+    attic: LiveGateway, keeper: Owner, pruned: Prune
+) -> None:
+    on_plan(attic, keeper, "enterprise")
+    contexts = ContextRetention(30)
+    assert pruned(contexts=contexts)["contexts of decisions"] == 0
+    write_decisions(attic, keeper, [keeper.agent()], 5, newest=ago(days=30, minutes=-1))
+    organization = keeper.user["organization_id"]
+    execute(attic, "UPDATE decisions SET context = '{}' WHERE organization_id = ?", organization)
+    assert pruned(contexts=contexts)["contexts of decisions"] == 0
+    [(newest,)] = rows(attic, "SELECT max(created_at) FROM decisions WHERE organization_id = ?", organization)
+    moment = datetime.fromisoformat(newest) + timedelta(days=30, seconds=1)
+    assert finished(clear(attic, contexts, moment)) == 5
+    assert with_context(attic, keeper) == 0
+
+
+async def clear(gateway: LiveGateway, contexts: ContextRetention, moment: datetime) -> int:
+    database = open_database(gateway.database_url)
+    await database.start()
+    try:
+        return await contexts.clear(database, 2, moment)
+    finally:
+        await database.close()
