@@ -18,12 +18,14 @@ from toolgate_service.db.models import Id
 from toolgate_service.mail import MailQueue, SmtpMailer
 from toolgate_service.rate_limit.limiter import Rate
 
+#: maximum number of replays of policies that run at the same time
+REPLAYS = 2
 #: maximum number of authentication contexts in the cache, about 1 KB each
 CACHE_SIZE = 10_000
 
 
 class AppContext:
-    """Dependencies that service functions use: settings, database, cryptography, notifier, mail queue and export limit.
+    """Dependencies that service functions use: settings, database, cryptography, notifier, mail queue and limits of exports and replays.
 
     Raises:
         StorageError: The database URL or the secret is invalid.
@@ -37,6 +39,7 @@ class AppContext:
         self.passwords = Passwords(settings.login_threads, settings.login_queue)
         self.notifier = Notifier()
         self.exports = ConcurrencyLimiter("exports", EXPORTS, EXPORTS // 2)
+        self.replays = ConcurrencyLimiter("replays", REPLAYS, REPLAYS // 2)
         self.mail = _open_mail_queue(settings)
 
 

@@ -1,17 +1,18 @@
 """Database queries for the decision log.
 
-The queries list pages, get one record, and insert a record in the transaction of its check. Only the agent, the run and
-the outcome are indexed, because each index slows down the write that follows every check.
+The queries list pages, get one record, stream records, and insert a record in the transaction of its check. Only the
+agent, the run and the outcome are indexed, because each index slows down the write that follows every check.
 
 With other filters, matching records can be rare. The query for a page then reads at most `SCAN_LIMIT` records of the
 most selective index, and the caller requests the next page from the position at which the query stopped.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
+import sqlalchemy
 from sqlalchemy import ColumnElement, literal, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlmodel import col, func, select
@@ -21,6 +22,7 @@ from sqlmodel.sql.expression import SelectOfScalar
 from toolgate_service.core.errors import not_found
 from toolgate_service.core.ids import is_id, time_of_id
 from toolgate_service.core.schemas import is_action, is_reference
+from toolgate_service.db.database import Database
 from toolgate_service.db.models import Id, Timestamp
 from toolgate_service.db.pagination import COUNTED, Page, Position, newest_first
 from toolgate_service.decisions.models import ALLOWED, Decision
@@ -30,6 +32,8 @@ from toolgate_service.organizations.models import Epoch
 
 #: maximum number of index entries that the query for a page reads
 SCAN_LIMIT = COUNTED
+#: number of records that a stream reads in one transaction
+STREAM_BATCH = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +209,57 @@ async def find_decision(
         Decision.id == decision_id,
     )
     return (await session.exec(query)).first()
+
+
+class RecordedDecision(NamedTuple):
+    """Columns of a record that a replay of a policy needs. The attributes are those of `Decision`."""
+
+    created_at: datetime
+    id: str
+    agent_id: str | None
+    action: str
+    run_id: str | None
+    context_digest: str
+    context: str | None
+    rule_id: str | None
+    outcome: str
+    reason_code: str
+
+
+async def stream_decisions(
+    database: Database,
+    organization_id: str,
+    environment: str,
+    begins: datetime,
+    ends: datetime,
+    *,
+    agent_id: str | None = None,
+    batch: int = STREAM_BATCH,
+) -> AsyncIterator[Sequence[RecordedDecision]]:
+    """Yield the records of a time range in batches, oldest first.
+
+    Each batch is read in its own transaction, so that no snapshot of the database stays open while the caller works.
+    """
+    key = tuple_(col(Decision.created_at), col(Decision.id))
+    columns = [col(getattr(Decision, name)) for name in RecordedDecision._fields]
+    query = sqlalchemy.select(*columns).where(
+        col(Decision.organization_id) == organization_id,
+        col(Decision.environment) == environment,
+        col(Decision.created_at) < ends,
+    )
+    if agent_id is not None:
+        query = query.where(col(Decision.agent_id) == agent_id)
+    query = query.order_by(col(Decision.created_at), col(Decision.id)).limit(batch)
+    position = col(Decision.created_at) >= begins
+    while True:
+        async with database.reading() as session:
+            found = [RecordedDecision._make(row) for row in await fetch_rows(session, query.where(position))]
+        if found:
+            yield found
+        if len(found) < batch:
+            return
+        last = found[-1]
+        position = key > tuple_(literal(last.created_at, Timestamp()), literal(last.id, Id()))
 
 
 async def insert_decision(session: AsyncSession, record: DecisionRecord, *, stores_context: bool) -> bool:

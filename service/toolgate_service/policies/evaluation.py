@@ -27,7 +27,7 @@ from toolgate_service.checks.schemas import CheckRequest
 from toolgate_service.context import AuthContext
 from toolgate_service.core.strict_json import Json
 from toolgate_service.permissions.schemas import NewPermission
-from toolgate_service.policies.document import PolicyAgent, PolicyDocument
+from toolgate_service.policies.document import PolicyAgent, PolicyDocument, canonical_references
 from toolgate_service.rules.evaluation import WILDCARD, CompiledRule, Condition, RuleSet, RuleTerms
 from toolgate_service.rules.expressions import compile_expression
 from toolgate_service.rules.schemas import NewRule
@@ -157,6 +157,9 @@ class PolicyEvaluator:
             agent_id = ids.get(agent.reference, agent.reference)
             self._agents[agent_id] = agent
             self._references[agent.reference] = agent_id
+        # Rules and budgets can refer by name to an agent that the document identifies by its id.
+        for agent_id, name in canonical_references(policy).items():
+            self._references.setdefault(name, ids.get(agent_id, agent_id))
         self._permissions = {
             (agent_id, permission.action): permission
             for agent_id, agent in self._agents.items()
@@ -290,7 +293,9 @@ class PolicyEvaluator:
             RuleTerms()
             if terms is None
             else RuleTerms(
-                terms.quorum, terms.ttl, None if terms.approvers is None else frozenset(terms.approvers)
+                terms.quorum,
+                terms.ttl,
+                None if terms.approvers is None else frozenset(one.lower() for one in terms.approvers),
             ),
         )
 

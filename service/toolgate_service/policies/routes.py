@@ -8,7 +8,8 @@ from toolgate_service.http.dependencies import AdminCaller, AnyCaller, Environme
 from toolgate_service.http.openapi import CONFLICT, NOT_FOUND, problems
 from toolgate_service.http.responses import NoContent, Reply
 from toolgate_service.http.strict_route import StrictRoute
-from toolgate_service.policies import service, shadow_service, suggestions
+from toolgate_service.policies import replay_service, service, shadow_service, suggestions
+from toolgate_service.policies.replay_schemas import PolicyReplay, ReplayReport
 from toolgate_service.policies.schemas import (
     Candidate,
     JudgementView,
@@ -90,6 +91,17 @@ async def evaluate_calls(
         return Reply(
             await service.evaluate_calls(session, caller, environment, request.policy, request.calls)
         )
+
+
+@router.post("/replay", response_model=ReplayReport, summary="Replay decisions")
+async def replay_policy(
+    request: PolicyReplay, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+) -> Reply:
+    """Compare the recorded decisions of a period with the results of a policy. Nothing is changed.
+
+    At most 1,000,000 decisions are compared, the oldest first. The response is 429 if too many replays are running.
+    """
+    return Reply(await replay_service.replay_policy(gateway, caller, environment, request))
 
 
 @router.get("/revisions", response_model=list[RevisionSummary], summary="List revisions")
