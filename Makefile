@@ -31,7 +31,7 @@ REPLICAS := $(addprefix tests/service/,approvals/test_races.py approvals/test_pe
 
 WORKERS ?= 4
 
-.PHONY: help demo docs test test-fast reduced test-full test-pages test-oldest test-oldest-own test-coding-agents behaviours fuzz faults check lint format lock build sbom lint-deploy screenshots bench bench-scale bench-freeze bench-pieces soak audit clean
+.PHONY: help demo docs test test-fast reduced test-full test-pages test-oldest test-oldest-own test-coding-agents behaviours fuzz faults check lint format lock build sbom lint-deploy screenshots bench bench-scale bench-freeze bench-replay bench-pieces soak audit clean
 
 help:            ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ —/'
@@ -170,6 +170,9 @@ bench-scale: $(UV) ## what size costs: half an hour and 10 GB; ARGS="--database 
 
 bench-freeze: $(UV) ## time until a freeze takes effect on three gateways; ARGS="--database sqlite" for one
 	@PYTHONPATH=tests $(RUN) python benchmarks/bench_freeze.py $(ARGS)
+
+bench-replay: $(UV) ## speed of replays of policies; ARGS="--decisions 1000000 --database postgresql"
+	@PYTHONPATH=tests $(RUN) python benchmarks/bench_replay.py $(ARGS)
 
 bench-pieces: $(UV) ## timings of the pieces; read ratios, not seconds
 	@$(RUN) pytest -q -p no:xdist -o python_files='bench_*.py' --benchmark-columns=median,iqr,ops benchmarks

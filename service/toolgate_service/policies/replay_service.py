@@ -45,7 +45,7 @@ from toolgate_service.policies.repository import load_policy
 from toolgate_service.policies.service import verify_agents
 
 #: number of decisions after which the thread lets other threads run
-_PAUSE_AFTER = 10
+_PAUSE_AFTER = 20
 
 _Pair = tuple[str | None, str | None]
 #: key of the counts of all pairs after the first `MAX_PAIRS`
