@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-
 from support.databases import CHOICE, Server
 from support.gateway import LiveGateway, Owner
 from support.postgres import Cluster

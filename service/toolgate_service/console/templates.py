@@ -35,6 +35,7 @@ _TYPES = {
     "logs.css": "text/css; charset=utf-8",
     "logs.js": "text/javascript; charset=utf-8",
     "auth.js": "text/javascript; charset=utf-8",
+    "policy.js": "text/javascript; charset=utf-8",
     "simulator.css": "text/css; charset=utf-8",
     "settings.css": "text/css; charset=utf-8",
     "settings.js": "text/javascript; charset=utf-8",

@@ -195,10 +195,16 @@ async def get_revision(
         ApiError: 404 if the environment has no revision with this id.
     """
     revision = await _get_revision(session, caller, environment, revision_id)
-    changes = _CHANGES.validate_python(strict_json.loads_own(revision.changes))
     return RevisionView(
-        **serialize_revision(revision).model_dump(), policy=read_document(revision), changes=changes
+        **serialize_revision(revision).model_dump(),
+        policy=read_document(revision),
+        changes=read_changes(revision),
     )
+
+
+def read_changes(revision: PolicyRevision) -> Sequence[ChangeView]:
+    """Return the changes since the revision before."""
+    return _CHANGES.validate_python(strict_json.loads_own(revision.changes))
 
 
 def serialize_revision(revision: PolicyRevision) -> RevisionSummary:

@@ -18,6 +18,7 @@ NAVIGATION = (
     "/console/rules",
     "/console/rules/new",
     "/console/freezes",
+    "/console/policy",
     "/console/logs",
     "/console/start",
     "/console/settings",
