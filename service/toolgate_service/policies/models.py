@@ -1,15 +1,16 @@
 """Database tables of policy revisions and of shadow policies."""
 
 from datetime import datetime
+from typing import Final
 
 from sqlalchemy import BigInteger, CheckConstraint, Index, PrimaryKeyConstraint, Text
 from sqlmodel import Field
 
 from toolgate_service.db.models import Id, Table, Timestamp, in_environment, of_user, one_of
 
-NEWLY_ALLOWED = "newly_allowed"
-NEWLY_HELD = "newly_held"
-NEWLY_DENIED = "newly_denied"
+NEWLY_ALLOWED: Final = "newly_allowed"
+NEWLY_HELD: Final = "newly_held"
+NEWLY_DENIED: Final = "newly_denied"
 #: differences between the decision about a call and the result of a candidate policy for it
 DIFFERENCES = (NEWLY_ALLOWED, NEWLY_HELD, NEWLY_DENIED)
 

@@ -17,7 +17,7 @@ other terms.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from toolgate_service.budgets.evaluation import BudgetSet, CompiledBudget, InvalidAmount
 from toolgate_service.core.strict_json import Json, canonical, digest, loads_own
@@ -27,8 +27,8 @@ from toolgate_service.decisions.repository import RecordedDecision
 from toolgate_service.policies.evaluation import Judgement, Outcome, PolicyEvaluator
 from toolgate_service.policies.models import NEWLY_ALLOWED, NEWLY_DENIED, NEWLY_HELD
 
-UNCHANGED = "unchanged"
-NOT_REPLAYABLE = "not_replayable"
+UNCHANGED: Final = "unchanged"
+NOT_REPLAYABLE: Final = "not_replayable"
 
 Category: TypeAlias = Literal["unchanged", "newly_allowed", "newly_held", "newly_denied", "not_replayable"]
 CATEGORIES: tuple[Category, ...] = (UNCHANGED, NEWLY_ALLOWED, NEWLY_HELD, NEWLY_DENIED, NOT_REPLAYABLE)
@@ -232,7 +232,7 @@ def _read_context(text: str, expected: str) -> Mapping[str, Json] | None:
         return None
     if not isinstance(args, dict):
         return None
-    # The texts differ from the canonical text, of which the digest is, only by the types of numbers.
+    # The digest is that of the canonical text, which differs from the stored text only by the types of numbers.
     if digest(text) == expected or digest(canonical(args)) == expected:
         return args
     return None

@@ -180,7 +180,7 @@ class ReplayReport(BaseModel):
     )
     seconds: float = Field(description="Time that the replay took, in seconds.")
     decisions_per_second: int = Field(description="Number of decisions per second of this time.")
-    totals: ReplayCounts = Field(description="Number of decisions in each category.")
+    totals: ReplayCounts = Field(description="Numbers of all compared decisions.")
     rows: Sequence[ReplayRow] = Field(
         description=f"Numbers by agent and action, at most {MAX_ROWS} rows: first those with the most newly allowed, held "
         "and denied calls, then those with the most decisions."

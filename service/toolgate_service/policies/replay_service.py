@@ -173,9 +173,11 @@ class _Counter:
             is_complete=self.is_complete,
             seconds=round(seconds, 3),
             decisions_per_second=int(self.judged / seconds),
-            totals=ReplayCounts(**total),
+            totals=ReplayCounts.model_validate(total),
             rows=[
-                ReplayRow(agent_id=agent_id, agent=names.get(agent_id or ""), action=action, **counts)
+                ReplayRow.model_validate(
+                    {"agent_id": agent_id, "agent": names.get(agent_id or ""), "action": action, **counts}
+                )
                 for (agent_id, action), counts in shown
             ],
             omitted_rows=len(self._pairs) - len(shown),

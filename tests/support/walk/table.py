@@ -142,6 +142,7 @@ WALK: Mapping[str, Stop] = {
     "POST /api/policy/evaluate": Stop(
         "reader", 200, {"calls": [{"agent": "walker", "action": "a.b"}], "policy": _POLICY}
     ),
+    "POST /api/policy/replay": Stop("reader", 200, {"policy": _POLICY}),
     # The policy changed since this base, which only an admin learns.
     "POST /api/policy/apply": Stop("admin", 409, {"policy": _POLICY, "base": "none"}),
     # A shadow policy that counts the checks of the walk would change rows: none is started.
