@@ -82,8 +82,9 @@ async def show_policy(
 async def replay_candidate(page: PageContext, form: Form) -> Response:
     """Replay the decisions of a period under the policy in the form."""
     since, until = _period(form)
-    # The parser needs a second for the longest texts, so it runs in a thread.
-    policy = await asyncio.to_thread(parse_policy, form["policy"])
+    # The parser needs up to two seconds for the longest texts, so it runs in a thread and counts as a replay.
+    with page.gateway.replays.acquire(page.caller.organization_id):
+        policy = await asyncio.to_thread(parse_policy, form["policy"])
     request = PolicyReplay(policy=policy, since=since, until=until)
     report = await replay_policy(page.gateway, page.caller, page.environment, request)
     return await show_policy(page, typed=form, report=report)
