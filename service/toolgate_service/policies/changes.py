@@ -44,7 +44,7 @@ class Difference(NamedTuple):
 
     @property
     def replaces_budget(self) -> bool:
-        """Whether the item is a budget that must be replaced, because its totals no longer match its definition."""
+        """True for a budget that must be replaced, because its totals no longer match its definition."""
         both = self.before is not None and self.after is not None
         return self.resource == "budget" and both and any(one in self.fields for one in FIXED_BUDGET_FIELDS)
 

@@ -185,7 +185,7 @@ class PolicyApplied(BaseModel):
 
 
 class PolicyCall(Body):
-    """Call that policies are asked about."""
+    """Call for which a policy is evaluated."""
 
     model_config = example(agent="refund-bot", action="stripe.refund", context={"amount": 80})
 

@@ -59,7 +59,7 @@ RIGHTS = {
     ("POST", "/api/freeze/x/lift"): "admin",
 }
 #: routes that only read, and whose body is too large for a query
-READING_POSTS = {"/api/policy/plan", "/api/policy/evaluate"}
+READING_POSTS = {"/api/policy/plan", "/api/policy/evaluate", "/api/policy/replay"}
 READS = (
     "/auth/me",
     "/api/agents",

@@ -40,6 +40,7 @@ UNAUDITED: dict[Route, str] = {
     ): "Slack's words; links and decisions by it are audited as the member's",
     ("POST", "/api/policy/plan"): "nothing is changed",
     ("POST", "/api/policy/evaluate"): "nothing is changed",
+    ("POST", "/api/policy/replay"): "nothing is changed",
     ("POST", "/billing/provider-events"): "no user's; what it changes is audited by the billing rules",
 }
 
