@@ -15,7 +15,7 @@ from toolgate_cli.policy.documents import Document
 from toolgate_cli.policy.plans import Plan, post
 
 #: time limit of the search in seconds
-SECONDS: Final = 30.0
+SECONDS: Final = 5.0
 PROVEN: Final = "proven"
 WIDENED: Final = "widened"
 NOT_PROVEN: Final = "not_proven"
@@ -49,7 +49,9 @@ def search_proof(client: GatewayClient, plan: Plan, document: Document, environm
 def print_proof(proof: Mapping[str, Any]) -> None:
     """Print the result of `search_proof`."""
     if proof["status"] == PROVEN:
-        typer.echo("proven: no call is treated more leniently than under the current policy")
+        typer.echo(
+            "proven: nothing new is allowed; no call is treated more leniently than under the current policy"
+        )
         return
     if proof["status"] != WIDENED:
         typer.echo("not proven: " + "; ".join(map(sanitize, proof["reasons"])))
