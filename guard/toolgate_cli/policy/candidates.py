@@ -16,7 +16,7 @@ from toolgate_cli.policy.plans import POLICY_PATH, Plan, count, post, request_pl
 
 SHADOW_PATH: Final = f"{POLICY_PATH}/shadow"
 #: time limit in seconds for a replay, which reads up to a million decisions
-_REPLAY_TIMEOUT: Final = 600.0
+REPLAY_TIMEOUT: Final = 600.0
 #: maximum number of examples that are printed for each category of differences
 _MAX_EXAMPLES: Final = 5
 
@@ -71,7 +71,7 @@ def replay(
         "action": action,
     }
     with stored_session() as client:
-        report = post(client, "/replay", body, environment, document, timeout=_REPLAY_TIMEOUT)
+        report = post(client, "/replay", body, environment, document, timeout=REPLAY_TIMEOUT)
     if as_json:
         print_json(report)
         return
@@ -87,7 +87,7 @@ def replay(
         typer.echo(
             "the replay ended at its limit; later decisions were not compared: set --since to a later time"
         )
-    typer.echo(f"{count(report['judged'], 'decision')}: {_summary(report['totals'])}")
+    typer.echo(f"{count(report['judged'], 'decision')}: {summarize(report['totals'])}")
 
 
 shadow = typer.Typer(
@@ -141,7 +141,7 @@ def show_shadow(environment: EnvironmentOption = Environment.PRODUCTION, as_json
             name, [one | {"agent": names.get(one["agent_id"], one["agent_id"])} for one in samples]
         )
     counts = raw["counts"]
-    typer.echo(f"{count(sum(counts[name] for name in _CATEGORIES), 'decision')}: {_summary(counts)}")
+    typer.echo(f"{count(sum(counts[name] for name in _CATEGORIES), 'decision')}: {summarize(counts)}")
 
 
 @shadow.command()
@@ -184,7 +184,8 @@ def _row(raw: Mapping[str, Any]) -> tuple[str, ...]:
     return (sanitize(agent), sanitize(raw["action"] or "others"), *(f"{raw[name]:,}" for name in _CATEGORIES))
 
 
-def _summary(counts: Mapping[str, int]) -> str:
+def summarize(counts: Mapping[str, int]) -> str:
+    """Return the counts of a replay or shadow as text."""
     return ", ".join(f"{counts[name]:,} {text}" for name, text in _CATEGORIES.items())
 
 

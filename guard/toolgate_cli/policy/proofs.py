@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from itertools import count
+from typing import Any, Final, Protocol
 
 import typer
 
@@ -21,20 +22,22 @@ WIDENED: Final = "widened"
 NOT_PROVEN: Final = "not_proven"
 
 
+class Suggestion(Protocol):
+    """Interface of a suggested candidate."""
+
+    agent_id: str
+    action: str
+    condition: str
+    policy: dict[str, Any]
+
+
 def search_proof(client: GatewayClient, plan: Plan, document: Document, environment: str) -> dict[str, Any]:
     """Return the proof as JSON: `status`, `reasons`, and for a counterexample `call` with the results `old` and `new`.
 
     The results of a counterexample are those of the gateway, which evaluates the call for both policies.
     """
     print_progress("searching a call that the new policy treats more leniently")
-    agents = [(agent.id, agent.name) for agent, _ in iter_agents(client, environment)]
-    try:
-        proof: dict[str, Any] = import_gateway("policy").prove_change(
-            plan.policy, document.value, agents, SECONDS
-        )
-    except ModuleNotFoundError as error:
-        reason = f"{error.name!r} is missing; install it with: pip install 'toolgate[prove]'"
-        return _not_proven(reason)
+    proof = _prove(client, plan.policy, document.value, environment)
     call = proof["call"]
     if call is None:
         return proof
@@ -44,6 +47,27 @@ def search_proof(client: GatewayClient, plan: Plan, document: Document, environm
     if new is None or (old["outcome"], old["approval"]) == (new["outcome"], new["approval"]):
         return _not_proven("the gateway does not confirm the counterexample that was found", call)
     return proof | {"old": old, "new": new}
+
+
+def prove_suggestion(
+    client: GatewayClient, current: Mapping[str, Any], suggestion: Suggestion, environment: str
+) -> dict[str, Any]:
+    """Return the proof, as JSON, that a suggestion treats only calls more leniently that its condition covers.
+
+    The current policy is compared with the suggestion in which a rule forbids the covered calls: if nothing new is allowed,
+    then only the covered calls are.
+    """
+    names = {rule["name"] for rule in suggestion.policy["rules"]}
+    name = next(one for number in count(1) if (one := f"covered by the suggestion {number}") not in names)
+    covered = {
+        "name": name,
+        "effect": "forbid",
+        "agents": [suggestion.agent_id],
+        "actions": [suggestion.action],
+        "when": suggestion.condition,
+    }
+    restricted = suggestion.policy | {"rules": [*suggestion.policy["rules"], covered]}
+    return _prove(client, current, restricted, environment)
 
 
 def print_proof(proof: Mapping[str, Any]) -> None:
@@ -66,6 +90,17 @@ def print_proof(proof: Mapping[str, Any]) -> None:
         typer.echo(line)
     typer.echo(f"  current policy: {_result(proof['old'])}")
     typer.echo(f"  new policy:     {_result(proof['new'])}")
+
+
+def _prove(
+    client: GatewayClient, old: Mapping[str, Any], new: Mapping[str, Any], environment: str
+) -> dict[str, Any]:
+    agents = [(agent.id, agent.name) for agent, _ in iter_agents(client, environment)]
+    try:
+        proof: dict[str, Any] = import_gateway("policy").prove_change(old, new, agents, SECONDS)
+    except ModuleNotFoundError as error:
+        return _not_proven(f"{error.name!r} is missing; install it with: pip install 'toolgate[prove]'")
+    return proof
 
 
 def _not_proven(reason: str, call: Mapping[str, Any] | None = None) -> dict[str, Any]:

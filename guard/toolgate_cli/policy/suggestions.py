@@ -1,19 +1,21 @@
 """``toolgate policy suggest``: candidates that allow calls that people have approved again and again."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 from pydantic import BaseModel
 
-from toolgate_cli.client import Query, parse_model
+from toolgate_cli.client import GatewayClient, Query, parse_model
 from toolgate_cli.credentials import stored_session
 from toolgate_cli.options import AsJson, Environment, EnvironmentOption, parse_duration
-from toolgate_cli.output import fail, print_json, sanitize
+from toolgate_cli.output import fail, print_json, print_progress, sanitize
+from toolgate_cli.policy.candidates import REPLAY_TIMEOUT, summarize
 from toolgate_cli.policy.files import document_errors, update_file
-from toolgate_cli.policy.plans import POLICY_PATH, Change, count
+from toolgate_cli.policy.plans import POLICY_PATH, Change, count, post
+from toolgate_cli.policy.proofs import PROVEN, prove_suggestion
 
 _DAY: Final = 86_400
 
@@ -22,11 +24,15 @@ class Suggestion(BaseModel):
     """Candidate that allows the approved calls of an agent for an action."""
 
     agent: str
+    agent_id: str
     action: str
     approvals: int
     condition: str
     changes: list[Change]
     policy: dict[str, Any]
+    #: counts of a replay of the agent's decisions about the action, and the proof that only covered calls are allowed
+    replay: dict[str, int] | None = None
+    proof: dict[str, Any] | None = None
 
 
 class Unsuggested(BaseModel):
@@ -73,15 +79,29 @@ def suggest(
     query: Query = {"environment": environment, "minimum": minimum, "days": _days(since)}
     with stored_session() as client:
         raw = client.get(f"{POLICY_PATH}/suggestions", query)
-    made = parse_model(Suggestions, raw, "suggestion")
-    found = [one for one in made.suggestions if _is_about(one, agent, action)]
+        made = parse_model(Suggestions, raw, "suggestion")
+        found = [one for one in made.suggestions if _is_about(one, agent, action)]
+        current = client.get(POLICY_PATH, {"environment": environment})["policy"]
+        for one in found:
+            _examine(client, one, current, raw["since"], environment)
     without = [one for one in made.unsuggested if _is_about(one, agent, action)]
     if as_json:
-        print_json(raw)
+        print_json(raw | {"suggestions": [one.model_dump() for one in found]})
     else:
         _print(found, without)
     if write is not None:
         _write(write, found)
+
+
+def _examine(
+    client: GatewayClient, one: Suggestion, current: Mapping[str, Any], since: str, environment: str
+) -> None:
+    """Replay the decisions of the period under a suggestion, and prove which calls it treats more leniently."""
+    print_progress(f"replaying decisions about {sanitize(one.action)}")
+    body = {"policy": one.policy, "since": since, "agent": one.agent_id, "action": one.action}
+    report = post(client, "/replay", body, environment, None, timeout=REPLAY_TIMEOUT)
+    one.replay = report["totals"]
+    one.proof = prove_suggestion(client, current, one, environment)
 
 
 def _days(since: str) -> int:
@@ -103,11 +123,22 @@ def _print(found: Sequence[Suggestion], without: Sequence[Unsuggested]) -> None:
         for change in one.changes:
             for line in change.lines():
                 typer.echo(line)
+        if one.replay is not None:
+            typer.echo(f"    replay: {summarize(one.replay)}")
+        if one.proof is not None:
+            typer.echo(f"    {_describe_proof(one.proof)}")
     for other in without:
         requests = count(other.approvals, "approved request")
         name = f"{sanitize(other.agent)} {sanitize(other.action)}"
         typer.echo(f"no suggestion for {name}, {requests}: {sanitize(other.reason)}")
     typer.echo(count(len(found), "suggestion"))
+
+
+def _describe_proof(proof: Mapping[str, Any]) -> str:
+    if proof["status"] == PROVEN:
+        return "proven: only calls that meet this condition are treated more leniently"
+    reasons = proof["reasons"] or ["another call is treated more leniently too"]
+    return "not proven: " + "; ".join(map(sanitize, reasons))
 
 
 def _write(path: Path, found: Sequence[Suggestion]) -> None:

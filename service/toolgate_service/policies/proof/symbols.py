@@ -164,6 +164,8 @@ class SymbolicCall:
         self.variables: dict[Path, Variable] = {}
         self.run = z3.String("run")
         self.action = z3.String("action")
+        #: whether CEL cannot represent one of the arguments, also one that no condition names
+        self.any_unusable = z3.Bool("any unusable")
         self._opaque: dict[str, Ternary] = {}
 
     def variable(self, path: Path) -> Variable:

@@ -117,16 +117,18 @@ class Translator:
         self._paths, self._constants, self._is_exact = set(), set(), True
         self._constraints, self._text_tests = [], []
         root = expression.decode().root
-        # Such a condition has no result if CEL cannot represent any of the arguments.
-        reads_all = analysis.uses_args and analysis.argument_names is None
-        is_opaque = reads_all or _UNSIGNED.search(condition) is not None
-        result = self._opaque(root) if is_opaque else self._condition(root)
-        names = [(name,) for name in sorted(analysis.argument_names or ())]
-        unusable = any_of(*(self._call.variable(path).unusable for path in names))
+        result = self._opaque(root) if _UNSIGNED.search(condition) else self._condition(root)
+        names = sorted(analysis.argument_names or {str(path[0]) for path in self._paths})
+        paths = [(name,) for name in names]
+        unusable = any_of(*(self._call.variable(path).unusable for path in paths))
+        if analysis.uses_args and analysis.argument_names is None:
+            # The condition also has no result if CEL cannot represent one of the arguments that it does not name.
+            self._constraints.append(z3.Implies(unusable, self._call.any_unusable))
+            unusable = self._call.any_unusable
         usable = negated(unusable)
         return Condition(
             Ternary(all_of(usable, result.true), all_of(usable, result.false)),
-            frozenset([*self._paths, *names]),
+            frozenset([*self._paths, *paths]),
             frozenset(self._constants),
             self._is_exact,
             unusable,

@@ -58,7 +58,11 @@ def _assign(variable: Variable, kind: Kind, value: Any, *, is_unusable: bool) ->
 def _evaluate(call: SymbolicCall, condition: str, variables: Variables) -> tuple[set[bool | None], bool]:
     """Return the results that the formulas permit for a call, and whether the translation is exact."""
     translated = Translator(call, variables.agent_id, variables.agent_name).translate(condition)
-    values = [(call.action, text(variables.action)), (call.run, text(variables.run_id))]
+    values = [
+        (call.action, text(variables.action)),
+        (call.run, text(variables.run_id)),
+        (call.any_unusable, z3.BoolVal(bool(variables.arguments.unusable))),
+    ]
     for path in {whole[:length] for whole in translated.paths for length in range(1, len(whole) + 1)}:
         kind, value = _value_at(variables, path)
         is_unusable = path[0] in variables.arguments.unusable
