@@ -77,7 +77,7 @@ def test_equal_policies_are_proven() -> None:
         ("args.path.startsWith('/etc/ssh')", "args.path.startsWith('/etc')"),
         ("args.text.contains('drop table')", "args.text.contains('drop')"),
         ("size(args.text) > 10", "size(args.text) > 9"),
-        ("size(args) == 2 && args.a == 1", "args.a == 1"),
+        ("size(args) == 2 && args.a == 1", "args.a == 1 && size(args) == 2"),
         ("args.text > 'b'", "args.text > 'a'"),
         ("['a', 'b'].exists(x, x == args.text)", "args.text in ['a', 'b', 'c']"),
         ("action.endsWith('.refund')", "action.endsWith('refund')"),
