@@ -113,7 +113,7 @@ test-oldest: test-oldest-own ## the oldest versions of our own dependencies, the
 # The oldest declared version of each direct dependency of the SDK, the command line and the gateway, without the optional
 # httpx2. Test tools are of any version. uv.lock is neither read nor changed.
 OWN_OLDEST := .venv-oldest
-OWN_EXTRAS := cli,policy,service,postgres,redis,billing,otel,metrics,traces
+OWN_EXTRAS := cli,policy,service,prove,postgres,redis,billing,otel,metrics,traces
 # Schemathesis needs a newer rich, and Claude Code is installed with its SDK, which needs a newer pydantic and starlette.
 OWN_IGNORED := $(addprefix --ignore=tests/,service/api/test_schemathesis.py $(addprefix guard/cli/hooks/,test_claude_code.py \
 	test_example.py test_status.py test_claude_code_http.py))
