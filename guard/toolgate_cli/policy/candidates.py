@@ -1,16 +1,17 @@
 """``toolgate policy replay`` and ``shadow``: compare a candidate policy with past or coming decisions."""
 
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 import typer
 
 from toolgate_cli.agents import iter_agents
-from toolgate_cli.client import parse_model, print_page
+from toolgate_cli.client import GatewayClient, GatewayError, parse_model, print_page
 from toolgate_cli.credentials import password_session, stored_session
 from toolgate_cli.log_entries import parse_moment
 from toolgate_cli.options import AsJson, Environment, EnvironmentOption, PasswordStdin, Yes
-from toolgate_cli.output import Column, confirm, print_json, print_table, sanitize
+from toolgate_cli.output import Column, confirm, fail, print_json, print_note, print_table, sanitize
 from toolgate_cli.policy.files import DEFAULT_FILE, Message, PolicyFile, load_policy_file
 from toolgate_cli.policy.plans import POLICY_PATH, Plan, count, post, request_plan
 
@@ -87,6 +88,10 @@ def replay(
         typer.echo(
             "the replay ended at its limit; later decisions were not compared: set --since to a later time"
         )
+    if not report["judged"]:
+        print_note(
+            "no decisions in this period; dry runs, such as those of 'toolgate check', are not recorded"
+        )
     typer.echo(f"{count(report['judged'], 'decision')}: {summarize(report['totals'])}")
 
 
@@ -126,7 +131,7 @@ def start(
 def show_shadow(environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJson = False) -> None:
     """Show the results of the shadow so far."""
     with stored_session() as client:
-        raw = client.get(SHADOW_PATH, {"environment": environment})
+        raw = _get_shadow(client, environment)
         names = {agent.id: agent.name for agent, _ in iter_agents(client, environment)}
     if as_json:
         print_json(raw)
@@ -153,13 +158,13 @@ def promote(
 ) -> None:
     """Apply the policy of the shadow as a new revision, and end the shadow. Asks for your password."""
     with stored_session() as client:
-        candidate = client.get(SHADOW_PATH, {"environment": environment})["policy"]
+        candidate = _get_shadow(client, environment)["policy"]
         made = parse_model(Plan, post(client, "/plan", {"policy": candidate}, environment, None), "plan")
     if not as_json:
         made.print()
     confirm(f"Apply the policy of the shadow to the {environment} environment?", yes=yes)
     with password_session("apply the policy of the shadow", password_stdin=password_stdin) as client:
-        raw = client.post(f"{SHADOW_PATH}/promote?environment={environment}")
+        raw = post(client, "/shadow/promote", {"base": made.base}, environment, None)
     if as_json:
         print_json(raw)
     else:
@@ -173,10 +178,23 @@ def discard(
     password_stdin: PasswordStdin = False,
 ) -> None:
     """End the shadow and delete its results. Asks for your password."""
+    with stored_session() as client:
+        _get_shadow(client, environment)
     confirm(f"Discard the shadow of the {environment} environment?", yes=yes)
     with password_session("discard the shadow", password_stdin=password_stdin) as client:
         client.delete(f"{SHADOW_PATH}?environment={environment}")
     typer.echo("the shadow is discarded")
+
+
+def _get_shadow(client: GatewayClient, environment: str) -> dict[str, Any]:
+    """Return the shadow of an environment, or end the command if there is none."""
+    try:
+        raw: dict[str, Any] = client.get(SHADOW_PATH, {"environment": environment})
+    except GatewayError as error:
+        if error.status == HTTPStatus.NOT_FOUND:
+            fail(f"the {environment} environment has no shadow; start one with: toolgate policy shadow start")
+        raise
+    return raw
 
 
 def _row(raw: Mapping[str, Any]) -> tuple[str, ...]:
@@ -194,4 +212,8 @@ def _print_examples(category: str, examples: list[dict[str, Any]]) -> None:
         time = sanitize(one["created_at"])[:19].replace("T", " ")
         agent = sanitize(one["agent"] or one["agent_id"])
         reason = "" if one["reason"] is None else f": {sanitize(one['reason'])}"
-        typer.echo(f"{_DIFFERENCES[category]}: {time} {agent} {sanitize(one['action'])}{reason}")
+        before = f", {sanitize(one['outcome']).replace('_', ' ')} before" if "outcome" in one else ""
+        typer.echo(
+            f"{_DIFFERENCES[category]}{before}: {time} {agent} {sanitize(one['action'])}{reason}, "
+            f"decision {sanitize(one['decision_id'])}"
+        )

@@ -82,7 +82,7 @@ def pull(
     In a file that exists, only the values that differ are changed: comments, order and quotation marks stay.
     """
     with document_errors():
-        existing = load_policy_file(file) if file.exists() else None
+        existing = load_policy_file(file) if file.exists() and file.stat().st_size else None
         with stored_session() as client:
             state = client.get(POLICY_PATH, {"environment": environment})
             changed = None if existing is None else _changed_resources(client, existing, environment)
@@ -92,6 +92,8 @@ def pull(
     if as_json:
         print_json({name: state[name] for name in ("digest", "revision")} | {"written": not is_current})
         return
+    for resource, name in sorted(changed or ()):
+        typer.echo(f"changed: {resource} {sanitize(name)}")
     done = "is current" if is_current else "was written"
     typer.echo(f"{sanitize(file)} {done}: {count_items(state['policy'])}")
 
@@ -227,19 +229,16 @@ def apply(
     The change is stored as a revision, which 'rollback' can restore.
     """
     document = load_policy_file(file)
+    stored = None if plan_file is None else load_plan(plan_file)
+    if stored is not None and stored.environment != environment:
+        fail(
+            f"the plan is for the {sanitize(stored.environment)} environment, not for {environment}; plan again"
+        )
     with stored_session() as client:
-        made = request_plan(client, document, environment)
-    base = made.base
-    if plan_file is not None:
-        stored = load_plan(plan_file)
-        if stored.environment != environment:
-            fail(
-                f"the plan is for the {sanitize(stored.environment)} environment, not for {environment}; plan again"
-            )
-        if stored.digest != made.digest:
-            fail(f"{sanitize(file)} differs from the policy of the plan; plan again")
-        base = stored.base
-    body = {"policy": document.value, "base": base, "message": message or f"Apply {file.name}"}
+        made = request_plan(client, document, environment, None if stored is None else stored.base)
+    if stored is not None and stored.digest != made.digest:
+        fail(f"{sanitize(file)} differs from the policy of the plan; plan again")
+    body = {"policy": document.value, "base": made.base, "message": message or f"Apply {file.name}"}
     question = f"Apply {sanitize(file)} to the {environment} environment?"
     with _confirmed(made, question, "apply a policy", yes, as_json, password_stdin) as session:
         applied = None if session is None else post(session, "/apply", body, environment, document)
@@ -295,6 +294,8 @@ def rollback(
         path = f"/revisions/{revision['id']}/restore"
         applied = None if session is None else post(session, path, body, environment, None)
     _print_applied(applied, as_json=as_json)
+    if applied is not None and applied["applied"]:
+        print_note("write the restored policy to the file, and commit it, with: toolgate policy pull")
 
 
 policy.command()(replay)

@@ -178,13 +178,22 @@ def _compose(path: Path, text: str) -> Any:
         mark = error.problem_mark or error.context_mark
         place = (0, 0) if mark is None else (mark.line + 1, mark.column + 1)
         reason = ", ".join(part for part in (error.context, error.problem) if part)
-        raise DocumentError(f"{_place(path, place)}: {sanitize(reason)}") from None
+        raise DocumentError(f"{_place(path, place)}: {sanitize(reason)}{_hint(reason)}") from None
     except YAMLError as error:
         raise DocumentError(
             f"{sanitize(path)} is not valid YAML: {sanitize(str(error).splitlines()[0])}"
         ) from None
     except RecursionError:
         raise DocumentError(f"{sanitize(path)} is nested too deeply") from None
+
+
+def _hint(reason: str) -> str:
+    """Return how to fix a frequent YAML error, to append to its message."""
+    if "block end" in reason or "mapping values are not allowed" in reason:
+        return "; check the indentation of this line and of the lines before it"
+    if "tag" in reason or "cannot start any token" in reason or "alias" in reason:
+        return "; write the value in quotation marks"
+    return ""
 
 
 class _Reader:

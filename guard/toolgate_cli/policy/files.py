@@ -53,7 +53,7 @@ def update_file(path: Path, new: dict[str, Any], changed: Changed | None) -> Non
     Raises:
         DocumentError: The layout of the file does not allow the change, or the file cannot be written.
     """
-    if not path.exists():
+    if not path.exists() or not path.stat().st_size:
         compact = without_defaults(new)
         is_json = path.suffix == ".json"
         lines = [header().rstrip(), *block_lines(compact)]

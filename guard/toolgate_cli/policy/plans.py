@@ -9,7 +9,7 @@ import typer
 from pydantic import BaseModel, ValidationError
 
 from toolgate._capture.jsontext import dumps, loads
-from toolgate_cli.client import GatewayClient, parse_model, read_response
+from toolgate_cli.client import GatewayClient, GatewayError, parse_model, read_response
 from toolgate_cli.output import fail, print_note, sanitize, to_ascii_json
 from toolgate_cli.policy.documents import Document, DocumentError, write_file
 from toolgate_cli.policy.files import fail_with, require_policy
@@ -120,9 +120,18 @@ class StoredPlan(BaseModel):
     policy: dict[str, Any]
 
 
-def request_plan(client: GatewayClient, document: Document, environment: str) -> Plan:
-    """Return the gateway's plan for a policy file, or end the command with the problems of the file."""
-    body = {"policy": require_policy(document)}
+#: paths of requests that have a body and change nothing
+_READING: Final = frozenset({"/plan", "/evaluate", "/replay"})
+
+
+def request_plan(
+    client: GatewayClient, document: Document, environment: str, base: str | None = None
+) -> Plan:
+    """Return the gateway's plan for a policy file, or end the command with the problems of the file.
+
+    With the digest `base` of an earlier plan, the gateway refuses if the policy changed since, and names the changes.
+    """
+    body = {"policy": require_policy(document), "base": base}
     return parse_model(Plan, post(client, "/plan", body, environment, document), "plan")
 
 
@@ -142,7 +151,11 @@ def post(
     """
     full = f"{POLICY_PATH}{path}"
     content = dumps(dict(body)).encode("utf-8", "surrogatepass")
-    response = client.send(method, f"{full}?environment={environment}", content, timeout=timeout)
+    try:
+        response = client.send(method, f"{full}?environment={environment}", content, timeout=timeout)
+    except GatewayError as error:
+        error.is_change = error.is_change and path not in _READING
+        raise
     if response.status == HTTPStatus.BAD_REQUEST and document is not None:
         problems = _policy_problems(response.body)
         if problems:

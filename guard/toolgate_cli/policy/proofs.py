@@ -42,7 +42,7 @@ def search_proof(client: GatewayClient, plan: Plan, document: Document, environm
     if call is None:
         return proof
     # The current policy does not contain an agent that is new; its calls are denied.
-    old = _evaluate(client, None, call, environment) or proof["old"]
+    old = _evaluate(client, None, call, environment) or proof["old"] | {"reason": "there is no such agent"}
     new = _evaluate(client, document.value, call, environment)
     if new is None or (old["outcome"], old["approval"]) == (new["outcome"], new["approval"]):
         return _not_proven("the gateway does not confirm the counterexample that was found", call)
@@ -73,23 +73,25 @@ def prove_suggestion(
 def print_proof(proof: Mapping[str, Any]) -> None:
     """Print the result of `search_proof`."""
     if proof["status"] == PROVEN:
-        typer.echo(
-            "proven: nothing new is allowed; no call is treated more leniently than under the current policy"
-        )
+        typer.echo("proven: nothing new is allowed")
         return
     if proof["status"] != WIDENED:
         typer.echo("not proven: " + "; ".join(map(sanitize, proof["reasons"])))
         return
-    call = proof["call"]
     typer.echo("the new policy is more lenient for this call:")
+    print_call(proof["call"])
+    typer.echo(f"  current policy: {_result(proof['old'])}")
+    typer.echo(f"  new policy:     {_result(proof['new'])}")
+
+
+def print_call(call: Mapping[str, Any]) -> None:
+    """Print the call of a counterexample with its arguments."""
     run = "" if call["run_id"] is None else f", run {sanitize(call['run_id'])}"
     typer.echo(
         f"  {sanitize(call['agent'])} calls {sanitize(call['action'])}{run}, at {sanitize(call['now'])}"
     )
     for line in Layout(terminal_width()).context(call["context"]):
         typer.echo(line)
-    typer.echo(f"  current policy: {_result(proof['old'])}")
-    typer.echo(f"  new policy:     {_result(proof['new'])}")
 
 
 def _prove(

@@ -15,7 +15,7 @@ from toolgate_cli.output import fail, print_json, print_progress, sanitize
 from toolgate_cli.policy.candidates import REPLAY_TIMEOUT, summarize
 from toolgate_cli.policy.files import document_errors, update_file
 from toolgate_cli.policy.plans import POLICY_PATH, Change, count, post
-from toolgate_cli.policy.proofs import PROVEN, prove_suggestion
+from toolgate_cli.policy.proofs import PROVEN, print_call, prove_suggestion
 
 _DAY: Final = 86_400
 
@@ -126,7 +126,7 @@ def _print(found: Sequence[Suggestion], without: Sequence[Unsuggested]) -> None:
         if one.replay is not None:
             typer.echo(f"    replay: {summarize(one.replay)}")
         if one.proof is not None:
-            typer.echo(f"    {_describe_proof(one.proof)}")
+            _print_proof(one.proof)
     for other in without:
         requests = count(other.approvals, "approved request")
         name = f"{sanitize(other.agent)} {sanitize(other.action)}"
@@ -134,11 +134,14 @@ def _print(found: Sequence[Suggestion], without: Sequence[Unsuggested]) -> None:
     typer.echo(count(len(found), "suggestion"))
 
 
-def _describe_proof(proof: Mapping[str, Any]) -> str:
+def _print_proof(proof: Mapping[str, Any]) -> None:
     if proof["status"] == PROVEN:
-        return "proven: only calls that meet this condition are treated more leniently"
-    reasons = proof["reasons"] or ["another call is treated more leniently too"]
-    return "not proven: " + "; ".join(map(sanitize, reasons))
+        typer.echo("    proven: only calls that meet this condition are treated more leniently")
+    elif proof["call"] is None:
+        typer.echo("    not proven: " + "; ".join(map(sanitize, proof["reasons"])))
+    else:
+        typer.echo("    this call does not meet the condition and is treated more leniently too:")
+        print_call(proof["call"])
 
 
 def _write(path: Path, found: Sequence[Suggestion]) -> None:

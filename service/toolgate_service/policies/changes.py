@@ -66,10 +66,10 @@ def compare(current: PolicyDocument, candidate: PolicyDocument) -> Sequence[Diff
     The permissions of a deleted agent are deleted with it and are not listed. An agent of the candidate is the current
     agent with the same id or, without an id, one with the same name; otherwise it is new.
     """
-    old_names, new_names = canonical_references(current), canonical_references(candidate)
     found: list[Difference] = []
     permissions: list[Difference] = []
-    for before, after in _pair_agents(current.agents, candidate.agents):
+    pairs = list(_pair_agents(current.agents, candidate.agents))
+    for before, after in pairs:
         reference = after.reference if after is not None else ""
         of_agent = (before.id if before is not None else None, reference)
         name = after.name if after is not None else before.name if before is not None else ""
@@ -85,17 +85,66 @@ def compare(current: PolicyDocument, candidate: PolicyDocument) -> Sequence[Diff
                     "permission", f"{name} {action}", old, new, old_fields, new_fields, *of_agent
                 )
     found += permissions
+    scopes = _Scopes(current, candidate, pairs)
     for name, old_rule, new_rule in _pair_by(current.rules, candidate.rules, lambda rule: rule.name):
-        before_fields = None if old_rule is None else normalize_rule(old_rule, old_names)
-        after_fields = None if new_rule is None else normalize_rule(new_rule, new_names)
-        found += _difference("rule", name, old_rule, new_rule, before_fields, after_fields)
+        found += _difference(
+            "rule", name, old_rule, new_rule, *scopes.unify(_rule_fields(old_rule), _rule_fields(new_rule))
+        )
     for name, old_budget, new_budget in _pair_by(
         current.budgets, candidate.budgets, lambda budget: budget.name
     ):
-        before_fields = None if old_budget is None else normalize_budget(old_budget, old_names)
-        after_fields = None if new_budget is None else normalize_budget(new_budget, new_names)
-        found += _difference("budget", name, old_budget, new_budget, before_fields, after_fields)
+        fields = scopes.unify(_budget_fields(old_budget), _budget_fields(new_budget))
+        found += _difference("budget", name, old_budget, new_budget, *fields)
     return found
+
+
+class _Scopes:
+    """Comparison of the agents of rules and budgets, which the two documents can name in different ways.
+
+    A name can stand for different agents: after `bot` is renamed to `old-bot`, a rule for `bot` applies to another agent.
+    """
+
+    def __init__(
+        self,
+        current: PolicyDocument,
+        candidate: PolicyDocument,
+        pairs: Sequence[tuple[PolicyAgent | None, PolicyAgent | None]],
+    ) -> None:
+        old, new = {}, {}
+        for number, (before, after) in enumerate(pairs):
+            if before is not None:
+                old[before.reference] = number
+            if after is not None:
+                new[after.reference] = number
+        self._old = self._with_names(current, old)
+        self._new = self._with_names(candidate, new)
+
+    @staticmethod
+    def _with_names(policy: PolicyDocument, numbers: dict[str, int]) -> Mapping[str, int]:
+        for agent_id, name in canonical_references(policy).items():
+            numbers.setdefault(name, numbers[agent_id])
+        return numbers
+
+    def unify(
+        self, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
+    ) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
+        """Return the fields, with the new names of the agents in both if these are the same agents."""
+        if old is not None and new is not None:
+            before = {self._old.get(one, one) for one in old["agents"]}
+            if before == {self._new.get(one, one) for one in new["agents"]}:
+                return {**old, "agents": new["agents"]}, new
+            if old["agents"] == new["agents"]:
+                # The same names stand for other agents.
+                return {**old, "agents": [f"{one} (another agent)" for one in old["agents"]]}, new
+        return old, new
+
+
+def _rule_fields(rule: NewRule | None) -> Mapping[str, Any] | None:
+    return None if rule is None else normalize_rule(rule, {})
+
+
+def _budget_fields(budget: NewBudget | None) -> Mapping[str, Any] | None:
+    return None if budget is None else normalize_budget(budget, {})
 
 
 def _difference(

@@ -20,7 +20,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, TypeAlias
 
-from toolgate_service.budgets.evaluation import BudgetSet, CompiledBudget, InvalidAmount
+from toolgate_service.budgets.evaluation import BudgetSet, CompiledBudget
 from toolgate_service.core.strict_json import Json
 from toolgate_service.decisions.models import ALLOWED, DENIED
 from toolgate_service.policies.evaluation import Judgement, Outcome, PolicyEvaluator
@@ -168,15 +168,7 @@ class PolicyComparison:
         return _compare_terms(call, current, new, is_required=required)
 
     def _judge(self, policy: PolicyEvaluator, agent_id: str, call: DecidedCall) -> Judgement:
-        """Return the result of a policy, which also denies calls without the amounts that its budgets need."""
-        judged = policy.judge(agent_id, call.action, call.context, call.run_id, call.moment)
-        if judged.outcome is not Outcome.DENIED:
-            for budget in policy.budgets.match(agent_id, call.action):
-                try:
-                    budget.measure(call.context)
-                except InvalidAmount as error:
-                    return Judgement(Outcome.DENIED, "budget_amount_invalid", str(error))
-        return judged
+        return policy.judge(agent_id, call.action, call.context, call.run_id, call.moment)
 
     def _required_approval(self, agent_id: str, call: DecidedCall, current: Judgement) -> bool | None:
         """Return whether a permission or rule required an approval then; None if the policy was changed since.

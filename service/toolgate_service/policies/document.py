@@ -6,7 +6,7 @@ database. The order of its lists has no effect on decisions.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -105,6 +105,10 @@ class PolicyDocument(Body):
                     f"rules.{index}.approval",
                     f"only rules with the effect 'require_approval' have terms of an approval, not {rule.effect!r}",
                 )
+            approvers = rule.approval.approvers if rule.approval is not None else None
+            unclear = [one for one in approvers or () if is_id(one.lower())]
+            if unclear:
+                yield f"rules.{index}.approval", f"{unclear[0]!r} is an id: use the approver's e-mail address"
             try:
                 if rule.when is not None:
                     compile_expression(rule.when)
@@ -126,6 +130,47 @@ def canonical_references(policy: PolicyDocument) -> Mapping[str, str]:
     return {
         agent.id: agent.name for agent in policy.agents if agent.id is not None and names[agent.name] == 1
     }
+
+
+class ResolvedAgents(NamedTuple):
+    """Ids of the agents of a document.
+
+    Attributes:
+        ids: Ids in the order of the document. An agent that does not exist yet has its reference as its id.
+        references: Ids by each name and id with which rules and budgets of the document can refer to an agent.
+    """
+
+    ids: Sequence[str]
+    references: Mapping[str, str]
+
+    def ids_of(self, named: Iterable[str]) -> frozenset[str] | None:
+        """Return the ids of the agents in the list of a rule or budget; None for all agents."""
+        found = frozenset(self.references.get(one, one) for one in named)
+        return None if WILDCARD in found else found
+
+
+def resolve_agents(policy: PolicyDocument, agent_ids: Mapping[str, str]) -> ResolvedAgents:
+    """Return the ids of the agents of a document.
+
+    An agent with an id is the existing agent with this id, also if its name changes. An agent without an id is the
+    existing agent with this name, unless the document identifies that one by its id: then it is a new agent.
+
+    Args:
+        policy: Valid document.
+        agent_ids: Ids of existing agents by their unique names and by their ids.
+    """
+    claimed = {agent.id for agent in policy.agents if agent.id is not None}
+    ids: list[str] = []
+    references: dict[str, str] = {}
+    for agent in policy.agents:
+        found = agent.id if agent.id is not None else agent_ids.get(agent.name, agent.name)
+        if agent.id is None and found in claimed:
+            found = agent.name
+        ids.append(found)
+        references[agent.reference] = found
+    for agent_id, name in canonical_references(policy).items():
+        references.setdefault(name, references[agent_id])
+    return ResolvedAgents(ids, references)
 
 
 def normalize(policy: PolicyDocument) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Literal, NamedTuple, TypeAlias
 
 from toolgate_service.agents.models import ACTIVE, INACTIVE
-from toolgate_service.budgets.evaluation import BudgetSet, CompiledBudget, measured_argument
+from toolgate_service.budgets.evaluation import BudgetSet, CompiledBudget, InvalidAmount, measured_argument
 from toolgate_service.budgets.windows import parse_window
 from toolgate_service.checks.decide import (
     Allowed,
@@ -27,8 +27,8 @@ from toolgate_service.checks.schemas import CheckRequest
 from toolgate_service.context import AuthContext
 from toolgate_service.core.strict_json import Json
 from toolgate_service.permissions.schemas import NewPermission
-from toolgate_service.policies.document import PolicyAgent, PolicyDocument, canonical_references
-from toolgate_service.rules.evaluation import WILDCARD, CompiledRule, Condition, RuleSet, RuleTerms
+from toolgate_service.policies.document import PolicyAgent, PolicyDocument, resolve_agents
+from toolgate_service.rules.evaluation import CompiledRule, Condition, RuleSet, RuleTerms
 from toolgate_service.rules.expressions import compile_expression
 from toolgate_service.rules.schemas import NewRule
 
@@ -150,16 +150,8 @@ class PolicyEvaluator:
     """
 
     def __init__(self, policy: PolicyDocument, agent_ids: Mapping[str, str] | None = None) -> None:
-        ids = agent_ids or {}
-        self._agents: dict[str, PolicyAgent] = {}
-        self._references: dict[str, str] = {}
-        for agent in policy.agents:
-            agent_id = ids.get(agent.reference, agent.reference)
-            self._agents[agent_id] = agent
-            self._references[agent.reference] = agent_id
-        # Rules and budgets can refer by name to an agent that the document identifies by its id.
-        for agent_id, name in canonical_references(policy).items():
-            self._references.setdefault(name, ids.get(agent_id, agent_id))
+        self._resolved = resolve_agents(policy, agent_ids or {})
+        self._agents: dict[str, PolicyAgent] = dict(zip(self._resolved.ids, policy.agents, strict=True))
         self._permissions = {
             (agent_id, permission.action): permission
             for agent_id, agent in self._agents.items()
@@ -173,7 +165,7 @@ class PolicyEvaluator:
                 budget.name,
                 budget.name,
                 budget.scope,
-                self._ids(budget.agents),
+                self._resolved.ids_of(budget.agents),
                 tuple(dict.fromkeys(budget.actions)),
                 measured_argument(budget.measure),
                 budget.currency_arg,
@@ -191,7 +183,7 @@ class PolicyEvaluator:
         """Return the id of the agent with this name or id in the document; None if there is none."""
         if reference in self._agents:
             return reference
-        found = self._references.get(reference)
+        found = self._resolved.references.get(reference)
         if found is None:
             named = [agent_id for agent_id, agent in self._agents.items() if agent.name == reference]
             found = named[0] if len(named) == 1 else None
@@ -235,10 +227,15 @@ class PolicyEvaluator:
         """Return the result for a call of the agent with this id, with names instead of ids."""
         decision = self.decide(agent_id, action, context, run_id, moment)
         rule = None if decision.rule_id is None else self._names[decision.rule_id]
-        if isinstance(decision, Allowed):
-            return Judgement(Outcome.ALLOWED, reason_code(decision), None, rule)
         if isinstance(decision, Denied):
             return Judgement(Outcome.DENIED, reason_code(decision), decision.reason, rule)
+        try:
+            for budget in self.budgets.match(agent_id, action):
+                budget.measure(context)
+        except InvalidAmount as error:
+            return Judgement(Outcome.DENIED, "budget_amount_invalid", str(error))
+        if isinstance(decision, Allowed):
+            return Judgement(Outcome.ALLOWED, reason_code(decision), None, rule)
         terms = self._terms(agent_id, action, decision.terms)
         return Judgement(Outcome.APPROVAL_REQUIRED, "approval_required", decision.reason, rule, terms)
 
@@ -287,7 +284,7 @@ class PolicyEvaluator:
             _rule_id(index),
             rule.name,
             rule.effect,
-            self._ids(rule.agents),
+            self._resolved.ids_of(rule.agents),
             tuple(dict.fromkeys(rule.actions)),
             None if rule.when is None else compile_expression(rule.when).evaluate,
             RuleTerms()
@@ -298,11 +295,6 @@ class PolicyEvaluator:
                 None if terms.approvers is None else frozenset(one.lower() for one in terms.approvers),
             ),
         )
-
-    def _ids(self, references: list[str]) -> frozenset[str] | None:
-        if WILDCARD in references:
-            return None
-        return frozenset(self._references.get(one, one) for one in references)
 
 
 def _rule_id(index: int) -> str:

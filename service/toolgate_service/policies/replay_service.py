@@ -69,9 +69,11 @@ async def replay_policy(
             loaded = await load_policy(session, caller.organization_id, environment)
             since, until = _period(request, now(session))
         verify_agents(loaded, request.policy)
-        current = PolicyEvaluator(loaded.document, loaded.agent_ids)
+        current, candidate = await asyncio.to_thread(
+            lambda: [PolicyEvaluator(one, loaded.agent_ids) for one in (loaded.document, request.policy)]
+        )
         agent_id = None if request.agent is None else _find_agent(current, request.agent)
-        comparison = PolicyComparison(current, PolicyEvaluator(request.policy, loaded.agent_ids))
+        comparison = PolicyComparison(current, candidate)
         counter = _Counter(comparison, request.action)
         batches = stream_decisions(
             context.database, caller.organization_id, environment, since, until, agent_id=agent_id

@@ -1,7 +1,8 @@
 """Database queries for the policy of an environment and for its revisions."""
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, bindparam
@@ -101,6 +102,17 @@ async def load_policy(session: AsyncSession, organization_id: str, environment: 
     emails: Mapping[str, str] = {}
     if any(rule.approvers for rule in rules):
         emails = dict((await session.exec(_MEMBERS, params={"organization_id": organization_id})).all())
+    # Convert thousands of rows in a thread, because that takes longer than the event loop may be blocked.
+    return await asyncio.to_thread(_build, agents, permissions, rules, budgets, emails)
+
+
+def _build(
+    agents: Sequence[Agent],
+    permissions: Sequence[Permission],
+    rules: Sequence[Rule],
+    budgets: Sequence[Budget],
+    emails: Mapping[str, str],
+) -> LoadedPolicy:
     counts = Counter(agent.name for agent in agents)
     references = {agent.id: agent.name if counts[agent.name] == 1 else agent.id for agent in agents}
     by_agent: dict[str, list[NewPermission]] = {agent.id: [] for agent in agents}

@@ -22,6 +22,7 @@ from toolgate_service.policies.schemas import (
     RevisionRestore,
     RevisionSummary,
     RevisionView,
+    ShadowPromotion,
     ShadowView,
     SuggestionList,
 )
@@ -51,13 +52,18 @@ async def get_policy(
         return Reply(await service.get_policy(session, caller, environment))
 
 
-@router.post("/plan", response_model=PolicyPlan, summary="Plan a policy")
+@router.post("/plan", response_model=PolicyPlan, responses=problems(CONFLICT), summary="Plan a policy")
 async def plan_policy(
     candidate: Candidate, caller: AnyCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
 ) -> Reply:
-    """Return the changes that applying a policy would make. Nothing is changed."""
+    """Return the changes that applying a policy would make. Nothing is changed.
+
+    The response is 409 if the request contains `base`, and the policy changed since.
+    """
     async with gateway.database.reading() as session:
-        return Reply(await service.plan_policy(session, caller, environment, candidate.policy))
+        return Reply(
+            await service.plan_policy(session, caller, environment, candidate.policy, candidate.base)
+        )
 
 
 @router.post("/apply", response_model=PolicyApplied, responses=problems(CONFLICT), summary="Apply a policy")
@@ -191,14 +197,20 @@ async def discard_shadow(
 @router.post(
     "/shadow/promote",
     response_model=PolicyApplied,
-    responses=problems(NOT_FOUND),
+    responses=problems(NOT_FOUND, CONFLICT),
     summary="Promote the shadow policy",
 )
 async def promote_shadow(
-    caller: AdminCaller, gateway: GatewayDep, environment: EnvironmentName = "production"
+    request: ShadowPromotion,
+    caller: AdminCaller,
+    gateway: GatewayDep,
+    environment: EnvironmentName = "production",
 ) -> Reply:
-    """Apply the shadow policy as a new revision, and end the shadow policy, in one transaction."""
-    return Reply(await shadow_service.promote_shadow(gateway, caller, environment))
+    """Apply the shadow policy as a new revision, and end the shadow policy, in one transaction.
+
+    The response is 409 if the current policy changed since `base` was read.
+    """
+    return Reply(await shadow_service.promote_shadow(gateway, caller, environment, request.base))
 
 
 @router.get("/suggestions", response_model=SuggestionList, summary="Suggest rules")

@@ -24,7 +24,7 @@ from toolgate_service.core.schemas import (
 from toolgate_service.policies.document import VERSION, PolicyDocument
 
 #: maximum number of calls that one request evaluates
-MAX_CALLS = 1_000
+MAX_CALLS = 100
 
 ResourceName = Literal["agent", "permission", "rule", "budget"]
 Operation = Literal["create", "update", "delete"]
@@ -90,6 +90,9 @@ class Candidate(Body):
     model_config = example(policy=EXAMPLE_POLICY)
 
     policy: PolicyDocument = Field(description="Complete policy. Items that it does not contain are deleted.")
+    base: Annotated[str, Field(max_length=64)] | None = Field(
+        default=None, description="Digest of an earlier plan, to verify that the policy did not change since."
+    )
 
 
 class PolicyPlan(BaseModel):
@@ -125,6 +128,14 @@ class RevisionRestore(Body):
 
     base: Annotated[str, Field(max_length=64)] = Field(description=_BASE)
     message: Description = Field(default="", description=_MESSAGE)
+
+
+class ShadowPromotion(Body):
+    """Request body of POST /api/policy/shadow/promote."""
+
+    model_config = example(base="{policy_base}")
+
+    base: Annotated[str, Field(max_length=64)] = Field(description=_BASE)
 
 
 _NUMBER = "Number of the revision in its environment, counted from 1."
@@ -214,7 +225,7 @@ class PolicyEvaluation(Body):
         default=None, description="Policy to evaluate; null for the current one."
     )
     calls: Annotated[list[PolicyCall], Field(min_length=1, max_length=MAX_CALLS)] = Field(
-        description="Calls, at most 1,000."
+        description="Calls, at most 100."
     )
 
 

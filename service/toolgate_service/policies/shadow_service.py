@@ -76,20 +76,19 @@ async def discard_shadow(context: AppContext, caller: Caller, environment: str) 
         _record(session, caller, "policy.shadow_discarded", shadow)
 
 
-async def promote_shadow(context: AppContext, caller: Caller, environment: str) -> PolicyApplied:
+async def promote_shadow(context: AppContext, caller: Caller, environment: str, base: str) -> PolicyApplied:
     """Apply the shadow policy of an environment as a new revision, and end the shadow policy, in one transaction.
 
     Raises:
         FieldErrors: 400, the policy is no longer valid, because an agent that it refers to was deleted.
-        ApiError: 404 if the environment has no shadow policy.
+        ApiError: 404 if the environment has no shadow policy; 409 if the policy changed since `base` was read.
         PlanLimitExceeded: The plan of the organization allows no further agents.
     """
     async with transaction_as(context, caller) as session:
         shadow = await _get(session, caller, environment)
-        loaded = await load_policy(session, caller.organization_id, environment)
         policy = _read_document(shadow)
         applied = await apply_in_transaction(
-            context, session, caller, environment, policy, loaded.digest, shadow.message
+            context, session, caller, environment, policy, base, shadow.message
         )
         await _delete(session, shadow)
         _record(session, caller, "policy.shadow_promoted", shadow)

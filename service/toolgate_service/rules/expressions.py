@@ -43,7 +43,7 @@ ROUGH_COST = 20_000
 _MAX_DEPTH = 64
 _MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
 #: number of compiled expressions that are kept; each takes about 16 kB
-_KEPT = 2_000
+_KEPT = 5_000
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ERROR = re.compile(r"ERROR: <input>:(-?\d+):(-?\d+): (.+)")

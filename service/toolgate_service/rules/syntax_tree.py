@@ -21,6 +21,12 @@ _SIGN = 1 << 63
 _CHECKED_EXPRESSION = b"type.googleapis.com/cel.expr.CheckedExpr"
 
 
+class Unsigned(int):
+    """Unsigned integer, which CEL distinguishes from an integer with the same value."""
+
+    __slots__ = ()
+
+
 class InvalidExpression(ValueError):
     """Error for an expression that a rule cannot use. The message contains the problem, its position and the fix."""
 
@@ -109,8 +115,10 @@ def _constant(body: _Fields) -> Constant:
     match number:
         case 2:
             return bool(_int(body, 2))
-        case 3 | 4:
-            return _int(body, number)
+        case 3:
+            return _int(body, 3)
+        case 4:
+            return Unsigned(_int(body, 4))
         case 5:
             [double] = struct.unpack("<d", _bytes(body, 5))
             assert isinstance(double, float)  # noqa: S101 - the format is a double

@@ -55,9 +55,10 @@ def clear_denials(owner: Owner) -> httpx.Response:
 
 
 def end_shadow(owner: Owner, method: str, path: str) -> httpx.Response:
-    policy = owner.http.get("/api/policy").json()["policy"]
-    owner.http.put("/api/policy/shadow", json={"policy": policy})
-    return owner.http.request(method, f"/api/policy/shadow{path}")
+    state = owner.http.get("/api/policy").json()
+    owner.http.put("/api/policy/shadow", json={"policy": state["policy"]})
+    body = {"base": state["digest"]} if path else None
+    return owner.http.request(method, f"/api/policy/shadow{path}", json=body)
 
 
 def change_password(owner: Owner) -> httpx.Response:

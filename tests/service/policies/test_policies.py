@@ -285,6 +285,81 @@ def test_agent_is_renamed_by_its_id(acme: Owner) -> None:
     assert current(acme)["policy"]["rules"][0]["agents"] == ["new"]
 
 
+FORBID = {"name": "No deletions", "effect": "forbid", "agents": ["bot"], "actions": ["a.delete"]}
+DELETE = [{"action": "a.delete"}]
+
+
+def is_allowed(owner: Owner, agent_id: str) -> bool:
+    allowed: bool = owner.check(agent_id, "a.delete").json()["allowed"]
+    return allowed
+
+
+def agent_ids(owner: Owner) -> dict[str, str]:
+    return {agent["name"]: agent["id"] for agent in owner.http.get("/api/agents").json()}
+
+
+def test_rule_follows_its_name_to_a_new_agent(acme: Owner) -> None:
+    """The old agent of this name is renamed, so the rule applies to the new one."""
+    apply(acme, {"version": VERSION, "agents": [{"name": "bot", "permissions": DELETE}], "rules": [FORBID]})
+    old = agent_ids(acme)["bot"]
+    agents = [
+        {"name": "old-bot", "id": old, "permissions": DELETE},
+        {"name": "bot", "permissions": DELETE},
+    ]
+    policy = {"version": VERSION, "agents": agents, "rules": [FORBID]}
+    calls = [{"agent": name, "action": "a.delete"} for name in ("old-bot", "bot")]
+    evaluated = acme.http.post("/api/policy/evaluate", json={"policy": policy, "calls": calls}).json()
+    assert [one["outcome"] for one in evaluated] == ["allowed", "denied"]
+    assert "update rule No deletions" in summary(apply(acme, policy)["changes"])
+    assert plan(acme, policy)["changes"] == []
+    assert is_allowed(acme, old)
+    assert not is_allowed(acme, agent_ids(acme)["bot"])
+
+
+def test_rules_and_budgets_follow_names_that_are_swapped(acme: Owner) -> None:
+    agents = [{"name": name, "permissions": DELETE} for name in ("bot", "other")]
+    budget = {"name": "B", "agents": ["bot"], "actions": ["a.*"], "window": "day", "limit": 5}
+    apply(acme, {"version": VERSION, "agents": agents, "rules": [FORBID], "budgets": [budget]})
+    before = agent_ids(acme)
+    swapped = [
+        {"name": "other", "id": before["bot"], "permissions": DELETE},
+        {"name": "bot", "id": before["other"], "permissions": DELETE},
+    ]
+    policy = {"version": VERSION, "agents": swapped, "rules": [FORBID], "budgets": [budget]}
+    apply(acme, policy)
+    assert plan(acme, policy)["changes"] == []
+    assert is_allowed(acme, before["bot"])
+    assert not is_allowed(acme, before["other"])
+    assert acme.http.get("/api/budgets").json()[0]["agents"] == [before["other"]]
+
+
+def test_rule_follows_its_name_after_the_agent_is_deleted(acme: Owner) -> None:
+    agents = [{"name": name, "permissions": DELETE} for name in ("bot", "other")]
+    apply(acme, {"version": VERSION, "agents": agents, "rules": [FORBID]})
+    other = agent_ids(acme)["other"]
+    policy = {
+        "version": VERSION,
+        "agents": [{"name": "bot", "id": other, "permissions": DELETE}],
+        "rules": [FORBID],
+    }
+    apply(acme, policy)
+    assert plan(acme, policy)["changes"] == []
+    assert not is_allowed(acme, other)
+
+
+def test_evaluation_denies_calls_without_the_amount_of_a_budget(acme: Owner) -> None:
+    budget = {"name": "B", "actions": ["a.*"], "window": "day", "limit": 5, "measure": "sum(args.amount)"}
+    apply(
+        acme,
+        {"version": VERSION, "agents": [{"name": "bot", "permissions": DELETE}], "budgets": [budget]},
+    )
+    body = {"calls": [{"agent": "bot", "action": "a.delete"}]}
+    [judged] = acme.http.post("/api/policy/evaluate", json=body).json()
+    checked = acme.check(agent_ids(acme)["bot"], "a.delete")
+    assert judged["reason_code"] == checked.headers["x-reason-code"] == "budget_amount_invalid"
+    assert judged["reason"] == checked.json()["reason"]
+
+
 def test_environments_have_separate_policies(acme: Owner) -> None:
     apply(acme, POLICY)
     assert acme.http.get("/api/policy?environment=test").json()["policy"]["agents"] == []

@@ -253,11 +253,29 @@ def test_discarded_shadow_counts_nothing(gateway: LiveGateway, newcomer: Owner) 
     counted(newcomer, 1)
     assert newcomer.http.delete("/api/policy/shadow").status_code == 204
     assert newcomer.check(agent, "pay").json()["allowed"]
-    for method, path in (("GET", ""), ("DELETE", ""), ("POST", "/promote")):
-        assert newcomer.http.request(method, f"/api/policy/shadow{path}").status_code == 404
+    for method in ("GET", "DELETE"):
+        assert newcomer.http.request(method, "/api/policy/shadow").status_code == 404
+    assert promote(newcomer).status_code == 404
     for table in ("policy_shadows", "policy_shadow_samples"):
         query = f"SELECT count(*) FROM {table} WHERE organization_id = ?"
         assert rows(gateway, query, newcomer.user["organization_id"]) == [(0,)]
+
+
+def promote(owner: Owner) -> httpx.Response:
+    base = owner.http.get("/api/policy").json()["digest"]
+    return owner.http.post("/api/policy/shadow/promote", json={"base": base})
+
+
+def test_shadow_is_not_promoted_over_later_changes(newcomer: Owner) -> None:
+    agent = newcomer.agent()
+    newcomer.permit(agent, "pay")
+    start(newcomer, policy_of(newcomer))
+    base = newcomer.http.get("/api/policy").json()["digest"]
+    emergency = {"name": "emergency", "effect": "forbid", "actions": ["*"]}
+    assert newcomer.http.post("/api/rules", json=emergency).status_code == 201
+    answer = newcomer.http.post("/api/policy/shadow/promote", json={"base": base})
+    assert answer.status_code == 409, answer.text
+    assert newcomer.check(agent, "pay").headers["x-reason-code"] == "forbidden_by_rule"
 
 
 def test_promoted_shadow_is_the_policy(newcomer: Owner) -> None:
@@ -267,7 +285,7 @@ def test_promoted_shadow_is_the_policy(newcomer: Owner) -> None:
     started = start(newcomer, candidate, "No payments")
     # A change that is made in the meantime is replaced too: the shadow is the complete policy.
     newcomer.permit(agent, "other")
-    answer = newcomer.http.post("/api/policy/shadow/promote")
+    answer = promote(newcomer)
     assert answer.status_code == 200, answer.text
     assert answer.json()["applied"]
     [revision] = newcomer.http.get(
@@ -284,7 +302,7 @@ def test_shadow_that_is_no_longer_valid_stays(newcomer: Owner) -> None:
     policy = policy_of(newcomer)
     start(newcomer, policy)
     newcomer.http.delete(f"/api/agents/{first}")
-    answer = newcomer.http.post("/api/policy/shadow/promote")
+    answer = promote(newcomer)
     assert answer.status_code == 400, answer.text
     assert counts(newcomer) == dict.fromkeys(RESULTS, 0)
 
@@ -346,7 +364,7 @@ def test_only_an_admin_starts_discards_and_promotes(newcomer: Owner) -> None:
             body = {"policy": policy, "message": ""}
             assert colleague.http.put("/api/policy/shadow", json=body).status_code == 403
             assert colleague.http.delete("/api/policy/shadow").status_code == 403
-            assert colleague.http.post("/api/policy/shadow/promote").status_code == 403
+            assert colleague.http.post("/api/policy/shadow/promote", json={"base": ""}).status_code == 403
             assert colleague.http.get("/api/policy/shadow").status_code == 200
 
 
@@ -367,7 +385,7 @@ def test_invalid_policy_is_not_started(newcomer: Owner) -> None:
 def test_audit_log_contains_the_shadow(newcomer: Owner) -> None:
     first = start(newcomer, policy_of(newcomer), "one")
     second = start(newcomer, policy_of(newcomer), "two")
-    newcomer.http.post("/api/policy/shadow/promote")
+    promote(newcomer)
     third = start(newcomer, policy_of(newcomer), "three")
     newcomer.http.delete("/api/policy/shadow")
     found = newcomer.http.get("/api/audit", params={"limit": 100}).json()

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from cel_expr_python import cel
 
-from toolgate_service.rules.syntax_tree import InvalidExpression, Node, decode
+from toolgate_service.rules.syntax_tree import InvalidExpression, Node, Unsigned, decode
 
 
 def _decoded(text: str) -> Node:
@@ -20,7 +20,7 @@ def _decoded(text: str) -> Node:
         ("0", 0),
         ("9223372036854775807", 2**63 - 1),
         ("-9223372036854775808", -(2**63)),
-        ("7u", 7),
+        ("7u", Unsigned(7)),
         ("2.5", 2.5),
         ("'é😀'", "é😀"),
         ("''", ""),

@@ -289,8 +289,9 @@ def _shadows(owner: Owner) -> None:
         assert owner.http.put("/api/policy/shadow", json={"policy": policy}).status_code == 200
         owner.check(agent, "walked.shadow")
         until(lambda: owner.http.get("/api/policy/shadow").json()["samples"])
-        body = {"json": {"policy": policy}} if method == "PUT" else {}
-        assert owner.http.request(method, f"/api/policy/shadow{path}", **body).is_success
+        base = owner.http.get("/api/policy").json()["digest"]
+        body = {"PUT": {"policy": policy}, "POST": {"base": base}}.get(method)
+        assert owner.http.request(method, f"/api/policy/shadow{path}", json=body).is_success
 
 
 def _hang_up(owner: Owner, approval: str) -> None:

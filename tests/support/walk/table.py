@@ -149,7 +149,7 @@ WALK: Mapping[str, Stop] = {
     "GET /api/policy/shadow": Stop("reader", 404),
     "PUT /api/policy/shadow": Stop("admin", 400, {"policy": _INVALID_POLICY}),
     "DELETE /api/policy/shadow": Stop("admin", 404),
-    "POST /api/policy/shadow/promote": Stop("admin", 404),
+    "POST /api/policy/shadow/promote": Stop("admin", 404, {"base": "none"}),
     "GET /api/policy/suggestions": Stop("reader"),
     "GET /api/policy/revisions": Stop("reader"),
     "GET /api/policy/revisions/{revision_id}": Stop("reader", foreign=404),

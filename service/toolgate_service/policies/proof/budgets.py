@@ -7,7 +7,7 @@ successor with the same name that is equal or stricter: a budget with another na
 from collections.abc import Collection, Iterator, Mapping
 
 from toolgate_service.budgets.schemas import NewBudget
-from toolgate_service.policies.document import PolicyDocument
+from toolgate_service.policies.document import PolicyDocument, ResolvedAgents, resolve_agents
 from toolgate_service.rules.evaluation import WILDCARD
 
 _FIXED = ("scope", "measure", "currency_arg", "window")
@@ -19,7 +19,7 @@ def find_relaxed_budgets(
 ) -> Iterator[str]:
     """Yield a reason for each budget of the old policy that has no equal or stricter successor in the new policy."""
     successors = {budget.name: budget for budget in new.budgets}
-    existing = {agent_ids.get(agent.reference, agent.reference) for agent in new.agents}
+    before, after = resolve_agents(old, agent_ids), resolve_agents(new, agent_ids)
     for budget in old.budgets:
         if not budget.enabled:
             continue
@@ -28,17 +28,17 @@ def find_relaxed_budgets(
             yield f"Budget {budget.name!r} is removed: the proof does not contain the totals of budgets"
         elif not successor.enabled:
             yield f"Budget {budget.name!r} is disabled: the proof does not contain the totals of budgets"
-        elif changed := _relaxed_fields(budget, successor, agent_ids, existing):
+        elif changed := _relaxed_fields(budget, successor, before, after):
             yield (
                 f"Budget {budget.name!r} changes in {', '.join(changed)}: the proof supports only equal or stricter budgets"
             )
 
 
 def _relaxed_fields(
-    old: NewBudget, new: NewBudget, agent_ids: Mapping[str, str], existing: Collection[str]
+    old: NewBudget, new: NewBudget, before: ResolvedAgents, after: ResolvedAgents
 ) -> list[str]:
     changed = [field for field in _FIXED if getattr(old, field) != getattr(new, field)]
-    if not _covers_agents(new.agents, old.agents, agent_ids, existing):
+    if not _covers_agents(before.ids_of(old.agents), after.ids_of(new.agents), after.ids):
         changed.append("agents")
     if not all(any(_covers(wide, narrow) for wide in new.actions) for narrow in old.actions):
         changed.append("actions")
@@ -50,15 +50,12 @@ def _relaxed_fields(
 
 
 def _covers_agents(
-    new: list[str], old: list[str], agent_ids: Mapping[str, str], existing: Collection[str]
+    old: Collection[str] | None, new: Collection[str] | None, existing: Collection[str]
 ) -> bool:
-    """Return whether the new agents contain all old agents that still exist."""
-    if WILDCARD in new:
-        return True
-    if WILDCARD in old:
-        return False
-    ids = {agent_ids.get(one, one) for one in new}
-    return all(agent_ids.get(one, one) in ids for one in old if agent_ids.get(one, one) in existing)
+    """Return whether the new agents contain all old agents that still exist. None stands for all agents."""
+    if new is None or old is None:
+        return new is None
+    return all(one in new for one in old if one in existing)
 
 
 def _covers(wide: str, narrow: str) -> bool:

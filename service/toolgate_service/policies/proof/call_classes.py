@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from toolgate_service.core.schemas import MAX_ACTION, is_action
 from toolgate_service.permissions.schemas import NewPermission
-from toolgate_service.policies.document import PolicyAgent, PolicyDocument
+from toolgate_service.policies.document import PolicyAgent, PolicyDocument, resolve_agents
 from toolgate_service.rules.evaluation import WILDCARD
 from toolgate_service.rules.models import ALLOW, FORBID, REQUIRE_APPROVAL
 from toolgate_service.rules.schemas import NewRule
@@ -201,17 +201,11 @@ class _Policy:
     """Policy document with resolved references to agents."""
 
     def __init__(self, document: PolicyDocument, agent_ids: Mapping[str, str]) -> None:
-        self.agents: dict[str, PolicyAgent] = {}
-        references: dict[str, str] = {}
-        for agent in document.agents:
-            agent_id = agent_ids.get(agent.reference, agent.reference)
-            self.agents[agent_id] = agent
-            references[agent.reference] = agent_id
+        resolved = resolve_agents(document, agent_ids)
+        self.agents: dict[str, PolicyAgent] = dict(zip(resolved.ids, document.agents, strict=True))
         self._rules = [
             (
-                None
-                if WILDCARD in rule.agents
-                else frozenset(references.get(one, one) for one in rule.agents),
+                resolved.ids_of(rule.agents),
                 _Rule(_rule_content(rule), tuple(dict.fromkeys(rule.actions))),
             )
             for rule in document.rules
@@ -315,7 +309,7 @@ def _rule_content(rule: NewRule) -> RuleContent:
     terms = rule.approval
     if terms is None or rule.effect != REQUIRE_APPROVAL:
         return RuleContent(rule.name, rule.effect, rule.when, None, None, None)
-    approvers = None if terms.approvers is None else frozenset(terms.approvers)
+    approvers = None if terms.approvers is None else frozenset(one.lower() for one in terms.approvers)
     return RuleContent(rule.name, rule.effect, rule.when, terms.quorum, terms.ttl, approvers)
 
 

@@ -5,7 +5,6 @@ alternative: if the guards of all alternatives are false, the node has no value.
 support, such as regular expressions and timestamps, have an opaque result, which is the same for equal parts.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -50,10 +49,8 @@ from toolgate_service.policies.proof.values import (
 )
 from toolgate_service.rules.expression_cost import Analysis, loop_body
 from toolgate_service.rules.expressions import compile_expression
-from toolgate_service.rules.syntax_tree import Node
+from toolgate_service.rules.syntax_tree import Node, Unsigned
 
-#: unsigned integers; the syntax tree does not distinguish them from integers
-_UNSIGNED = re.compile(r"\b\d[0-9a-fA-FxX]*[uU]\b")
 #: largest character in a literal that is translated. Z3 has no characters above U+2FFFF, so the order of texts with such
 #: characters can only be proven for literals far below.
 _MAX_CHARACTER = "\U0001ffff"
@@ -117,7 +114,7 @@ class Translator:
         self._paths, self._constants, self._is_exact = set(), set(), True
         self._constraints, self._text_tests = [], []
         root = expression.decode().root
-        result = self._opaque(root) if _UNSIGNED.search(condition) else self._condition(root)
+        result = self._condition(root)
         names = sorted(analysis.argument_names or {str(path[0]) for path in self._paths})
         paths = [(name,) for name in names]
         unusable = any_of(*(self._call.variable(path).unusable for path in paths))
@@ -186,6 +183,8 @@ class Translator:
         match node.constant:
             case None:
                 return [Value(TRUE, Kind.NULL)]
+            case Unsigned():
+                return self._unknown()
             case bool(value):
                 return [Value(TRUE, Kind.BOOL, TRUE if value else FALSE)]
             case int(value):

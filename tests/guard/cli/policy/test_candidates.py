@@ -42,7 +42,7 @@ def lines(text: str) -> list[str]:
 
 
 def test_shadow_shows_differences_and_is_promoted(shell: Shell, owner: Owner, agent_id: str) -> None:
-    assert "not found" in shell.refused("policy", "shadow", "show")
+    assert "has no shadow" in shell.refused("policy", "shadow", "show")
     write("max_amount: 50", "max_amount: 20")
     started = shell.allowed("policy", "shadow", "start", "--yes", "--message", "Lower limit")
     assert started.splitlines() == [
@@ -63,14 +63,14 @@ def test_shadow_shows_differences_and_is_promoted(shell: Shell, owner: Owner, ag
     )
     assert "message Lower limit" in found
     [sample] = [line for line in found if line.startswith("newly denied: ")]
-    assert sample.endswith(
-        "refund-bot stripe.refund: Amount 30 is above the maximum of 20 for action 'stripe.refund'"
-    )
+    assert (
+        "refund-bot stripe.refund: Amount 30 is above the maximum of 20 for action 'stripe.refund', decision "
+    ) in sample
     promoted = shell.allowed("policy", "shadow", "promote", "--yes").splitlines()
     assert promoted[0] == "~ permission refund-bot stripe.refund: max_amount 50 → 20"
     assert promoted[-1] == "applied as revision 3"
     assert shell.done("policy", "plan") == "no changes\n"
-    assert "not found" in shell.refused("policy", "shadow", "show")
+    assert "has no shadow" in shell.refused("policy", "shadow", "show")
 
 
 @pytest.mark.usefixtures("agent_id")
@@ -84,7 +84,7 @@ def test_shadow_is_discarded(shell: Shell) -> None:
         "counts"
     ]
     assert shell.allowed("policy", "shadow", "discard", "--yes") == "the shadow is discarded\n"
-    assert "not found" in shell.refused("policy", "shadow", "show")
+    assert "has no shadow" in shell.refused("policy", "shadow", "show")
 
 
 def test_replay_counts_differences(shell: Shell, owner: Owner, agent_id: str) -> None:
@@ -103,10 +103,10 @@ def test_replay_counts_differences(shell: Shell, owner: Owner, agent_id: str) ->
     )
     assert "refund-bot stripe.refund 2 0 0 1 0" in found
     assert "refund-bot mail.send 1 0 0 0 0" in found
-    [example] = [line for line in found if line.startswith("newly denied: ")]
-    assert example.endswith(
-        "refund-bot stripe.refund: Amount 30 is above the maximum of 20 for action 'stripe.refund'"
-    )
+    [example] = [line for line in found if line.startswith("newly denied, allowed before: ")]
+    assert (
+        "refund-bot stripe.refund: Amount 30 is above the maximum of 20 for action 'stripe.refund', decision "
+    ) in example
     only = shell.json("policy", "replay", "--agent", "refund-bot", "--action", "mail.send")
     assert (only["judged"], only["totals"]["unchanged"]) == (1, 1)
     assert shell.done("policy", "replay", "--until", "1h").startswith("0 decisions: ")

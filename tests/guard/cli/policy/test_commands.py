@@ -242,7 +242,7 @@ def test_counterexample_is_printed_only_if_the_gateway_confirms_it(
     fake_proof(monkeypatch, found)
     shown = shell.done("policy", "plan")
     assert "the new policy is more lenient for this call" in shown
-    assert shown.endswith("current policy: denied: Agent not found\n  new policy:     allowed\n")
+    assert shown.endswith("current policy: denied: there is no such agent\n  new policy:     allowed\n")
     call["context"] = {"amount": 40, "country": "FR"}
     last = shell.done("policy", "plan").splitlines()[-1]
     assert last == "not proven: the gateway does not confirm the counterexample that was found"

@@ -57,6 +57,48 @@ def conditions(old: str, new: str, effect: str = "forbid") -> Proof:
     return compare(policy(rule(effect, old)), policy(rule(effect, new)))
 
 
+def document(agents: list[dict[str, Any]], *rules: dict[str, Any]) -> PolicyDocument:
+    return PolicyDocument.model_validate(
+        {"version": "toolgate.policy/v1", "agents": agents, "rules": list(rules)}
+    )
+
+
+def test_new_agent_with_the_old_name_of_a_renamed_one_is_another_agent() -> None:
+    read, delete = [{"action": "a.read"}], [{"action": "a.read"}, {"action": "a.delete"}]
+    old = document([{"name": "bot", "permissions": read}])
+    new = document(
+        [{"name": "old-bot", "id": "u", "permissions": delete}, {"name": "bot", "permissions": read}]
+    )
+    proof = compare(old, new, agent_ids={"bot": "u", "u": "u"})
+    assert proof.status is Status.WIDENED
+
+
+@pytest.mark.parametrize("name", ["bot", "nova"])
+@pytest.mark.parametrize("ids", [{"bot": "u", "u": "u"}, {"u": "u"}])
+def test_rule_can_name_an_agent_that_the_document_identifies_by_its_id(
+    name: str, ids: dict[str, str]
+) -> None:
+    allow = {"name": "all", "effect": "allow", "agents": [name], "actions": ["*"]}
+    old = document([{"name": "bot", "id": "u"}])
+    proof = compare(old, document([{"name": name, "id": "u"}], allow), agent_ids=ids)
+    assert proof.status is Status.WIDENED
+
+
+def test_unsigned_literals_differ_from_integers() -> None:
+    everything = rule("allow", None)
+    old = policy(rule("forbid", "dyn(args.x + 1u) == 3"), everything)
+    new = policy(rule("forbid", "dyn(args.x + 1) == 3"), everything)
+    assert compare(old, new).status is not Status.PROVEN
+
+
+def test_approvers_are_compared_in_lower_case() -> None:
+    def terms(*approvers: str) -> list[dict[str, Any]]:
+        return [rule("require_approval", None, name=one, approval={"approvers": [one]}) for one in approvers]
+
+    old, new = policy(*terms("b@x.de")), policy(*terms("A@x.de", "a@x.de"))
+    assert compare(old, new).status is Status.WIDENED
+
+
 def test_equal_policies_are_proven() -> None:
     document = policy(rule(when="args.x.matches('a+') && now.getHours() < 8"))
     assert compare(document, document).status is Status.PROVEN
