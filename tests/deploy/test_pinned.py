@@ -61,12 +61,12 @@ def test_the_pinned_requirements_are_the_locks(name: str) -> None:
 
 
 def test_the_image_brings_all_that_a_gateway_may_be_told_to_use() -> None:
-    """Of the extras that stand on `service`, only what an agent's machine plays with is left out."""
+    """Of the extras that stand on `service`, only those of an agent's machine and of the command line are left out."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     gateway = {
         name for name, words in extras.items() if any(word.startswith("toolgate[service") for word in words)
     }
-    assert gateway - {"demo"} == set(export().EXTRAS)
+    assert gateway - {"demo", "prove"} == set(export().EXTRAS)
 
 
 def test_the_bill_of_materials_is_cyclonedx() -> None:

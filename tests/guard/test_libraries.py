@@ -26,11 +26,16 @@ OPTIONAL = {"toolgate": ["otel"], "toolgate_cli": ["cli", "demo"]}
 
 @cache
 def distributions_of(module: str) -> frozenset[str]:
-    return frozenset(each.lower() for each in PACKAGES.get(module, [module]))
+    return frozenset(map(normalize, PACKAGES.get(module, [module])))
+
+
+def normalize(name: str) -> str:
+    """Return the name of a distribution in the form in which names are compared."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def distributions(requirements: list[str]) -> set[str]:
-    return {re.split(r"[\[<>=!;]", each, maxsplit=1)[0].lower() for each in requirements}
+    return {normalize(re.split(r"[\[<>=!;]", each, maxsplit=1)[0]) for each in requirements}
 
 
 def imported(tree: ast.Module) -> Iterator[str]:

@@ -56,6 +56,8 @@ BEYOND_SCHEMA = (
     ("changePassword", {"current_password": ["is not your current password"]}),
     ("createPermission", "Permission already exists for this action"),
     ("exportLogs", {"to": ["must be later than from"]}),
+    ("listDecisions", {"to": ["must be later than from"]}),
+    ("exportDecisionLog", {"to": ["must be later than from"]}),
     (
         "approve",
         {"grant": ["cannot be combined with an edited context; send one of the two"]},
