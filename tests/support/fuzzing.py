@@ -216,6 +216,9 @@ def filter_failure(
     if isinstance(failure, AllowHeaderMismatch) and operation_id(case) == "invite":
         # DELETE /api/team/invitations is a DELETE of the user "invitations", whom nobody has: 404.
         return False
+    if isinstance(failure, AllowHeaderMismatch) and operation_id(case) == "listReservations":
+        # Nor does DELETE /api/budgets/reservations delete anything but a budget with the id "reservations".
+        return False
     if isinstance(failure, AcceptedNegativeData) and operation_id(case) == "logMany":
         # One bad entry fails alone, inside a 200.
         return all(result["status"] == 200 for result in response.json()["results"])
@@ -249,7 +252,14 @@ def _announced(case: schemathesis.Case, body: object) -> bool:
 
 
 def _trimmed(value: object) -> object:
-    return value.strip() if isinstance(value, str) else value
+    match value:
+        case str():
+            return value.strip()
+        case dict():
+            return {name: _trimmed(member) for name, member in value.items()}
+        case list():
+            return [_trimmed(member) for member in value]
+    return value
 
 
 def operation_id(case: schemathesis.Case) -> str:

@@ -118,7 +118,7 @@ class PolicyApply(Body):
 
     policy: PolicyDocument = Field(description="Complete policy. Items that it does not contain are deleted.")
     base: Annotated[str, Field(max_length=64)] = Field(description=_BASE)
-    message: Description = Field(default="", description=_MESSAGE)
+    message: Description | None = Field(default=None, description=_MESSAGE)
 
 
 class RevisionRestore(Body):
@@ -127,7 +127,7 @@ class RevisionRestore(Body):
     model_config = example(base="{policy_base}", message="The new limit was too high")
 
     base: Annotated[str, Field(max_length=64)] = Field(description=_BASE)
-    message: Description = Field(default="", description=_MESSAGE)
+    message: Description | None = Field(default=None, description=_MESSAGE)
 
 
 class ShadowPromotion(Body):
@@ -275,7 +275,7 @@ class NewShadow(Body):
     model_config = example(policy=EXAMPLE_POLICY, message="Raise the refund limit")
 
     policy: PolicyDocument = Field(description="Complete policy that is compared with the decisions.")
-    message: Description = Field(default="", description=_SHADOW_MESSAGE)
+    message: Description | None = Field(default=None, description=_SHADOW_MESSAGE)
 
 
 class ShadowCounts(BaseModel):

@@ -119,7 +119,7 @@ async def apply_policy(
     await verify(request.policy)
     async with transaction_as(context, caller) as session:
         return await apply_in_transaction(
-            context, session, caller, environment, request.policy, request.base, request.message
+            context, session, caller, environment, request.policy, request.base, request.message or ""
         )
 
 

@@ -54,7 +54,7 @@ async def start_shadow(context: AppContext, caller: Caller, environment: str, ne
             environment=environment,
             document=strict_json.dumps(new.policy.model_dump()),
             digest=digest_of(new.policy),
-            message=new.message,
+            message=new.message or "",
             created_by=caller.user_id,
             created_at=now(session),
         )
