@@ -24,6 +24,7 @@ from toolgate_service.core.schemas import (
     Name,
     ResourceId,
     example,
+    omit_default,
 )
 from toolgate_service.rules.schemas import Actions, Agents
 
@@ -105,7 +106,7 @@ class NewBudget(Body):
 
     name: Name = Field(description=_NAME)
     scope: Scope = Field(default="organization", description=_SCOPE)
-    agents: Agents = Field(default=["*"], description=_AGENTS)
+    agents: Agents = Field(default=["*"], description=_AGENTS, json_schema_extra=omit_default)
     actions: Actions = Field(description=_ACTIONS)
     measure: Measure = Field(default=COUNT, description=_MEASURE)
     currency_arg: ArgumentName | None = Field(default=None, description=_CURRENCY)

@@ -154,6 +154,9 @@ def prove_change(
 def policy_schema() -> dict[str, Any]:
     """Return the JSON Schema of policy documents, for editors."""
     schema = PolicyDocument.model_json_schema()
+    for name in ("NewRule", "NewBudget"):
+        # The OpenAPI document omits this default, but a file needs it.
+        schema["$defs"][name]["properties"]["agents"]["default"] = ["*"]
     for definition in schema["$defs"].values():
         # It is the docstring of a class that also describes the body of a request.
         definition.pop("description", None)

@@ -293,6 +293,14 @@ def added_field(default: Any, description: str) -> Any:
     return Field(default=default, description=description)
 
 
+def omit_default(schema: Schema) -> None:
+    """Remove the default from the schema of a field.
+
+    Validators of OpenAPI documents compare defaults with the patterns, and many of them do not support Unicode categories.
+    """
+    schema.pop("default", None)
+
+
 class Change(Body):
     """Base class of request bodies that update a resource. All fields are optional.
 

@@ -229,7 +229,7 @@ class PolicyEvaluation(Body):
     )
 
 
-class ApprovalTermsView(BaseModel):
+class JudgementTermsView(BaseModel):
     """Terms of the approval that a call needs."""
 
     quorum: int = Field(description="Number of different users who must approve.")
@@ -259,7 +259,7 @@ class JudgementView(BaseModel):
     reason_code: str = Field(description="Code of the result, as in the header `X-Reason-Code` of a check.")
     reason: str | None = Field(description="Reason for the agent; null if the call is allowed.")
     rule: str | None = Field(description="Name of the rule that decided; null if no rule did.")
-    approval: ApprovalTermsView | None = Field(
+    approval: JudgementTermsView | None = Field(
         description="Terms of the approval; null if the outcome is not `approval_required`."
     )
 

@@ -34,8 +34,8 @@ from toolgate_service.policies.repository import (
     read_document,
 )
 from toolgate_service.policies.schemas import (
-    ApprovalTermsView,
     ChangeView,
+    JudgementTermsView,
     JudgementView,
     PolicyApplied,
     PolicyApply,
@@ -263,7 +263,7 @@ def serialize_judgement(judged: Judgement) -> JudgementView:
     terms = judged.terms
     approval = None
     if terms is not None:
-        approval = ApprovalTermsView(
+        approval = JudgementTermsView(
             quorum=terms.quorum,
             ttl=terms.seconds,
             approvers=None if terms.approvers is None else sorted(terms.approvers),

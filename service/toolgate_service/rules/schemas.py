@@ -20,6 +20,7 @@ from toolgate_service.core.schemas import (
     Name,
     ResourceId,
     example,
+    omit_default,
 )
 from toolgate_service.rules.expressions import MAX_LENGTH
 
@@ -107,7 +108,7 @@ class NewRule(Body):
 
     name: Name = Field(description=_NAME)
     effect: Effect = Field(description=_EFFECT)
-    agents: Agents = Field(default=["*"], description=_AGENTS)
+    agents: Agents = Field(default=["*"], description=_AGENTS, json_schema_extra=omit_default)
     actions: Actions = Field(description=_ACTIONS)
     when: When | None = Field(default=None, description=_WHEN)
     approval: ApprovalTerms | None = Field(default=None, description=_APPROVAL)
