@@ -194,8 +194,11 @@ def fetch_emails(approval: Approval, client: GatewayClient) -> dict[str, str]:
 
     If no approver has voted yet, the result is empty and no request is sent. It is also empty if the request fails.
     """
-    if not (approval.decided_by or approval.votes):
-        return {}
+    return fetch_user_emails(client) if approval.decided_by or approval.votes else {}
+
+
+def fetch_user_emails(client: GatewayClient) -> dict[str, str]:
+    """Return the e-mail addresses of the organization's users by user id; an empty result if the request fails."""
     try:
         return {user["id"]: user["email"] for user in client.get("/api/team")["users"]}
     except (GatewayError, TypeError, KeyError):

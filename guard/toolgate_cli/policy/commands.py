@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from toolgate_cli.approval_requests import fetch_user_emails
 from toolgate_cli.client import GatewayClient, GatewayError, Resource, parse_model, print_page
 from toolgate_cli.credentials import password_session, stored_session
 from toolgate_cli.entry_points import load_gateway
@@ -50,6 +51,7 @@ DIFFERENT: Final = 2
 _REVISIONS: Final = (
     Column("number", no_wrap=True, right=True),
     Column("applied at", no_wrap=True),
+    Column("by"),
     Column("message"),
     Column("restores", no_wrap=True, right=True),
 )
@@ -257,20 +259,22 @@ def revisions(
     if number is not None:
         with stored_session() as client:
             one = _get_revision(client, number, environment)
+            emails = fetch_user_emails(client)
         if as_json:
             print_json(one)
         else:
-            _print_revision(one)
+            _print_revision(one, emails)
         return
     with stored_session() as client:
         pages = client.pages(REVISIONS_PATH, {"environment": environment})
         found = [raw for page in pages for raw in page]
+        emails = fetch_user_emails(client)
     if as_json:
         print_json(found)
     elif not found:
         typer.echo(f"no revisions at {client.url}, {environment}")
     else:
-        print_table(_REVISIONS, map(_row, found))
+        print_table(_REVISIONS, (_row(raw, emails) for raw in found))
 
 
 @policy.command()
@@ -367,23 +371,25 @@ def _get_revision(client: GatewayClient, number: int, environment: str) -> dict[
     return raw
 
 
-def _print_revision(raw: Mapping[str, Any]) -> None:
+def _print_revision(raw: Mapping[str, Any], emails: Mapping[str, str]) -> None:
     print_page(
         f"Revision {raw['number']}",
         {
             "message": sanitize(raw["message"]),
             "applied at": sanitize(raw["created_at"]),
+            "applied by": sanitize(emails.get(raw["created_by"], raw["created_by"])),
             "restores": None if raw["restores"] is None else f"revision {raw['restores']}",
         },
     )
     Plan(base="", digest="", changes=raw["changes"], warnings=[], policy={}).print()
 
 
-def _row(raw: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(raw: Mapping[str, Any], emails: Mapping[str, str]) -> tuple[str, ...]:
     restores = raw["restores"]
     return (
         str(raw["number"]),
         sanitize(raw["created_at"])[:19].replace("T", " "),
+        sanitize(emails.get(raw["created_by"], raw["created_by"])),
         truncate(sanitize(raw["message"])),
         "" if restores is None else str(restores),
     )

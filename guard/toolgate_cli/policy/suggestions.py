@@ -86,7 +86,13 @@ def suggest(
             _examine(client, one, current, raw["since"], environment)
     without = [one for one in made.unsuggested if _is_about(one, agent, action)]
     if as_json:
-        print_json(raw | {"suggestions": [one.model_dump() for one in found]})
+        details = {(one.agent_id, one.action): {"replay": one.replay, "proof": one.proof} for one in found}
+        examined = [
+            other | details[key]
+            for other in raw["suggestions"]
+            if (key := (other["agent_id"], other["action"])) in details
+        ]
+        print_json(raw | {"suggestions": examined})
     else:
         _print(found, without)
     if write is not None:

@@ -1,6 +1,5 @@
 """`toolgate policy validate`, `test` and the proof of `plan`, without a gateway or a database."""
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -11,7 +10,7 @@ from toolgate_service.core.clock import utcnow, wire
 from toolgate_service.core.errors import FieldErrors
 from toolgate_service.core.schemas import Action, Body, Moment, Name, field_messages
 from toolgate_service.core.strict_json import InvalidJson, Json, dumps, loads
-from toolgate_service.policies.document import PolicyDocument
+from toolgate_service.policies.document import PolicyDocument, agent_ids_by_reference
 from toolgate_service.policies.evaluation import Judgement, PolicyEvaluator
 
 #: address of the JSON Schema of policy documents on the documentation site
@@ -127,10 +126,7 @@ def prove_change(
     from toolgate_service.policies.proof.prove import prove
     from toolgate_service.policies.service import serialize_judgement
 
-    pairs = list(agents)
-    counts = Counter(name for _, name in pairs)
-    ids = {name: agent_id for agent_id, name in pairs if counts[name] == 1}
-    ids |= {agent_id: agent_id for agent_id, _ in pairs}
+    ids = agent_ids_by_reference(agents)
     proof = prove(_read_policy(old), _read_policy(new), agent_ids=ids, seconds=seconds, moment=utcnow())
     found = proof.counterexample
     result: dict[str, Any] = {"status": proof.status.value, "reasons": list(proof.reasons)}

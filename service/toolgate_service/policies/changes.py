@@ -77,8 +77,10 @@ def compare(current: PolicyDocument, candidate: PolicyDocument) -> Sequence[Diff
             "agent", name, before, after, _agent_fields(before), _agent_fields(after), *of_agent
         )
         if after is not None:
-            held = before.permissions if before is not None else []
-            for action, old, new in _pair_by(held, after.permissions, lambda permission: permission.action):
+            present = before.permissions if before is not None else []
+            for action, old, new in _pair_by(
+                present, after.permissions, lambda permission: permission.action
+            ):
                 old_fields = None if old is None else old.model_dump()
                 new_fields = None if new is None else new.model_dump()
                 permissions += _difference(
@@ -111,6 +113,8 @@ class _Scopes:
         pairs: Sequence[tuple[PolicyAgent | None, PolicyAgent | None]],
     ) -> None:
         old, new = {}, {}
+        #: ids of the current agents by name, as far as the document contains them
+        self._ids = {agent.name: agent.id for agent in current.agents if agent.id is not None}
         for number, (before, after) in enumerate(pairs):
             if before is not None:
                 old[before.reference] = number
@@ -134,8 +138,8 @@ class _Scopes:
             if before == {self._new.get(one, one) for one in new["agents"]}:
                 return {**old, "agents": new["agents"]}, new
             if old["agents"] == new["agents"]:
-                # The same names stand for other agents.
-                return {**old, "agents": [f"{one} (another agent)" for one in old["agents"]]}, new
+                # The same names stand for other agents, which only their ids show.
+                return {**old, "agents": [self._ids.get(one, one) for one in old["agents"]]}, new
         return old, new
 
 

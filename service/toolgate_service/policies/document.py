@@ -6,11 +6,12 @@ database. The order of its lists has no effect on decisions.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 from pydantic import Field
 
 from toolgate_service.budgets.schemas import NewBudget
+from toolgate_service.budgets.service import MAX_BUDGETS
 from toolgate_service.core import strict_json
 from toolgate_service.core.errors import FieldErrors
 from toolgate_service.core.ids import is_id
@@ -20,10 +21,11 @@ from toolgate_service.rules.evaluation import WILDCARD
 from toolgate_service.rules.expressions import InvalidExpression, compile_expression
 from toolgate_service.rules.models import REQUIRE_APPROVAL
 from toolgate_service.rules.schemas import NewRule
+from toolgate_service.rules.service import MAX_RULES
 
-VERSION = "toolgate.policy/v1"
-#: maximum number of agents, of permissions of one agent, of rules and of budgets in one document
-MAX_AGENTS, MAX_PERMISSIONS, MAX_RULES, MAX_BUDGETS = 2_000, 2_000, 2_000, 200
+VERSION: Final = "toolgate.policy/v1"
+#: maximum number of agents in one document, and of permissions of one agent
+MAX_AGENTS = MAX_PERMISSIONS = 2_000
 
 _PERMISSIONS = (
     "Permissions of the agent. They apply to exact actions; rules can allow calls by patterns and conditions."
@@ -130,6 +132,18 @@ def canonical_references(policy: PolicyDocument) -> Mapping[str, str]:
     return {
         agent.id: agent.name for agent in policy.agents if agent.id is not None and names[agent.name] == 1
     }
+
+
+def agent_ids_by_reference(agents: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    """Return the ids of agents by the references with which documents identify them: each id, and each unique name.
+
+    Args:
+        agents: Ids and names of the existing agents.
+    """
+    pairs = list(agents)
+    counts = Counter(name for _, name in pairs)
+    by_name = {name: agent_id for agent_id, name in pairs if counts[name] == 1}
+    return by_name | {agent_id: agent_id for agent_id, _ in pairs}
 
 
 class ResolvedAgents(NamedTuple):

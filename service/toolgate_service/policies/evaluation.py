@@ -59,7 +59,7 @@ _LABELS: Mapping[Outcome, Literal["denied", "approval_required", "allowed"]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ApprovalTerms:
+class JudgementTerms:
     """Combined terms of the permission and the rules that require an approval for a call.
 
     Attributes:
@@ -76,7 +76,7 @@ class ApprovalTerms:
     approvers: frozenset[str] | None
     separation_of_duties: bool
 
-    def is_stricter_or_equal(self, other: "ApprovalTerms") -> bool:
+    def is_stricter_or_equal(self, other: "JudgementTerms") -> bool:
         """Return whether no term is more lenient than the same term of `other`, whatever the gateway's setting is."""
         approvers = other.approvers is None or (
             self.approvers is not None and self.approvers <= other.approvers
@@ -104,7 +104,7 @@ class Judgement:
     reason_code: str
     reason: str | None = None
     rule: str | None = None
-    terms: ApprovalTerms | None = None
+    terms: JudgementTerms | None = None
 
     def is_more_lenient(self, other: "Judgement") -> bool:
         """Return whether this result is more lenient than `other`: in its outcome, or in a term of the approval."""
@@ -246,13 +246,13 @@ class PolicyEvaluator:
         request = CheckRequest(agent_id, action, context, None, None, run_id, dry_run=False)
         return decide(self._auth_context(agent_id, action), request, self.rules, moment)
 
-    def _terms(self, agent_id: str, action: str, of_rules: RuleTerms) -> ApprovalTerms:
+    def _terms(self, agent_id: str, action: str, of_rules: RuleTerms) -> JudgementTerms:
         permission = self._permissions.get((agent_id, action))
         quorum = of_rules.required_approvals or 1
         if permission is None:
-            return ApprovalTerms(quorum, of_rules.ttl_seconds, True, of_rules.approvers, False)
+            return JudgementTerms(quorum, of_rules.ttl_seconds, True, of_rules.approvers, False)
         limits = [one for one in (permission.approval_ttl_seconds, of_rules.ttl_seconds) if one is not None]
-        return ApprovalTerms(
+        return JudgementTerms(
             max(quorum, permission.required_approvals),
             min(limits, default=None),
             permission.approval_ttl_seconds is None,

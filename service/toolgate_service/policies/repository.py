@@ -17,7 +17,13 @@ from toolgate_service.budgets.service import serialize_budget
 from toolgate_service.core import strict_json
 from toolgate_service.permissions.models import Permission
 from toolgate_service.permissions.schemas import NewPermission
-from toolgate_service.policies.document import VERSION, PolicyAgent, PolicyDocument, digest_of
+from toolgate_service.policies.document import (
+    VERSION,
+    PolicyAgent,
+    PolicyDocument,
+    agent_ids_by_reference,
+    digest_of,
+)
 from toolgate_service.policies.models import PolicyRevision
 from toolgate_service.rules.models import Rule
 from toolgate_service.rules.schemas import ApprovalTerms, NewRule
@@ -86,10 +92,8 @@ class LoadedPolicy:
 
     @property
     def agent_ids(self) -> Mapping[str, str]:
-        """Ids of the agents by the reference with which a document identifies them: the name, if it is unique, or the id."""
-        names = Counter(agent.name for agent in self.agents.values())
-        by_name = {agent.name: agent_id for agent_id, agent in self.agents.items() if names[agent.name] == 1}
-        return by_name | {agent_id: agent_id for agent_id in self.agents}
+        """Ids of the agents by the reference with which a document identifies them."""
+        return agent_ids_by_reference((agent_id, agent.name) for agent_id, agent in self.agents.items())
 
 
 async def load_policy(session: AsyncSession, organization_id: str, environment: str) -> LoadedPolicy:

@@ -22,7 +22,7 @@ from toolgate_service.core.ids import new_id
 from toolgate_service.db.database import now
 from toolgate_service.db.pagination import Found, Page, find_page
 from toolgate_service.policies.changes import Difference, compare
-from toolgate_service.policies.document import PolicyDocument, digest_of
+from toolgate_service.policies.document import VERSION, PolicyDocument, digest_of
 from toolgate_service.policies.evaluation import Judgement, PolicyEvaluator
 from toolgate_service.policies.models import PolicyRevision
 from toolgate_service.policies.repository import (
@@ -168,8 +168,8 @@ async def apply_in_transaction(
     number = latest.number if latest else 0
     if latest is None or latest.digest != loaded.digest:
         number += 1
-        before = PolicyDocument(version="toolgate.policy/v1") if latest is None else read_document(latest)
-        changes = [one.view() for one in compare(before, loaded.document)]
+        before = PolicyDocument(version=VERSION) if latest is None else read_document(latest)
+        changes = [one.view() for one in await asyncio.to_thread(compare, before, loaded.document)]
         _store(session, caller, environment, number, loaded, changes, OTHER_CHANGES)
     await PolicyWriter(context, session, caller, environment, loaded).write(differences)
     applied = await load_policy(session, organization_id, environment)
@@ -346,7 +346,8 @@ async def _describe_conflict(
     message = "The policy changed since it was planned"
     revision = await find_revision_by_digest(session, caller.organization_id, environment, base)
     if revision is not None:
-        changes = [one.view() for one in compare(read_document(revision), loaded.document)]
+        differences = await asyncio.to_thread(compare, read_document(revision), loaded.document)
+        changes = [one.view() for one in differences]
         shown = [f"{one.operation} {one.resource} {one.name!r}" for one in changes[:MAX_SHOWN]]
         more = f" and {len(changes) - MAX_SHOWN} more" if len(changes) > MAX_SHOWN else ""
         message += f": {', '.join(shown)}{more}"

@@ -63,7 +63,7 @@ _EPOCH = select(Epoch.epoch).where(
     col(Epoch.organization_id) == bindparam("organization_id"),
     col(Epoch.environment) == bindparam("environment"),
 )
-_EMPTY_POLICY = PolicyEvaluator(PolicyDocument.model_construct(version=VERSION))
+_EMPTY_POLICY = PolicyEvaluator(PolicyDocument(version=VERSION))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,13 @@ from toolgate_service.db.database import now
 from toolgate_service.permissions.schemas import NewPermission
 from toolgate_service.policies.argument_conditions import NotCoverable, cover_arguments, quote
 from toolgate_service.policies.changes import compare
-from toolgate_service.policies.document import MAX_RULES, PolicyAgent, PolicyDocument
+from toolgate_service.policies.document import PolicyAgent, PolicyDocument
 from toolgate_service.policies.evaluation import Outcome, PolicyEvaluator
 from toolgate_service.policies.repository import LoadedPolicy, load_policy
 from toolgate_service.policies.schemas import SuggestionList, SuggestionView, UnsuggestedView
 from toolgate_service.rules.expressions import InvalidExpression, compile_expression
 from toolgate_service.rules.schemas import ApprovalTerms, NewRule
+from toolgate_service.rules.service import MAX_RULES
 
 #: maximum number of pairs of agent and action in a response; those with the most approved requests come first
 MAX_GROUPS = 20

@@ -12,7 +12,8 @@ from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.nodes import MappingNode, ScalarNode, SequenceNode
 
 from toolgate_service.core import strict_json
-from toolgate_service.core.errors import REQUIRED, FieldErrors
+from toolgate_service.core.errors import FieldErrors
+from toolgate_service.core.schemas import field_messages
 from toolgate_service.core.strict_json import Json
 from toolgate_service.policies.document import PolicyDocument
 
@@ -39,12 +40,7 @@ def parse_policy(text: str) -> PolicyDocument:
     try:
         return PolicyDocument.model_validate(value)
     except ValidationError as error:
-        fields: dict[str, list[str]] = {}
-        for problem in error.errors():
-            name = ".".join(str(part) for part in problem["loc"]) or FIELD
-            message = str(problem["msg"]).removeprefix("Value error, ")
-            fields.setdefault(name, []).append(REQUIRED if problem["type"] == "missing" else message)
-        raise FieldErrors(fields) from None
+        raise FieldErrors(field_messages(error.errors())) from None
 
 
 def _parse(text: str) -> Json:

@@ -11,7 +11,7 @@ from toolgate_service.decisions.repository import RecordedDecision
 from toolgate_service.policies.comparison import Comparison, PolicyComparison
 from toolgate_service.policies.document import PolicyDocument
 from toolgate_service.policies.evaluation import PolicyEvaluator
-from toolgate_service.policies.replay import compare_recorded
+from toolgate_service.policies.replay_service import compare_recorded
 
 AGENT, OTHER = new_id(), new_id()
 RULE = new_id()

@@ -204,8 +204,8 @@ def test_unknown_revision_is_not_found(acme: Owner) -> None:
     ("fields", "path", "message"),
     [
         ({"version": "v2"}, "policy.version", "toolgate.policy/v1"),
-        ({"rules": [{"name": "x", "effect": "forbid", "actions": ["a"], "agents": ["nobody"]}]},
-         "rules.0.agents", "'nobody' is not an agent of this document"),
+        ({"rules": [{"name": "x", "effect": "forbid", "actions": ["a"], "agents": ["unknown"]}]},
+         "rules.0.agents", "'unknown' is not an agent of this document"),
         ({"rules": [{"name": "x", "effect": "forbid", "actions": ["a"], "when": "args.x >"}]},
          "rules.0.when", "Invalid expression"),
         ({"rules": [{"name": "x", "effect": "allow", "actions": ["a"], "approval": {"quorum": 2}}]},
@@ -234,7 +234,7 @@ def test_failed_apply_changes_nothing(acme: Owner) -> None:
         "name": "x",
         "effect": "require_approval",
         "actions": ["a"],
-        "approval": {"approvers": ["nobody@example.test"]},
+        "approval": {"approvers": ["unknown@example.test"]},
     }
     body = {"policy": POLICY | {"rules": [*POLICY["rules"], rule]}, "base": before["digest"]}
     assert acme.http.post("/api/policy/apply", json=body).status_code == 400
@@ -310,7 +310,8 @@ def test_rule_follows_its_name_to_a_new_agent(acme: Owner) -> None:
     calls = [{"agent": name, "action": "a.delete"} for name in ("old-bot", "bot")]
     evaluated = acme.http.post("/api/policy/evaluate", json={"policy": policy, "calls": calls}).json()
     assert [one["outcome"] for one in evaluated] == ["allowed", "denied"]
-    assert "update rule No deletions" in summary(apply(acme, policy)["changes"])
+    [changed] = [one for one in apply(acme, policy)["changes"] if one["resource"] == "rule"]
+    assert changed["fields"] == [{"field": "agents", "before": [old], "after": ["bot"]}]
     assert plan(acme, policy)["changes"] == []
     assert is_allowed(acme, old)
     assert not is_allowed(acme, agent_ids(acme)["bot"])
@@ -391,9 +392,9 @@ def test_evaluation_returns_the_results_of_both_policies(acme: Owner) -> None:
 
 
 def test_evaluation_of_an_unknown_agent_is_refused(acme: Owner) -> None:
-    answer = acme.http.post("/api/policy/evaluate", json={"calls": [{"agent": "nobody", "action": "a.b"}]})
+    answer = acme.http.post("/api/policy/evaluate", json={"calls": [{"agent": "unknown", "action": "a.b"}]})
     assert answer.status_code == 400
-    assert "'nobody' is not the name or id" in answer.json()["detail"]["calls.0.agent"][0]
+    assert "'unknown' is not the name or id" in answer.json()["detail"]["calls.0.agent"][0]
 
 
 def test_policy_with_many_rules_is_applied(acme: Owner) -> None:

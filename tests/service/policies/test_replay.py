@@ -282,7 +282,7 @@ def test_replay_is_limited_to_an_agent_an_action_and_a_period(
     [
         ({"policy": POLICY, "since": "2026-02-01", "until": "2026-01-01"}, "until"),
         ({"policy": POLICY, "since": "yesterday"}, "since"),
-        ({"policy": POLICY, "agent": "nobody"}, "agent"),
+        ({"policy": POLICY, "agent": "unknown"}, "agent"),
         ({"policy": {"version": "other"}}, "policy.version"),
         ({"policy": edited(lambda policy: policy["rules"][0].update(when="args.x >"))}, "rules.0.when"),
         ({"policy": edited(lambda policy: policy["rules"][4].update(agents=["x"]))}, "rules.4.agents"),

@@ -1,4 +1,4 @@
-"""Suggestions from approved calls: no wider than what was approved, and verified with it."""
+"""Suggestions of rules that allow approved calls and no other calls."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta

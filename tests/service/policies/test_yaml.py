@@ -68,7 +68,7 @@ VERSION = "version: toolgate.policy/v1\n"
         ("version: 1\0", "policy", "NUL"),
         ("version: x", "version", "toolgate.policy/v1"),
         ("agents: []", "version", "This field is required"),
-        (f"{VERSION}other: 1", "other", "not permitted"),
+        (f"{VERSION}other: 1", "other", "Unknown field; remove it"),
         (
             f"{VERSION}version: toolgate.policy/v1",
             "policy",

@@ -130,7 +130,11 @@ def test_suggestion_is_written_to_the_file(shell: Shell, owner: Owner, agent_id:
     assert shown[-2].strip() == "proven: only calls that meet this condition are treated more leniently"
     assert shown[-1] == "1 suggestion"
     raw: dict[str, Any] = shell.json("policy", "suggest", "--min", "3")
-    assert len(raw["suggestions"]) == 1
+    [suggestion] = raw["suggestions"]
+    assert (suggestion["approvals"], suggestion["allowed"]) == (3, 3)
+    assert suggestion["first_at"] < suggestion["last_at"]
+    assert suggestion["replay"]["newly_allowed"] == 3
+    assert suggestion["proof"]["status"] == "proven"
     assert "0 suggestions" in shell.done("policy", "suggest", "--min", "3", "--agent", "other")
     ended = shell.run("policy", "suggest", "--min", "3", "--action", "other", "--write", "policy.yaml")
     assert "--write needs one suggestion, not 0" in ended.stderr

@@ -157,7 +157,7 @@ def test_only_the_stored_plan_is_applied(shell: Shell, owner: Owner) -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_earlier_revision_is_restored(shell: Shell) -> None:
+def test_earlier_revision_is_restored(shell: Shell, owner: Owner) -> None:
     assert shell.done("policy", "revisions").startswith("no revisions at http")
     applied(shell, "--message", "First policy")
     write("max_amount: 50", "max_amount: 80")
@@ -169,6 +169,7 @@ def test_earlier_revision_is_restored(shell: Shell) -> None:
     assert numbers == [3, 2, 1]
     shown = shell.done("policy", "revisions", "3")
     assert shown.startswith("Revision 3\n")
+    assert owner.email in shown
     assert "~ permission refund-bot stripe.refund: max_amount 50 → 80" in shown
     printed = shell.allowed("policy", "rollback", "2", "--yes")
     assert printed.splitlines() == [
