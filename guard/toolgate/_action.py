@@ -189,7 +189,10 @@ class Action:
         if edits and not self._accepts_edits:
             # An edit is applied only to `act.context`. Without edits=True, the block may read its values from other
             # variables and run with unedited values, which were not approved. The edit is therefore refused.
-            return f"the approver changed {min(edits)!r}, but action(…) was called without edits=True"
+            return (
+                f"the approver changed {min(edits)!r}, but action(…) was called without edits=True; add "
+                "edits=True, and read the values from act.context"
+            )
         self._edits = edits
         try:
             self.capture()

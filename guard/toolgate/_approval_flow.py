@@ -255,7 +255,10 @@ def _latest(
         if approval.replaced_by in seen or len(seen) >= MAX_EDITS:
             raise (
                 yield from deny(
-                    call, "the gateway reports an endless chain of approval requests that replace each other"
+                    call,
+                    (
+                        "the gateway returned a cycle, or a too long chain, of approval requests that replace each other"
+                    ),
                 )
             )
         approval_id, approval = approval.replaced_by, None

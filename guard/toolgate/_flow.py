@@ -231,7 +231,10 @@ def _fails_open(call: Call, error: GatewayUnavailable) -> bool:
     if error.answered or error.reached or denied is None or denied.contains(call.who.agent_id, call.action):
         return False
     text = str(error)[:_MAX_NO_ANSWER]
-    reason = f"the tool runs without a decision, because the gateway is unavailable and fail_open is set (call {denied.count_unchecked()} of this process that does so): {text}"
+    reason = (
+        "the tool runs without a decision, because the gateway is unavailable and fail_open is set (unchecked "
+        f"call number {denied.count_unchecked()} of this process): {text}"
+    )
     call.log("fail_open", "unasked", reason=reason, level=logging.WARNING)
     call.no_answer = clip(text)
     return True

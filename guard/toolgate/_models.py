@@ -157,7 +157,7 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True)
 class AuthorizedCall:
-    """Allowed call whose tool another process may now run, once.
+    """Allowed call. Another process may now run its tool once.
 
     Attributes:
         context: The mapping that the caller passed, with the approver's edits; it may contain secrets.

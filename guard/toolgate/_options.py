@@ -104,7 +104,7 @@ def valid_action(action: object) -> str:
     """
     if not isinstance(action, str):
         raise ConfigurationError(
-            f"the action is {action!r} and not a name; write the action in parentheses: "
+            f"the action is {action!r}, but it must be a string; write it in parentheses: "
             "@guarded('service.operation')"
         )
     if not 0 < len(action) <= _MAX_ACTION_LENGTH or not all("!" <= char <= "~" for char in action):
@@ -144,8 +144,8 @@ def valid_answer(on_hold: OnHold, answer: object) -> OnHoldWord:
     if isinstance(answer, str) and (word := _ANSWERS.get(str.__str__(answer))):
         return cast("OnHoldWord", word)
     raise ConfigurationError(
-        f"on_hold {on_hold!r} returned {_described(answer)}; return 'pause', 'wait', 'check' or None. "
-        "No return value lets the tool run: only the gateway does"
+        f"on_hold {on_hold!r} returned {_described(answer)}; return 'pause', 'wait', 'check' or None. The "
+        "function cannot allow the call: only the gateway can"
     )
 
 
@@ -243,7 +243,7 @@ def read_permissions(allow: Actions, require_approval: Actions) -> list[Permitte
         for action, limits in _pairs(name, actions):
             if action in found:
                 raise ConfigurationError(
-                    f"Duplicate action {action!r}: name it once, in allow or in require_approval"
+                    f"Duplicate action {action!r}: list it only once, either in allow or in require_approval"
                 )
             found[action] = read_limits(action, limits, held=held)
     return list(found.values())

@@ -328,8 +328,8 @@ def _successor(approval: Approval, seen: set[str]) -> str | None:
         return None
     if approval.replaced_by in seen or len(seen) >= MAX_EDITS:
         raise GatewayProtocolError(
-            f"the approval request {approval.approval_id!r} is part of an endless chain of approval "
-            "requests that replace each other"
+            f"the approval request {approval.approval_id!r} is part of a cycle, or of a too long chain, of "
+            "approval requests that replace each other"
         )
     seen.add(approval.replaced_by)
     return approval.replaced_by

@@ -193,7 +193,7 @@ def _url(url: object, *, allow_insecure: bool) -> str:
         )
     if not _is_host(host):
         raise ConfigurationError(
-            f"url names the host {host!r}, which is not valid; use a form like 'https://gateway.example.com'"
+            f"url contains the invalid host name {host!r}; use a form like 'https://gateway.example.com'"
         )
     _refuse_plain_text(parts, host, allow_insecure=allow_insecure)
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
@@ -342,7 +342,9 @@ def _named(name: str) -> str:
         if former not in _warned:
             _warned.add(former)
             if used == former:
-                logger.warning("%s is deprecated and accepted until 0.2; set %s instead", former, name)
+                logger.warning(
+                    "%s is deprecated and accepted until version 0.2; set %s instead", former, name
+                )
             else:
                 logger.warning("%s is deprecated and ignored, because %s is set; remove it", former, name)
     return used

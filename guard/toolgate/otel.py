@@ -83,7 +83,10 @@ class Telemetry:
             "toolgate.hold.duration", "s", "How long a call waited for an approver"
         )
         meter.create_observable_gauge(
-            "toolgate.outbox.entries", [_pending], "{entry}", "Log entries the gateway has not acknowledged"
+            "toolgate.outbox.entries",
+            [_pending],
+            "{entry}",
+            "Log entries that the gateway has not acknowledged yet",
         )
         meter.create_observable_counter(
             "toolgate.entries.lost", [_lost], "{entry}", "Log entries that were lost"

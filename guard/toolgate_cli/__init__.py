@@ -3,7 +3,16 @@
 import sys
 
 #: modules that the extra `cli` installs; if a module is missing, `main` prints how to install the extra
-EXTRA = {"typer", "rich", "platformdirs", "standardwebhooks", "uvicorn", "ruamel", "ruamel.yaml"}
+EXTRA = {
+    "typer",
+    "rich",
+    "platformdirs",
+    "standardwebhooks",
+    "uvicorn",
+    "ruamel",
+    "ruamel.yaml",
+    "cryptography",
+}
 
 #: words that users type after `toolgate hook`; with any other word, a coding agent has started the command as its hook
 HOOK_COMMANDS = ("install", "serve", "uninstall", "--help")

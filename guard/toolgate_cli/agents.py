@@ -91,7 +91,7 @@ def list_(environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJs
     """List agents, newest first."""
     with stored_session() as client:
         found = list(iter_agents(client, environment))
-    empty = f"no agents at {client.url}, {environment}"
+    empty = f"no agents in the {environment} environment at {client.url}"
     print_list(found, _COLUMNS, _row, empty=empty, as_json=as_json)
 
 

@@ -12,18 +12,22 @@ from toolgate_cli.credentials import login, logout, slack, whoami
 from toolgate_cli.decisions import decisions
 from toolgate_cli.demo import demo
 from toolgate_cli.doctor import doctor
+from toolgate_cli.evidence.commands import evidence
 from toolgate_cli.frameworks import frameworks
 from toolgate_cli.freezes import freeze, freezes, unfreeze
 from toolgate_cli.gateway import admin, config, db, serve
 from toolgate_cli.hooks.commands import hook
 from toolgate_cli.keys import keys
+from toolgate_cli.log.commands import log
 from toolgate_cli.logs import logs
 from toolgate_cli.mcp import mcp, mcp_proxy
 from toolgate_cli.outbox import outbox
 from toolgate_cli.permissions import permissions
 from toolgate_cli.policy.commands import policy
 from toolgate_cli.rules import rules
+from toolgate_cli.verify.commands import verify
 from toolgate_cli.webhooks import webhooks
+from toolgate_cli.witness.commands import witness
 
 app = typer.Typer(
     name="toolgate",
@@ -33,8 +37,8 @@ app = typer.Typer(
     add_completion=True,
 )
 for command in (
-    *(serve, demo, login, logout, whoami, check, doctor, frameworks, mcp_proxy),
-    *(decisions, freeze, freezes, unfreeze),
+    *(serve, demo, login, logout, whoami, check, doctor, frameworks, mcp_proxy, verify),
+    *(decisions, evidence, freeze, freezes, unfreeze),
 ):
     app.command()(command)
 for group in (
@@ -46,6 +50,7 @@ for group in (
         policy,
         keys,
         logs,
+        log,
         outbox,
         approvals,
         grants,
@@ -53,6 +58,7 @@ for group in (
         slack,
         mcp,
         hook,
+        witness,
     ),
     *(admin, config, db),
 ):

@@ -249,14 +249,18 @@ def _page(
         yield "  approved arguments"
         yield from layout.context(approval.approved_context)
     if layout.cut:
-        yield f"  {layout.cut} shortened; --full shows everything"
+        yield f"  {layout.cut} values are shortened; add --full to show them completely"
 
 
 def _waiting_lines(approval: Approval, layout: Layout) -> Iterator[str]:
     if approval.waiting:
         yield from layout.line("waiting", "a call is waiting for this decision now")
     elif approval.waiting is False:
-        asked = f"; last asked {format_age(approval.last_asked_at)} ago" if approval.last_asked_at else ""
+        asked = (
+            (f"; the agent last asked for it {format_age(approval.last_asked_at)} ago")
+            if approval.last_asked_at
+            else ""
+        )
         yield from layout.line("waiting", f"no call is waiting for this decision now{asked}")
 
 
@@ -314,11 +318,11 @@ def list_(
         return
     if not found:
         name = "approval requests" if status is Status.ALL else f"{status} approval requests"
-        typer.echo(f"no {name} at {client.url}, {environment}")
+        typer.echo(f"no {name} in the {environment} environment at {client.url}")
         return
     _print_table([approval for approval, _ in found[:limit]], has_status=status is not Status.PENDING)
     if len(found) > limit:
-        typer.echo(f"there are more requests; to show them, use a --limit above {limit:,}")
+        typer.echo(f"there are more requests; to show them, use a larger --limit than {limit:,}")
 
 
 def show(
@@ -362,7 +366,10 @@ class _Watch:
         self._printed: dict[str, Approval] = {}
 
     def run(self, interval: float) -> None:
-        print_note(f"watching {self._client.url}, {self._environment}; stop with Ctrl-C")
+        print_note(
+            f"watching the approval requests of the {self._environment} environment at {self._client.url}; stop "
+            "with Ctrl-C"
+        )
         outage = Outage()
         while True:
             try:

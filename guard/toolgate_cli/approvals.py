@@ -88,11 +88,9 @@ class _Grant:
 
     def lines(self, layout: Layout) -> Iterator[str]:
         yield f"  you approve up to {self.max_uses:,} calls within {format_duration(self.duration_seconds)}, without further requests"
-        text = "an amount at most as shown, all other fields equal"
+        text = "in these calls, the amount must not be larger than shown, and all other fields must be equal"
         if self.ignored_fields:
-            text += (
-                f", except these, which may have any value: {', '.join(map(sanitize, self.ignored_fields))}"
-            )
+            text += f"; these fields may have any value: {', '.join(map(sanitize, self.ignored_fields))}"
         yield from layout.line("each with", text)
 
 
@@ -186,7 +184,7 @@ def _show_pending(approval_id: str, environment: Environment, *, full: bool) -> 
 
 
 def _decide(decision: _Decision, *, password_stdin: bool) -> None:
-    purpose = f"{decision.verb} this"
+    purpose = f"{decision.verb} this request"
     with password_session(purpose, password_stdin=password_stdin, refusal="nothing was decided") as client:
         _check_unchanged(client, decision)
         for line in _outcome_lines(_send(client, decision), decision, client):
@@ -245,12 +243,15 @@ def _outcome_lines(answer: Approval, decision: _Decision, client: GatewayClient)
     if answer.is_pending:
         missing = max(1, answer.required_approvals - answer.approving_votes)
         others = "one more person has" if missing == 1 else f"{missing} more people have"
-        yield f"your vote counts, {answer.approving_votes} of {answer.required_approvals}: {others} to approve"
+        yield (
+            f"your vote is stored ({answer.approving_votes} of {answer.required_approvals} approvals): {others} "
+            "to approve"
+        )
     elif answer.status == "approved":
         within = format_remaining(answer.expires_at)
-        yield f"approved: {sanitize(answer.agent_name)} may do this once, within {within}"
+        yield f"approved: {sanitize(answer.agent_name)} may make this call once, within {within}"
     else:
-        yield f"it is {sanitize(answer.status)}"
+        yield f"the request is now {sanitize(answer.status)}"
     if isinstance(decision.terms, _Grant):
         yield _grant_line(answer, client, decision.environment)
 
@@ -292,8 +293,8 @@ def _parse_edits(edits: Sequence[str], approval: Approval) -> _Edit | None:
             changes[name] = loads(text, exactly=True)
         except (ValueError, RecursionError):
             fail(
-                f"the new value of {name!r} is not valid JSON; texts need quotes, which the shell needs quoted: "
-                f"--edit '{name}=\"…\"'"
+                f"the new value of {name!r} is not valid JSON; write a text in double quotes, and put the option in "
+                f"single quotes: --edit '{name}=\"…\"'"
             )
     edited = {**context, **changes}
     if _is_equal(edited, context):
@@ -392,7 +393,7 @@ def list_grants(
         print_json([raw for _, raw in found])
         return
     if not found:
-        typer.echo(f"no temporary approvals at {client.url}, {environment}")
+        typer.echo(f"no temporary approvals in the {environment} environment at {client.url}")
     for grant, _ in found:
         _print_grant(grant)
 
@@ -413,7 +414,10 @@ def revoke(
         except GatewayError as error:
             fail(error.detail or str(error))
         revoked = parse_model(Grant, raw, "grant")
-    typer.echo(f"revoked: {sanitize(revoked.action)} of {sanitize(revoked.agent_name)} needs approval again")
+    typer.echo(
+        f"revoked: each call of {sanitize(revoked.action)} by {sanitize(revoked.agent_name)} needs an approval "
+        "again"
+    )
 
 
 def _print_grant(grant: Grant) -> None:

@@ -86,7 +86,7 @@ ActionOption = Annotated[
     typer.Option(
         "--action",
         metavar="ACTION",
-        help="An action whose calls count, such as stripe.refund or 'stripe.*'. Repeatable.",
+        help="An action whose calls the budget counts, such as stripe.refund or 'stripe.*'. Repeatable.",
         show_default=False,
     ),
 ]
@@ -95,7 +95,7 @@ AgentOption = Annotated[
     typer.Option(
         "--agent",
         metavar="AGENT",
-        help="The name or id of an agent whose calls count, or '*' for all agents. Repeatable.",
+        help="The name or id of an agent whose calls the budget counts, or '*' for all agents. Repeatable.",
         show_default=False,
     ),
 ]
@@ -155,7 +155,13 @@ def list_(environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJs
     """List budgets, newest first."""
     with stored_session() as client:
         found = _list_budgets(client, environment)
-    print_list(found, _COLUMNS, _row, empty=f"no budgets at {client.url}, {environment}", as_json=as_json)
+    print_list(
+        found,
+        _COLUMNS,
+        _row,
+        empty=f"no budgets in the {environment} environment at {client.url}",
+        as_json=as_json,
+    )
 
 
 @budgets.command()
@@ -189,12 +195,17 @@ def show(
         rows = [(one.label, f"{one.used:f}", f"{one.reserved:f}", f"{one.left:f}") for one in usage]
         print_table(_USAGE_COLUMNS, rows)
     else:
-        typer.echo("nothing was used in the current window")
+        typer.echo("no call used the budget in the current window")
 
 
 @budgets.command()
 def create(
-    name: Annotated[str, typer.Argument(help="The budget's name, which denied agents receive.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=("The budget's name. The gateway sends it to agents whose calls the budget denies.")
+        ),
+    ],
     limit: LimitOption = None,
     window: Annotated[
         str | None,
@@ -207,13 +218,23 @@ def create(
     action: ActionOption = None,
     agent: AgentOption = None,
     measure: Annotated[
-        str, typer.Option(metavar="MEASURE", help="'count', or a sum such as 'sum(args.amount)'.")
+        str,
+        typer.Option(
+            metavar="MEASURE",
+            help=(
+                "The limited quantity: 'count' for the number of calls, or the sum of an argument, such as "
+                "'sum(args.amount)'."
+            ),
+        ),
     ] = "count",
     currency_arg: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="The argument that contains the currency, if each currency has its own total.",
+            help=(
+                "The argument that contains the currency. Each currency then has its own total, and may use "
+                "the whole limit."
+            ),
             show_default=False,
         ),
     ] = None,
@@ -227,7 +248,7 @@ def create(
 ) -> None:
     """Create a budget, which applies from the next call on. Asks for your password."""
     if limit is None or window is None or not action:
-        fail("give --limit, --window and --action")
+        fail("a new budget needs the options --limit, --window and --action; add all three")
     body = {"name": name, "window": window, "measure": measure, "scope": scope.value}
     body |= _fields(limit, action, agent, at_limit)
     if currency_arg is not None:
@@ -247,7 +268,11 @@ def update(
     at_limit: AtLimitOption = None,
     enabled: Annotated[
         bool | None,
-        typer.Option("--enable/--disable", help="Enable the budget, or ignore it.", show_default=False),
+        typer.Option(
+            "--enable/--disable",
+            help=("Enable or disable the budget. A disabled budget limits no calls."),
+            show_default=False,
+        ),
     ] = None,
     environment: EnvironmentOption = Environment.PRODUCTION,
     as_json: AsJson = False,

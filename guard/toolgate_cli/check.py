@@ -65,12 +65,12 @@ def check(
             "dry_run": True,
         }
     except ConfigurationError as error:
-        hint = " (a key is shown by: toolgate keys show)" if "TOOLGATE_API_KEY" in str(error) else ""
+        hint = " (to show the key, run: toolgate keys show)" if "TOOLGATE_API_KEY" in str(error) else ""
         fail(f"{error}{hint}")
     if settings.agent_id is None:
         fail(
-            "no agent is given; set the environment variable TOOLGATE_AGENT_ID or add --agent ID; ids are "
-            "shown by: toolgate agents list"
+            "no agent is given; set the environment variable TOOLGATE_AGENT_ID or add --agent ID; to list "
+            "the ids, run: toolgate agents list"
         )
     if values is not None:
         body["context"] = values

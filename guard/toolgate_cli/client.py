@@ -209,7 +209,7 @@ class GatewayClient:
         if isinstance(error, ConfigurationError):
             return GatewayError(sanitize(error))
         return GatewayError(
-            f"the gateway at {self.url!r} does not answer: {sanitize(error)}",
+            f"the gateway at {self.url!r} does not respond: {sanitize(error)}",
             unavailable=True,
             is_change=method != "GET",
         )

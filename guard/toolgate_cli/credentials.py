@@ -150,7 +150,11 @@ def describe_error(error: GatewayError) -> str:
     """Return the message that a command prints for a failed request."""
     if error.is_outcome_unknown:
         return f"it is unknown whether the gateway made the change: {error}; check before you try again"
-    return "your login has ended; run: toolgate login" if error.is_unauthorized else str(error)
+    return (
+        ("your login has expired or was revoked; log in again: toolgate login")
+        if error.is_unauthorized
+        else str(error)
+    )
 
 
 def request_token(url: str, email: str, password: str, scope: Literal["full", "cli"]) -> str:
@@ -163,7 +167,10 @@ def request_token(url: str, email: str, password: str, scope: Literal["full", "c
         content = client.post("/auth/login", {"email": email, "password": password, "scope": scope})
     token = content.get("access_token") if isinstance(content, dict) else None
     if not isinstance(token, str) or not _is_token(token):
-        raise GatewayError(f"no Toolgate gateway answers at {url!r}: the response to a login has no token")
+        raise GatewayError(
+            f"{url!r} is not the address of a Toolgate gateway: the response to the login contains no token; "
+            "correct the address"
+        )
     return token
 
 
@@ -249,7 +256,9 @@ def whoami() -> None:
     try:
         email, name = user["email"], organization["name"]
     except (TypeError, KeyError):
-        fail(f"no Toolgate gateway answers at {client.url!r}")
+        fail(
+            f"{client.url!r} is not the address of a Toolgate gateway; log in again with: toolgate login --url URL"
+        )
     typer.echo(f"{sanitize(email)} · {sanitize(name)} · {client.url}")
 
 

@@ -119,7 +119,7 @@ def decisions(
         for raw in raws:
             print_json(raw)
     elif not rows:
-        typer.echo(f"no decisions at {client.url}, {environment}")
+        typer.echo(f"no decisions in the {environment} environment at {client.url}")
     else:
         print_table(_COLUMNS, rows)
         if has_more:

@@ -25,8 +25,11 @@ def demo(
     model: Annotated[
         str | None,
         typer.Option(
-            help="'scripted', or a chat model such as anthropic:claude-sonnet-4-5. Default: a real model when "
-            "ANTHROPIC_API_KEY or OPENAI_API_KEY is set, otherwise the scripted one."
+            help=(
+                "The model of the demo's agent: 'scripted' for fixed answers without a language model, or a "
+                "chat model such as anthropic:claude-sonnet-4-5. Default: a chat model if ANTHROPIC_API_KEY or "
+                "OPENAI_API_KEY is set, otherwise 'scripted'."
+            )
         ),
     ] = None,
     two_terminals: Annotated[
@@ -34,7 +37,7 @@ def demo(
         typer.Option("--two-terminals", help="Decide the approval requests yourself, in a second terminal."),
     ] = False,
     example: Annotated[
-        Path | None, typer.Option(help="A changed copy of examples/shop.", hidden=True)
+        Path | None, typer.Option(help="Run this changed copy of the folder examples/shop.", hidden=True)
     ] = None,
 ) -> None:
     """Watch an agent work in a small shop: one refund allowed, one denied, a deletion that needs approval."""

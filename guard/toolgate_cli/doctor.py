@@ -56,7 +56,9 @@ _TRANSPORT_ERRORS: Final = (
     ("wrong_version", "it does not use TLS", "set TOOLGATE_URL to its https port, or to http:// on this machine", "tls"),
     ("record layer", "it does not use TLS", "set TOOLGATE_URL to its https port, or to http:// on this machine", "tls"),
     ("ssl", "no TLS connection can be established", "check the gateway's certificate and SSL_CERT_FILE", "tls"),
-    ("refused", "nothing listens there", "start the gateway, or set TOOLGATE_URL to its address", "gateway"),
+    ("refused", "no program listens at this address", (
+        "start the gateway, or set TOOLGATE_URL to its address"
+    ), "gateway"),
     ("name or service", "unknown host name", "set TOOLGATE_URL to the right host", "gateway"),
     ("name resolution", "the host name cannot be resolved", "check the host name and this machine's DNS", "gateway"),
     ("nodename", "unknown host name", "set TOOLGATE_URL to the right host", "gateway"),
@@ -115,7 +117,7 @@ def check_key(settings: LocalSettings) -> Iterator[Finding]:
         if error.status != HTTPStatus.NOT_FOUND:
             yield _explain_key_error(error, masked(settings.api_key))
             return
-    yield Finding("key works", "ok", f"the gateway accepts {masked(settings.api_key)}")
+    yield Finding("key works", "ok", f"the gateway accepts the API key {masked(settings.api_key)}")
     if settings.agent_id is None:
         return
     if not isinstance(permissions, list):
@@ -128,7 +130,7 @@ def check_key(settings: LocalSettings) -> Iterator[Finding]:
             "agent works",
             "wrong",
             says,
-            "set TOOLGATE_AGENT_ID to an id that this command shows: toolgate agents list",
+            "set TOOLGATE_AGENT_ID to the id of an agent; to list the ids, run: toolgate agents list",
         )
     elif not permissions:
         cure = "see: toolgate agents show AGENT, and toolgate permissions create AGENT ACTION"
@@ -158,7 +160,7 @@ def _check_freezes(agent: Settings, permissions: list[Any]) -> Iterator[Finding]
         others = f" and {len(frozen) - 1} more of its actions" if len(frozen) > 1 else ""
         says = f"the agent's calls of {action}{others} are denied by a freeze ({reason})"
         cure = (
-            "an admin lifts the freeze with: toolgate unfreeze FREEZE; its id is shown by: toolgate freezes"
+            "an admin lifts the freeze with: toolgate unfreeze FREEZE; to list the ids, run: toolgate freezes"
         )
         yield Finding("freezes", "warning", says, cure)
 
@@ -196,7 +198,7 @@ def _explain_transport_error(message: str) -> Finding:
         if part in message.lower():
             return Finding(check, "wrong", f"{meaning} ({message})", cure)
     cure = "check TOOLGATE_URL, its port and scheme, and firewalls and proxies"
-    return Finding("gateway", "wrong", f"it does not answer ({message})", cure)
+    return Finding("gateway", "wrong", f"it does not respond ({message})", cure)
 
 
 def _check_health(response: Response) -> Finding:
@@ -225,7 +227,11 @@ def _check_clock(date: str | None, began: datetime, ended: datetime) -> Finding:
     try:
         theirs = parsedate_to_datetime(date or "")
     except ValueError:
-        return Finding("clock", "unknown", "the gateway's response has no valid date")
+        return Finding(
+            "clock",
+            "unknown",
+            ("the gateway's response has no valid Date header, so the clocks cannot be compared"),
+        )
     theirs = theirs if theirs.tzinfo else theirs.replace(tzinfo=UTC)
     # The time in the Date header is rounded down to a whole second. The rounding alone can make this machine's clock
     # seem up to one second ahead, so one second is subtracted.
@@ -243,7 +249,7 @@ def _explain_key_error(error: GatewayError, key: str) -> Finding:
         cure = "set TOOLGATE_API_KEY to a valid key of an active organization; see: toolgate keys show"
         return Finding("key works", "wrong", f"the gateway refuses the key {key}: {error.detail}", cure)
     if error.unavailable:
-        return Finding("key works", "unknown", "not checked: the gateway does not answer")
+        return Finding("key works", "unknown", "not checked: the gateway does not respond")
     return Finding("key works", "wrong", str(error), "check the gateway's own log, or try again in a moment")
 
 

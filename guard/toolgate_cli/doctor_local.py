@@ -1,10 +1,11 @@
 """Checks of this machine: settings, private files, installed packages, and the gateway's operating-system user."""
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
+from importlib.metadata import Distribution, PackageNotFoundError, distribution, distributions
 from importlib.util import find_spec
 from ipaddress import ip_address
 from pathlib import Path
@@ -29,6 +30,8 @@ _OTHERS: Final = 0o077
 
 PACKAGES: Final = ("toolgate", "toolgate_service", "toolgate_integrations")
 _COMMAND: Final = "toolgate_cli:main"
+#: files of the packages in the list of files of a distribution
+_FILE: Final = re.compile(rf'^"?({"|".join(PACKAGES)})(?:/|\.py\b)', re.MULTILINE)
 
 #: files in which Linux lists all sockets
 _SOCKET_TABLES: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
@@ -166,7 +169,7 @@ def _check_url(url: str | None) -> Finding:
 
 def _check_key(key: str | None, *, is_logged_in: bool) -> Finding:
     if not key:
-        cure = "set TOOLGATE_API_KEY; a key is shown by: toolgate keys show"
+        cure = "set TOOLGATE_API_KEY; to show the key, run: toolgate keys show"
         state: State = "warning" if is_logged_in else "wrong"
         return Finding("key", state, "no API key is set; agents need one", cure)
     try:
@@ -176,7 +179,9 @@ def _check_key(key: str | None, *, is_logged_in: bool) -> Finding:
             return finding_from_error("key", error)
     if masked(key) == "…":
         cure = "copy the key into TOOLGATE_API_KEY again; a key begins with ak_ or test_"
-        return Finding("key", "warning", "the API key has an unknown form", cure)
+        return Finding(
+            "key", "warning", "the value of TOOLGATE_API_KEY does not have the form of an API key", cure
+        )
     return Finding("key", "ok", masked(key))
 
 
@@ -195,7 +200,10 @@ def _check_agent(agent_id: str | None) -> Finding:
 def _check_other_settings() -> list[Finding]:
     findings = [
         Finding(
-            "settings", "warning", f"{former} is deprecated and accepted until 0.2", f"set {name} instead"
+            "settings",
+            "warning",
+            f"{former} is deprecated and accepted until version 0.2",
+            f"set {name} instead",
         )
         for former, name in renamed_variables().items()
     ]
@@ -276,13 +284,24 @@ def check_installation() -> Iterator[Finding]:
 
 def find_foreign_owners() -> Iterator[Finding]:
     """Yield findings for other installed distributions that contain a package with the name of a Toolgate package."""
-    owners = packages_distributions()
+    owners = [(found, each) for each in distributions() if (found := _packages_of(each))]
     for name in PACKAGES:
-        for other in sorted({owner for owner in owners.get(name, ()) if owner.lower() != "toolgate"}):
+        names = {each.metadata["Name"] for found, each in owners if name in found}
+        for other in sorted(owner for owner in names if owner.lower() != "toolgate"):
             says = f"the installed distribution {other!r} also contains the package {name!r}; Python may import the wrong one"
             yield Finding(
                 "installation", "wrong", says, f"pip uninstall {other}, then install toolgate again"
             )
+
+
+def _packages_of(installed: Distribution) -> set[str]:
+    # `packages_distributions` parses all metadata and paths: seconds in an environment with hundreds of distributions.
+    if declared := (installed.read_text("top_level.txt") or "").split():
+        return {name for name in PACKAGES if name in declared}
+    record = installed.read_text("RECORD")
+    if record is None:
+        record = "\n".join(str(file) for file in installed.files or ())
+    return set(_FILE.findall(record))
 
 
 def find_foreign_imports() -> Iterator[Finding]:

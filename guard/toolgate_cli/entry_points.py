@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ def load_gateway(name: str) -> Any:
         )
 
 
+# Searching the entry points of all installed distributions takes as long as most commands.
+@cache
 def import_gateway(name: str) -> Any:
     """Return the same as `load_gateway`.
 

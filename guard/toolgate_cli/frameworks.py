@@ -64,7 +64,7 @@ def _find_coding_agents(plugin: Any) -> list[Any]:
 def _parse_ignored(plugin: Any, names: list[str]) -> set[str]:
     for name in names:
         if plugin.normal(name) not in {*plugin.KNOWN, *_CODING_AGENTS}:
-            fail(f"--ignore: unknown framework {name!r}; check the name")
+            fail(f"--ignore: unknown framework {name!r}; to list the names, run: toolgate frameworks")
     return {plugin.normal(name) for name in names}
 
 

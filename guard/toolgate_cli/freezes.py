@@ -102,7 +102,7 @@ def unfreeze(
 ) -> None:
     """Lift a freeze, or all freezes. Only an admin may do this. Asks for your password."""
     if everything == (freeze_id is not None):
-        fail("give either the id of a freeze or --all; ids are shown by: toolgate freezes")
+        fail("give either the id of a freeze or --all; to list the ids, run: toolgate freezes")
     with stored_session() as client:
         found = _list_freezes(client, "active")
         if freeze_id is not None:

@@ -161,7 +161,7 @@ def check_settings(
     tls_key: TlsKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print every setting, and check database, secret, mail and files. Status 1 if something is wrong."""
+    """Print every setting, and check database, secret, mail and files. Exit with 1 if a check fails."""
     overrides = setting_overrides(default_plan=plan, workers=workers, tls_cert=tls_cert, tls_key=tls_key)
     report = load_gateway("config").check(overrides, CLIENT_VARIABLES)
     if as_json:
@@ -203,20 +203,20 @@ Database = Annotated[
         "--database-url",
         metavar="URL",
         help="The database's URL. If it contains a password, set the environment variable "
-        "TOOLGATE_DATABASE_URL instead: other users of this machine can see options.",
+        "TOOLGATE_DATABASE_URL instead: other users of this machine can see the options of a command.",
     ),
 ]
 
 
 @db.command()
 def current(database: Database = None, as_json: AsJson = False) -> None:
-    """Show the schema's revision, the revision of this version, and what an upgrade would do."""
+    """Show the revision of the database schema, the latest revision, and the migrations that an upgrade would run."""
     _run_on_database("reading the schema", as_json, "current", database)
 
 
 @db.command("check")
 def check_database(database: Database = None, as_json: AsJson = False) -> None:
-    """Check that the database is intact and its schema is that of this version; status 1 if not."""
+    """Check that the database is intact and has the schema of this version of Toolgate; exit with 1 if not."""
     _run_on_database("checking the database", as_json, "check", database)
 
 
@@ -228,13 +228,15 @@ def upgrade(
         bool,
         typer.Option(
             "--sql",
-            help="Print the SQL of these migrations. They are executed to obtain it, which takes locks, "
-            "and then rolled back.",
+            help=(
+                "Print the SQL of these migrations. To obtain it, the command runs the migrations, which locks "
+                "tables, and then rolls them back."
+            ),
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Upgrade the schema to this version; gateways of the previous version continue to work."""
+    """Upgrade the database schema to this version of Toolgate; gateways of the previous version continue to work."""
     if dry_run and sql:
         fail("--dry-run and --sql exclude each other; use only one of them")
     _run_on_database("upgrading the schema", as_json, "upgrade", database, dry_run=dry_run, sql=sql)
@@ -382,7 +384,7 @@ def prune(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Delete expired data even if this machine's clock seems to have jumped."
+            "--force", help="Delete expired data even if this machine's clock seems to have jumped forward."
         ),
     ] = False,
 ) -> None:
@@ -396,7 +398,7 @@ def rotate_secret(
         bool,
         typer.Option(
             "--finish",
-            help="Delete the former secret, after all stored secrets have been encrypted with the new one.",
+            help="Delete the former secret. Use this option when all gateways use the new secret.",
         ),
     ] = False,
     discard_unreadable: Annotated[
@@ -408,7 +410,9 @@ def rotate_secret(
         ),
     ] = False,
 ) -> None:
-    """Encrypt all stored secrets with a new secret; users stay logged in.
+    """Replace the gateway's secret, and encrypt all stored keys and webhook secrets with the new one.
+
+    Users stay logged in.
 
     The command creates the secret of an embedded gateway. Otherwise set TOOLGATE_SECRET to the new secret and
     TOOLGATE_SECRET_PREVIOUS to the former one.

@@ -26,7 +26,12 @@ _ROTATE_PATHS: Final = {
 #: fields that `--json` prints for an organization's key; other fields of the response are omitted, because the response
 #: for the production environment contains the whole organization
 _FIELDS: Final = ("id", "name", "api_key", "created_at")
-_COLUMNS: Final = (Column("id", no_wrap=True), Column("key", no_wrap=True), Column("age", no_wrap=True))
+_COLUMNS: Final = (
+    Column("id", no_wrap=True),
+    Column("key", no_wrap=True),
+    Column("kind", no_wrap=True),
+    Column("age", no_wrap=True),
+)
 
 keys = typer.Typer(
     name="keys",
@@ -48,8 +53,9 @@ class Key(Resource):
 
 
 class AgentKey(Key):
-    """An API key that acts only as one agent."""
+    """An API key that acts only as one agent. Older gateways have no advisory keys."""
 
+    advisory: bool = False
     created_at: AwareDatetime
 
 
@@ -83,6 +89,13 @@ def show(
 def create(
     agent: AgentName,
     environment: EnvironmentOption = Environment.PRODUCTION,
+    advisory: Annotated[
+        bool,
+        typer.Option(
+            "--advisory",
+            help="Checks and AuthZEN evaluations with the key are dry runs, and the key cannot change anything.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
@@ -90,9 +103,16 @@ def create(
     with stored_session() as client:
         owner = find_agent(client, agent, environment)
     with password_session(f"create a key of {owner.label}", password_stdin=password_stdin) as client:
-        raw = client.post(f"{AGENTS_PATH}/{owner.id}/keys?environment={environment}")
-        key = parse_model(Key, raw, "key")
-    note = f"the key {key.id} acts only as {owner.label}; store it now, it is not shown again"
+        body = {"advisory": True} if advisory else None
+        raw = client.post(f"{AGENTS_PATH}/{owner.id}/keys?environment={environment}", body)
+        key = parse_model(AgentKey, raw, "key")
+    if advisory and not key.advisory:
+        fail(
+            f"the gateway is too old for advisory keys and created the key {key.id}, which is not advisory; delete it with: "
+            f"toolgate keys delete {owner.id} {key.id}"
+        )
+    kind = "advisory key" if advisory else "key"
+    note = f"the {kind} {key.id} acts only as {owner.label}; store it now, it is not shown again"
     _print(key, note, raw, as_json=as_json)
 
 
@@ -147,7 +167,7 @@ def _fetch_keys(
 
 
 def _row(key: AgentKey) -> tuple[str, ...]:
-    return key.id, sanitize(key.api_key), format_age(key.created_at)
+    return key.id, sanitize(key.api_key), "advisory" if key.advisory else "", format_age(key.created_at)
 
 
 def _key_fields(raw: Any) -> dict[str, Any]:

@@ -157,7 +157,7 @@ def split_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
         *lines, rest = (rest + chunk).split(b"\n")
         yield from lines
         if len(rest) > _MAX_LINE:
-            raise GatewayError("the gateway sent an invalid log entry: too long")
+            raise GatewayError("the gateway sent an invalid log entry: it is too long")
     if rest:
         yield rest
 

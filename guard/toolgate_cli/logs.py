@@ -87,7 +87,7 @@ def search(
     if as_json:
         return
     if not rows:
-        typer.echo(f"no entries at {client.url}, {environment}")
+        typer.echo(f"no entries in the {environment} environment at {client.url}")
         return
     print_table(_COLUMNS, rows)
     if has_more:
@@ -114,7 +114,7 @@ def tail(
     since = parse_moment(begins, "--from")
     with stored_session() as client:
         query = Filters(agent, action, status, environment).query(client)
-        print_note(f"following {client.url}, {environment}; stop with Ctrl-C")
+        print_note(f"following the log of the {environment} environment at {client.url}; stop with Ctrl-C")
         follower, outage = Follower(client, query, text, since), Outage()
         try:
             while True:

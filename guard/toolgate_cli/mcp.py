@@ -121,19 +121,55 @@ def mcp_proxy(
     start_timeout: Annotated[
         float, typer.Option(help="How many seconds the MCP server may take to start.")
     ] = 60.0,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve clients over HTTP at this address, at the path /mcp, instead of one client on standard input "
+            "and output.",
+        ),
+    ] = None,
+    token_issuer: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="With --listen: the issuer of the access tokens (JWT) that clients must send."
+        ),
+    ] = None,
+    token_audience: Annotated[
+        str | None,
+        typer.Option(
+            metavar="AUDIENCE",
+            help="The audience of the access tokens, which identifies this proxy, such as its address.",
+        ),
+    ] = None,
+    jwks: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL|FILE", help="The issuer's public keys (JSON Web Key Set): an address or a file."
+        ),
+    ] = None,
+    authzen_mapping: Annotated[
+        bool,
+        typer.Option(
+            "--authzen-mapping",
+            help="Check every request, not only tool calls, by its AuthZEN mapping (COAZ-MCP). Needs access tokens "
+            "and the extra 'policy'.",
+        ),
+    ] = False,
 ) -> None:
     """Run a proxy in front of an MCP server that checks and logs every tool call.
 
-    An MCP client starts it in place of the server, and uses its standard input and output. Settings come from
-    TOOLGATE_URL, TOOLGATE_API_KEY and TOOLGATE_AGENT_ID; the server receives none of them.
+    An MCP client starts it in place of the server, and uses its standard input and output. With --listen, clients
+    connect over HTTP. Settings come from TOOLGATE_URL, TOOLGATE_API_KEY and TOOLGATE_AGENT_ID; the server receives none
+    of them.
     """
     serve = load_plugin("mcp_proxy", "mcp")
     try:
         settings = load_settings(agent_id=agent)
         if settings.agent_id is None:
             fail(
-                "no agent is given; set the environment variable TOOLGATE_AGENT_ID or add --agent ID; ids "
-                "are shown by: toolgate agents list"
+                "no agent is given; set the environment variable TOOLGATE_AGENT_ID or add --agent ID; to "
+                "list the ids, run: toolgate agents list"
             )
         _check_settings(settings)
         error = serve(
@@ -155,6 +191,11 @@ def mcp_proxy(
                 if is_allowed
             ],
             start_timeout=start_timeout,
+            listen=listen,
+            token_issuer=token_issuer,
+            token_audience=token_audience,
+            jwks=jwks,
+            authzen_mapping=authzen_mapping,
         )
     except ConfigurationError as wrong:
         fail(str(wrong))

@@ -71,12 +71,12 @@ def list_(
     print_table(_COLUMNS, (_row(one) for one in found[: limit or _MAX_ROWS]))
     counts = Counter(one.state for one in found)
     summary = ", ".join(f"{count:,} {state}" for state, count in sorted(counts.items()))
-    typer.echo(f"{len(found):,} in {str(path)!r}: {summary}")
+    typer.echo(f"{len(found):,} unsent entries in {str(path)!r}: {summary}")
 
 
 @outbox.command()
 def retry() -> None:
-    """Send entries again that are parked (refused) or left by dead processes, with the key in TOOLGATE_API_KEY."""
+    """Send entries again that are parked (refused) or left by ended processes, with the key in TOOLGATE_API_KEY."""
     from toolgate._outbox.delivery import BatchSender
     from toolgate._outbox.recovery import convert_shared_file, unpark_all
     from toolgate._outbox.sender import make_sender
@@ -100,10 +100,12 @@ def retry() -> None:
         finally:
             sender.stop(1.0)
             sender.outbox.close()
-    typer.echo(f"{unparked:,} parked entries were sent again")
+    typer.echo(f"tried to send {unparked:,} parked entries again")
     if not is_done:
         fail(f"{left:,} entries are still unsent; see: toolgate outbox list")
-    typer.echo("all other entries are sent; entries that the gateway refused again are parked again")
+    typer.echo(
+        "all other entries were sent; entries that the gateway refused again stay in the outbox as parked"
+    )
 
 
 @outbox.command("drop", hidden=True)

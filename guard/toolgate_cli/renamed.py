@@ -38,7 +38,7 @@ class RenamingGroup(TyperGroup):
         # Shell completion calls this method too, and its output must not contain warnings.
         if not ctx.resilient_parsing:
             for former, name in _find_former_names(ctx.info_name, args, found[1]):
-                print_note(f"{former} is deprecated and accepted until 0.2; use {name}")
+                print_note(f"{former} is deprecated and accepted until version 0.2; use {name}")
         return found
 
 

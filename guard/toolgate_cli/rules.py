@@ -226,7 +226,7 @@ def list_(environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJs
     with stored_session() as client:
         found = _list_rules(client, environment)
         names = _agent_names(client, environment, [rule for rule, _ in found])
-    empty = f"no rules at {client.url}, {environment}"
+    empty = f"no rules in the {environment} environment at {client.url}"
     print_list(found, _COLUMNS, lambda rule: _row(rule, names), empty=empty, as_json=as_json)
 
 
@@ -261,7 +261,9 @@ def create(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="NAME", help="The rule's name, which denied agents receive.", show_default=False
+            metavar="NAME",
+            help=("The rule's name. The gateway sends it to agents whose calls the rule denies."),
+            show_default=False,
         ),
     ] = None,
     effect: EffectOption = None,
@@ -320,7 +322,10 @@ def update(
     ttl: Ttl = None,
     approver: Approver = None,
     no_terms: Annotated[
-        bool, typer.Option("--no-terms", help="Remove quorum, time limit and approvers.")
+        bool,
+        typer.Option(
+            "--no-terms", help="Remove the rule's own number of approvals, time limit and approvers."
+        ),
     ] = False,
     environment: EnvironmentOption = Environment.PRODUCTION,
     as_json: AsJson = False,

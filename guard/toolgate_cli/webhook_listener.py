@@ -56,7 +56,7 @@ def listen(
         str | None,
         typer.Option(
             help=f"The webhook's secret, whsec_…. Prefer the environment variable {SECRET_VARIABLE}: "
-            "other users of this machine can see options.",
+            "other users of this machine can see the options of a command.",
         ),
     ] = None,
     full: Full = False,

@@ -79,7 +79,7 @@ def list_(environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJs
     """List webhooks, newest first."""
     with stored_session() as client:
         found = _fetch(client, environment)
-    empty = f"no webhooks at {client.url}, {environment}"
+    empty = f"no webhooks in the {environment} environment at {client.url}"
     print_list(found, _COLUMNS, _row, empty=empty, as_json=as_json)
 
 

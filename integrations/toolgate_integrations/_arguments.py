@@ -78,7 +78,7 @@ class Received:
         self._schema = schema
 
     def to_send(self, approved: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments for the framework with which the tool's function receives exactly the approved values.
+        """Return the arguments to pass to the framework, so that the tool receives exactly the approved values.
 
         Args:
             approved: The approved values. They differ from `values` if the approver edited the call.
@@ -93,8 +93,8 @@ class Received:
         if not _is_received_as(self._schema, sent, approved):
             what = "the approver's edit" if edited else "the arguments"
             raise ConfigurationError(
-                f"{what} cannot be passed to the tool, because its own validation changes their values; the "
-                "tool did not run"
+                f"{what} cannot be passed to the tool, because the tool's own validation would change the "
+                "values; the tool did not run"
             )
         return json_copy(sent)
 

@@ -39,6 +39,7 @@ class ToolCall:
         server: Configured name of the remote tool's server; empty if the server has no name, None for a local tool.
         own_name: The tool's name on its server; None if the framework uses the same name.
         received: The validated arguments; None if the tool receives `arguments` unchanged.
+        action: The action of the call; None to derive it from the tool.
     """
 
     name: str
@@ -50,9 +51,10 @@ class ToolCall:
     server: str | None = None
     own_name: str | None = None
     received: Received | None = field(default=None, compare=False, repr=False)
+    action: str | None = None
 
     def to_send(self, approved: Mapping[str, Any]) -> dict[str, Any]:
-        """Return arguments for the framework with which the tool receives exactly the approved values.
+        """Return the arguments to pass to the framework, so that the tool receives exactly the approved values.
 
         Raises:
             ConfigurationError: The tool's validation converts the approved values to other values.
@@ -113,13 +115,15 @@ class ToolNames:
     def action_of(self, call: ToolCall) -> str:
         """Return the action of a tool call, which the gateway's rules refer to.
 
-        It is the action of the tool's guarded function, or else the entry of `tool_actions`, or else the tool's
-        default action.
+        It is the action of the call, or else the action of the tool's guarded function, or else the entry of
+        `tool_actions`, or else the tool's default action.
 
         Raises:
             ConfigurationError: Two tools have the same default action, the server's name is empty or reserved, or the
                 tool's function wraps a guarded function with options that the check of the wrapper could not apply.
         """
+        if call.action is not None:
+            return call.action
         if not is_guarded(call.function) and hides_or_derives(call.function):
             # The check would contain the wrapper's arguments. It would send values that `@guarded` is configured to
             # hide, and lack values that `@guarded` computes from the arguments, so the call is refused.

@@ -148,7 +148,7 @@ INTEGRATIONS: Final[Mapping[str, Integration]] = {
         Integration("agent_framework", "agent-framework-core", "1.19", "1.23.0"),
         Integration("haystack", "haystack-ai", "3.2", "3.4.0"),
         Integration("mcp", "mcp", "2.0", "2.3.0"),
-        Integration("crewai", "crewai", "1.15.10", "1.15.30"),
+        Integration("crewai", "crewai", "1.15.20", "1.15.30"),
         Integration("fastmcp", "fastmcp", "4.0", "4.1.2", slim="fastmcp-slim"),
         Integration("agno", "agno", "3.0", "3.1.10"),
         Integration("semantic_kernel", "semantic-kernel", "1.40.0", "1.45.0"),
@@ -292,7 +292,10 @@ def _with_dependencies(found: list[Found], path: Sequence[str] | None) -> list[F
 
 
 def _dependency(one: Found, framework: str) -> Found:
-    says = f"{framework!r} uses it, and the plugin guards the agents of {framework!r}; code that uses {one.framework!r} by itself is not guarded"
+    says = (
+        f"a dependency of {framework!r}, whose agents the plugin guards; code that uses {one.framework!r} "
+        "directly is not guarded"
+    )
     return replace(one, state="dependency", says=says, cure=None)
 
 
@@ -378,9 +381,20 @@ def _judged(
     if order(version) <= order(part.tested):
         return "covered", f"tested up to {part.tested}", None
     if series(version) == series(part.tested):
-        return "untested", f"newer than {part.tested}, the newest tested version", None
+        return (
+            "untested",
+            f"newer than {part.tested}, the newest version with which Toolgate was tested",
+            None,
+        )
     beyond = f"pip install '{part.distribution}<{next_series(part.tested)}'"
-    return "too new", f"tested up to {part.tested}: a later series may have changed the hook", beyond
+    return (
+        "too new",
+        (
+            f"newer than {part.tested}, the newest version with which Toolgate was tested: the plugin may not guard "
+            "all calls"
+        ),
+        beyond,
+    )
 
 
 def _without_plugin(name: str, version: str | None, runs: str) -> Found:

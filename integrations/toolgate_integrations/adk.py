@@ -352,7 +352,7 @@ class GuardPlugin(BasePlugin):
         )
 
     async def on_event_callback(self, *, invocation_context: InvocationContext, event: Event) -> Event | None:
-        """Set the author of the event that repeats confirmation requests to the agent that makes the calls.
+        """Replace the author of an event that repeats confirmation requests: the new author is the calling agent.
 
         The event is the result of `before_run_callback`. With this author, the framework accepts the user's response to
         a repeated request like the response to the first one.

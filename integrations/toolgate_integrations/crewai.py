@@ -439,7 +439,7 @@ class GuardHooks:
         if isinstance(refusal, ApprovalPending | GatewayUnavailable):
             # The framework ends a run after five equal tool results. A model may repeat a pending call more often, so a
             # counter in the text makes each result different.
-            return f"{text} This is answer {next(self._answers)}."
+            return f"{text} (Response number {next(self._answers)}.)"
         return text
 
 

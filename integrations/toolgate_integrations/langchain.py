@@ -118,7 +118,8 @@ def _of_json_schema(tool: BaseTool, schema: dict[str, Any], function: object) ->
 
 def _injected(tool: BaseTool) -> frozenset[str]:
     """Return the names of the parameters that the framework fills in and the model does not see."""
-    names = frozenset(tool._injected_args_keys)  # noqa: SLF001 - there is no public attribute
+    # Tools of older versions of langchain-core have no such attribute: they declare such parameters in their schema.
+    names = frozenset(getattr(tool, "_injected_args_keys", ()))
     if isinstance(tool.args_schema, dict):
         return names
     everything = set(getattr(tool.get_input_schema(), "model_fields", ()))

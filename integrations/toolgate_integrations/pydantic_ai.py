@@ -228,7 +228,7 @@ def verify_arguments(ctx: RunContext[Any], args: dict[str, Any]) -> None:
 async def _validated(ctx: RunContext[Any], tool: Tool, args: dict[str, Any]) -> dict[str, Any]:
     """Validate arguments that contain an approver's edit, with the tool's schema and validator, and return them."""
     if tool is None:
-        raise OtherArgumentsError(_UNFIT.format("the tool is not known here"))
+        raise OtherArgumentsError(_UNFIT.format("the toolset does not contain the tool"))
     try:
         given: dict[str, Any] = _by_schema(ctx, tool, args)
         if tool.args_validator_func is not None:

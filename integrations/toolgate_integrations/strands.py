@@ -50,7 +50,7 @@ class StoppedError(Exception):
     """
 
     def __init__(self, event: TypedEvent) -> None:
-        super().__init__("the tool stopped for a person")
+        super().__init__("the tool paused until a person decides")
         self.event = event
 
 
@@ -145,7 +145,8 @@ def failed(result: ToolResultEvent) -> str | None:
     told = result.tool_result
     if told["status"] != "error":
         return None
-    return " ".join(each["text"] for each in told["content"] if "text" in each) or "the tool says it failed"
+    text = " ".join(each["text"] for each in told["content"] if "text" in each)
+    return text or "the tool reported an error without a message"
 
 
 class _Elsewhere(ToolResultEvent):

@@ -65,6 +65,7 @@ class AuthContext(NamedTuple):
         has_budgets: 1 if the environment has enabled budgets; otherwise 0. None if no agent was requested.
         shadow_id: Id of the shadow policy of the environment; None if there is none, or if no agent was requested.
         epoch: Epoch (version of the environment's data) when the row was read.
+        is_advisory: 1 if checks with the key are dry runs, and the key cannot change anything; otherwise 0.
     """
 
     key_id: str
@@ -87,6 +88,7 @@ class AuthContext(NamedTuple):
     has_budgets: int | None = None
     shadow_id: str | None = None
     epoch: int | None = None
+    is_advisory: int = 0
 
     def rate_limit(self, plans: Mapping[str, Plan]) -> int:
         """Return the organization's limit of requests per minute. It applies to each group of endpoints separately."""
@@ -114,7 +116,8 @@ SELECT k.id, k.agent_id, k.organization_id, k.environment, o.is_active, o.plan, 
                WHERE b.organization_id = k.organization_id AND b.environment = k.environment AND b.enabled),
        (SELECT s.id FROM policy_shadows s
         WHERE s.organization_id = k.organization_id AND s.environment = k.environment),
-       (SELECT e.epoch FROM epochs e WHERE e.organization_id = k.organization_id AND e.environment = k.environment)
+       (SELECT e.epoch FROM epochs e WHERE e.organization_id = k.organization_id AND e.environment = k.environment),
+       k.advisory
 FROM api_keys k
 JOIN organizations o ON o.id = k.organization_id
 LEFT JOIN agents a
@@ -173,6 +176,19 @@ def require_active(result: AuthResult | None) -> tuple[AuthContext, Rate]:
     if rate is None:
         raise ApiError(401, "Organization is not active")
     return context, rate
+
+
+def require_current(context: AuthContext | None) -> AuthContext:
+    """Return the context that was read again after a request was authenticated.
+
+    Raises:
+        ApiError: 401 if the key was revoked, or the organization deactivated, after the request was authenticated.
+    """
+    if context is None:
+        raise ApiError(401, "Invalid API key")
+    if not context.organization_is_active:
+        raise ApiError(401, "Organization is not active")
+    return context
 
 
 class ContextCache:

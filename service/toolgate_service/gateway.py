@@ -1,12 +1,14 @@
 """Container of the objects that all requests of one gateway process share."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolgate_service.auth_store import AuthStore
 from toolgate_service.billing.events import ProviderSignature
 from toolgate_service.budgets.repository import BudgetCache
 from toolgate_service.budgets.service import refuse_unknown_zones
+from toolgate_service.checks.checker import Checker
 from toolgate_service.context import AppContext
 from toolgate_service.core.concurrency import BodyParser
 from toolgate_service.core.settings import Settings
@@ -28,6 +30,7 @@ from toolgate_service.rules.service import refuse_missing_library
 from toolgate_service.secret_check import refuse_other_secret
 from toolgate_service.slack.client import Replies
 from toolgate_service.slack.messages import slack_message
+from toolgate_service.transparency.sealer import Sealer
 from toolgate_service.webhooks.events import configure
 from toolgate_service.webhooks.worker import Worker
 
@@ -60,6 +63,10 @@ class Gateway(AppContext):
         self.decisions = DecisionRecorder(
             decision_store, self.metrics, self.shadow, stores_contexts=settings.decision_context_days > 0
         )
+        self.checker = Checker(
+            self.database, settings, self.auth_store, self.rules, self.budgets, self.decisions
+        )
+        self.sealer = Sealer.of(self.database, settings, self.vault, _checkpoint_file(self.database))
         self.readiness = Readiness(self.database)
         jobs = maintenance_jobs(self.database, settings, self.plans)
         self.maintenance = Scheduler(
@@ -97,6 +104,7 @@ class Gateway(AppContext):
         await self.auth_store.open()
         await self.rate_limiter.open()
         await self.log_writer.start()
+        self.sealer.start()
         self.maintenance.start()
         self.frequent_jobs.start()
         self.webhooks.start()
@@ -128,6 +136,7 @@ class Gateway(AppContext):
         await self.decisions.stop()
         await self.shadow.stop()
         await self.log_writer.stop()
+        await self.sealer.stop()
         await self.rate_limiter.close()
         await self.auth_store.close()
         await self.database.close()
@@ -145,6 +154,13 @@ class Gateway(AppContext):
             **self.database.usage(),
             **{name: usage for name, usage in found.items() if usage is not None},
         }
+
+
+def _checkpoint_file(database: Database) -> Path | None:
+    """Return the default file of published checkpoints: a file beside the SQLite database; None for PostgreSQL."""
+    if isinstance(database, SqliteDatabase):
+        return database.path.with_name(f"{database.path.name}-checkpoints")
+    return None
 
 
 def _open_stores(

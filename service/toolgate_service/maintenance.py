@@ -1,4 +1,4 @@
-"""Background jobs: expiry of approval requests, reminders, retention, log partitions and overdue payments."""
+"""Background jobs: expiry of approval requests, reminders, callbacks, retention, partitions, payments and scratch organizations."""
 
 import logging
 from collections import Counter
@@ -11,6 +11,8 @@ from sqlmodel import col, delete, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 from sqlmodel.sql.expression import SelectOfScalar
 
+from toolgate_service.access_requests.callbacks import send_callbacks
+from toolgate_service.access_requests.models import AccessRequest, AccessRequestItem
 from toolgate_service.accounts.login_throttle import KNOWN_ADDRESS_PERIOD
 from toolgate_service.accounts.models import Invitation, LoginFailures, PasswordReset, Session
 from toolgate_service.approvals.models import Approval, ApprovalVote
@@ -23,7 +25,7 @@ from toolgate_service.core.clock import wire
 from toolgate_service.core.plans import Plans
 from toolgate_service.core.settings import Settings
 from toolgate_service.db.database import Database
-from toolgate_service.db.models import PRODUCTION, TEST, Table
+from toolgate_service.db.models import ENVIRONMENTS, PRODUCTION, TEST, Table
 from toolgate_service.decisions.service import ContextRetention, prune_decisions
 from toolgate_service.grants.models import Grant, GrantVote
 from toolgate_service.jobs.batches import delete_where, in_batches
@@ -33,6 +35,7 @@ from toolgate_service.logs.models import IdempotencyKey, LogEntry
 from toolgate_service.logs.repository import tenants_with_old_rows
 from toolgate_service.logs.service import (
     TEST_DAYS,
+    announce_deletions,
     drop_months,
     make_months,
     prune_counts,
@@ -40,6 +43,9 @@ from toolgate_service.logs.service import (
     prune_test_entries,
 )
 from toolgate_service.organizations.models import RateWindow
+from toolgate_service.scratch.service import remove_scratch
+from toolgate_service.transparency.chunks import announce_retention
+from toolgate_service.transparency.leaves import APPROVAL, AUDIT_EVENT
 from toolgate_service.webhooks.repository import prune_webhooks
 
 logger = logging.getLogger("toolgate.gateway")
@@ -72,7 +78,13 @@ def frequent_jobs(database: Database, settings: Settings) -> Sequence[Job]:
         if expired:
             logger.info("%d approval requests have expired", expired)
 
-    return (reminding, expiry)
+    async def callbacks() -> None:
+        await send_callbacks(database)
+
+    async def scratch() -> None:
+        await remove_scratch(database, settings.prune_batch)
+
+    return (reminding, expiry, callbacks, scratch)
 
 
 def maintenance_jobs(database: Database, settings: Settings, plans: Plans) -> Sequence[Job]:
@@ -125,7 +137,8 @@ async def prune(
     await delete_where(database, batch, RateWindow, col(RateWindow.minute) > _minute(moment + RATE_WINDOWS))
     if trusted > moment and not force:
         raise RetentionHalted(
-            "the clock is, or recently was, more than a day ahead of the latest maintenance round: no rows are deleted until "
+            "this machine's clock is, or recently was, more than a day ahead of the time of the latest "
+            "maintenance round; to protect data from a wrong clock, no rows are deleted until "
             f"{wire(trusted)}"
         )
     counts = await _prune_expired(database, batch, moment)
@@ -136,6 +149,7 @@ async def prune(
     # Drop partitions only after old test entries were deleted, because the sizes of those entries must first be
     # subtracted from the stored size of each test log. Drop them before old production entries are deleted, because
     # dropping is faster than deleting row by row.
+    await announce_deletions(database, plans, moment)
     counts["log_entries"] += await drop_months(database, plans, moment)
     counts["log_entries"] += await prune_entries(database, plans, batch, moment)
     counts += await prune_counts(database, plans, batch, moment)
@@ -160,6 +174,9 @@ async def _prune_expired(database: Database, batch: int, moment: datetime) -> Co
         ),
         (Invitation, col(Invitation.expires_at) <= moment - INVITATIONS),
         (ProviderEvent, col(ProviderEvent.received_at) <= moment - PROVIDER_EVENTS),
+        # Items first, because they refer to their access request.
+        (AccessRequestItem, col(AccessRequestItem.expires_at) <= moment - RECORDS),
+        (AccessRequest, col(AccessRequest.expires_at) <= moment - RECORDS),
         (LoginFailures, col(LoginFailures.last_failed_at) <= moment - FAILED_LOGINS),
         (RateWindow, col(RateWindow.minute) < _minute(moment - RATE_WINDOWS)),
     )
@@ -177,10 +194,13 @@ async def _prune_records(database: Database, batch: int, moment: datetime) -> Co
     for environment, age in ((PRODUCTION, RECORDS), (TEST, timedelta(days=TEST_DAYS))):
         before = moment - age
         for tenant in await tenants_with_old_rows(database, Approval, before, environment):
+            await announce_retention(database, APPROVAL, tenant.id, environment, before)
             counts["approvals"] += await _prune_approvals(database, batch, tenant.id, environment, before)
         for tenant in await tenants_with_old_rows(database, Grant, before, environment):
             counts["grants"] += await _prune_grants(database, batch, tenant.id, environment, before)
     for tenant in await tenants_with_old_rows(database, AuditEntry, moment - RECORDS):
+        for environment in ENVIRONMENTS:
+            await announce_retention(database, AUDIT_EVENT, tenant.id, environment, moment - RECORDS)
         counts["audit_entries"] += await delete_where(
             database,
             batch,

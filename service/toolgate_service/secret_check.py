@@ -11,12 +11,13 @@ from toolgate_service.core.errors import StorageError
 from toolgate_service.core.settings import Settings, is_embedded
 from toolgate_service.db.database import Database, open_database
 from toolgate_service.organizations.models import ApiKey
+from toolgate_service.transparency.models import TransparencyLog
 from toolgate_service.webhooks.models import WebhookSecret
 
-SealedModel: TypeAlias = ApiKey | WebhookSecret
+SealedModel: TypeAlias = ApiKey | WebhookSecret | TransparencyLog
 #: models with an encrypted column `ciphertext`; its associated data are the model's name, the row id and the
 #: organization
-SEALED_MODELS: Sequence[type[SealedModel]] = (ApiKey, WebhookSecret)
+SEALED_MODELS: Sequence[type[SealedModel]] = (ApiKey, WebhookSecret, TransparencyLog)
 #: number of values that are decrypted from the beginning and from the end of each table, in the order of the ids
 SAMPLE = 20
 
@@ -98,7 +99,8 @@ def other_secret(settings: Settings, *, missing: bool = False) -> tuple[str, str
 
 
 def _sample(connection: Connection) -> Iterator[tuple[str, Any, Any, bytes]]:
-    for model in SEALED_MODELS:
+    # Not the keys of transparency logs: they stay when unreadable values are discarded.
+    for model in (ApiKey, WebhookSecret):
         columns = (model.id, model.organization_id, model.ciphertext)
         # Exclude empty values: an operator's command stores an empty value in place of one that cannot be decrypted.
         query = select(*columns).where(col(model.ciphertext) != b"").limit(SAMPLE)

@@ -44,7 +44,7 @@ def run(script: str, folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("page", ["quickstart", "langchain"])
+@pytest.mark.parametrize("page", ["quickstart", pytest.param("langchain", marks=pytest.mark.slow)])
 @pytest.mark.sqlite_only("the embedded gateway uses SQLite")
 def test_script_of_the_page_prints_what_the_page_shows(page: str, tmp_path: Path) -> None:
     script, shown = blocks(f"{FOLDER}/{page}.md", "python")[0], blocks(f"{FOLDER}/{page}.md", "text")[0]

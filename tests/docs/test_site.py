@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Page, Route, sync_playwright
@@ -28,7 +29,9 @@ def test_links_to_files_of_the_repository_lead_somewhere() -> None:
 
 @pytest.fixture(scope="module")
 def site() -> None:
-    """Build the site in strict mode, as `make docs` does."""
+    """Build the site in strict mode, as `make docs` does; `make test` has just built it."""
+    if _is_current(ROOT / "site" / "index.html"):
+        return
     built = subprocess.run(
         [sys.executable, "-m", "support.site"],
         cwd=ROOT / "tests",
@@ -37,6 +40,17 @@ def site() -> None:
         check=False,
     )
     assert built.returncode == 0, built.stdout + built.stderr
+
+
+def _is_current(built: Path) -> bool:
+    sources = [
+        path
+        for folder in ("docs", "guard", "integrations", "service", "examples", "tests/support/site")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix != ".pyc"
+    ]
+    newest = max(path.stat().st_mtime for path in (*sources, *ROOT.glob("*.*")))
+    return built.exists() and built.stat().st_mtime > newest
 
 
 @pytest.mark.usefixtures("site")

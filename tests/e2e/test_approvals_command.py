@@ -53,7 +53,10 @@ def sessions(gateway: LiveGateway, owner: Owner) -> int:
 
 def test_the_list_names_each_by_a_short_id(user, owner, held_agent):
     """A row each, newest first, with what a person looks at; its id is enough for the other commands."""
-    assert user.done("approvals", "list") == f"no pending approval requests at {owner.url}, production\n"
+    assert (
+        user.done("approvals", "list")
+        == f"no pending approval requests in the production environment at {owner.url}\n"
+    )
     first = hold(owner, held_agent)
     second = hold(owner, held_agent, {**REFUND, "amount": 99.5})
     rows = [line.split() for line in user.done("approvals", "list").splitlines() if "shop-assistant" in line]
@@ -113,13 +116,13 @@ def test_a_decision_asks_for_the_password_at_the_terminal(user, live_gateway, ow
     approval_id = hold(owner, held_agent)
     before = sessions(live_gateway, owner)
     with user.at_terminal("approvals", "approve", approval_id[:20], "--note", "checked") as terminal:
-        shown = terminal.wait_for(f"Password of {owner.email} to approve this: ")
+        shown = terminal.wait_for(f"Password of {owner.email} to approve this request: ")
         assert "│ amount  250" in shown
         assert stand(owner, approval_id) == "pending"
         terminal.type(PASSWORD)
         assert terminal.end() == 0
         assert PASSWORD not in terminal.shown
-        assert "approved: shop-assistant may do this once, within 59 min" in terminal.shown
+        assert "approved: shop-assistant may make this call once, within 59 min" in terminal.shown
     assert stand(owner, approval_id) == "approved"
     assert sessions(live_gateway, owner) == before
     decided = owner.http.get(f"/api/approvals/{approval_id}").json()
@@ -131,7 +134,7 @@ def test_giving_up_decides_nothing(user, owner, held_agent):
     """Ctrl-C at the password ends the command without a traceback, and the request waits on."""
     approval_id = hold(owner, held_agent)
     with user.at_terminal("approvals", "deny", approval_id) as terminal:
-        terminal.wait_for("to deny this: ")
+        terminal.wait_for("to deny this request: ")
         terminal.interrupt()
         assert terminal.end() == 130
         assert "Traceback" not in terminal.shown
@@ -172,7 +175,7 @@ def test_what_changes_while_the_password_is_typed_is_not_decided(user, owner, he
     """Somebody else was faster: the command says so and changes nothing."""
     approval_id = hold(owner, held_agent)
     with user.at_terminal("approvals", "approve", approval_id) as terminal:
-        terminal.wait_for("to approve this: ")
+        terminal.wait_for("to approve this request: ")
         owner.http.post(f"/api/approvals/{approval_id}/deny")
         terminal.type(PASSWORD)
         assert terminal.end() == 1

@@ -34,7 +34,9 @@ def approve(user: CommandLine, approval_id: str, *options: str) -> str:
 def test_two_people_decide_together(user, owner, tmp_path):
     """The first vote counts and says that one more is needed; voting again is refused; the second lets it happen."""
     agent_id, approval_id = held(owner, required_approvals=2)
-    assert "your vote counts, 1 of 2: one more person has to approve" in approve(user, approval_id)
+    assert "your vote is stored (1 of 2 approvals): one more person has to approve" in approve(
+        user, approval_id
+    )
     refusal = user.refused("approvals", "approve", approval_id, "--password-stdin", typed=PASSWORD)
     assert (
         refusal
@@ -45,7 +47,7 @@ def test_two_people_decide_together(user, owner, tmp_path):
     other.done("login", "--url", owner.url, "--email", colleague.email, "--password-stdin", typed=PASSWORD)
     shown = approve(other, approval_id)
     assert f"approved by {owner.email}" in shown
-    assert "approved: shop-assistant may do this once" in shown
+    assert "approved: shop-assistant may make this call once" in shown
     assert owner.check(agent_id, "stripe.refund", REFUND).json()["allowed"] is True
 
 
@@ -54,7 +56,7 @@ def test_an_edited_request_is_another(user, owner):
     agent_id, approval_id = held(owner)
     shown = approve(user, approval_id, "--edit", "amount=40.00")
     (new,) = [line.rsplit(" ", 1)[1] for line in shown.splitlines() if line.startswith("your edit created")]
-    assert "approved: shop-assistant may do this once" in shown
+    assert "approved: shop-assistant may make this call once" in shown
     page = user.done("approvals", "show", approval_id)
     assert f"Approval {approval_id} · replaced" in page
     assert f"  replaced by  {new}" in page
@@ -86,7 +88,7 @@ def test_a_grant_waits_for_everybody(user, owner):
     """With a quorum the first vote only proposes the grant, and says so."""
     _, approval_id = held(owner, required_approvals=2)
     shown = approve(user, approval_id, "--for", "1h", "--uses", "2")
-    assert "your vote counts, 1 of 2" in shown
+    assert "your vote is stored (1 of 2 approvals)" in shown
     assert "starts when all required people have approved" in shown
 
 
@@ -104,7 +106,7 @@ def test_what_is_allowed_for_a_while_is_listed_and_revoked(user, owner):
     assert "password" in refusal.lower() or "credentials" in refusal.lower()
     assert owner.check(agent_id, "stripe.refund", REFUND | {"order": "1"}).json()["allowed"] is True
     said = user.done("grants", "revoke", grant["id"], "--password-stdin", typed=PASSWORD)
-    assert said == "revoked: stripe.refund of shop-assistant needs approval again\n"
+    assert said == "revoked: each call of stripe.refund by shop-assistant needs an approval again\n"
     assert owner.check(agent_id, "stripe.refund", REFUND | {"order": "2"}).json()["allowed"] is False
     again = user.refused("grants", "revoke", grant["id"], "--password-stdin", typed=PASSWORD)
     assert again == "Grant is no longer active: it is revoked"

@@ -93,7 +93,9 @@ def test_json_is_one_object_a_line(user, owner, held_agent):
         "no",
     )
     assert (watch.returncode, rest) == (130, "")
-    assert said.splitlines() == [f"toolgate: watching {owner.url}, production; stop with Ctrl-C"]
+    assert said.splitlines() == [
+        f"toolgate: watching the approval requests of the production environment at {owner.url}; stop with Ctrl-C"
+    ]
 
 
 def test_it_outlives_its_gateway(user, tmp_path):
@@ -124,4 +126,4 @@ def test_a_login_that_ends_ends_the_watch(user, owner):
         owner.http.post("/auth/logout", headers={"Authorization": f"Bearer {token}"})
         out, said = watch.communicate(timeout=30)
     assert (watch.returncode, out) == (1, "")
-    assert said == "toolgate: your login has ended; run: toolgate login\n"
+    assert said == "toolgate: your login has expired or was revoked; log in again: toolgate login\n"

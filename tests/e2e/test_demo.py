@@ -184,7 +184,7 @@ def test_the_second_terminal_is_set_apart(told):
     ]
     assert second.count(f"Approval {approval_id} · pending") == 2
     assert '  │ name  "customers-2019.csv"' in second
-    assert any(line.startswith("approved: shop-assistant may do this once") for line in second)
+    assert any(line.startswith("approved: shop-assistant may make this call once") for line in second)
 
 
 def test_what_the_demo_kept_can_be_served_again(kept):

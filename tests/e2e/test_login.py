@@ -89,7 +89,7 @@ def test_a_login_that_ended_elsewhere_is_told(user, owner: Owner):
     """A revoked token gets one line that says what to do, and can still be logged out."""
     user.log_in(owner)
     httpx.post(f"{owner.url}/auth/logout", headers={"Authorization": f"Bearer {token_of(user)}"}, timeout=30)
-    assert user.refused("whoami") == "your login has ended; run: toolgate login"
+    assert user.refused("whoami") == "your login has expired or was revoked; log in again: toolgate login"
     assert user.done("logout") == "logged out\n"
     assert not user.login_file.exists()
 

@@ -94,7 +94,7 @@ def test_a_tail_ends_with_its_login(user: CommandLine, owner: Owner) -> None:
         owner.http.post("/auth/logout", headers={"Authorization": f"Bearer {token}"})
         out, said = tail.communicate(timeout=30)
     assert (tail.returncode, out) == (1, "")
-    assert said == "toolgate: your login has ended; run: toolgate login\n"
+    assert said == "toolgate: your login has expired or was revoked; log in again: toolgate login\n"
 
 
 def test_a_closed_pipe_ends_it_quietly(user: CommandLine, owner: Owner) -> None:

@@ -9,8 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
+from support.once import schema_copied
 
 from toolgate import Guard
+
+__all__ = ["schema_copied"]
 
 KEY = "ak_" + "k3y" * 12 + "z"
 ALLOWED = {"allowed": True, "requires_approval": False, "reason": None, "approval_id": None}

@@ -213,12 +213,12 @@ def test_chain_without_end_denies_the_call() -> None:
     for number in range(2, 33):
         run.reply(Approval("replaced", replaced_by=f"appr-{number}"))
     error = run.refused(Approval("replaced", replaced_by="appr-33"), ActionDenied)
-    assert "endless chain" in error.reason
+    assert "too long chain" in error.reason
 
 
 def test_circle_of_edits_denies_the_call() -> None:
     error = edited().refused(Approval("replaced", replaced_by="appr-1"), ActionDenied)
-    assert "endless chain" in error.reason
+    assert "too long chain" in error.reason
 
 
 def test_edit_that_an_equal_call_consumed_is_discarded() -> None:

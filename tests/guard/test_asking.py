@@ -73,9 +73,9 @@ async def test_edits_without_end(guard: Guard, gateway: Any) -> None:
         {"id": "b", "status": "replaced", "note": None, "replaced_by": "a"},
     ]
     gateway.approval = [*circle, *circle]
-    with pytest.raises(GatewayProtocolError, match="endless chain"):
+    with pytest.raises(GatewayProtocolError, match="too long chain"):
         guard.approval("a", newest=True)
-    with pytest.raises(GatewayProtocolError, match="endless chain"):
+    with pytest.raises(GatewayProtocolError, match="too long chain"):
         await guard.aapproval("a", newest=True)
 
 

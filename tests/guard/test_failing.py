@@ -150,7 +150,9 @@ async def test_it_is_counted(guard: Guard, gateway: Any, caplog: pytest.LogCaptu
     tool()
     tool()
     reasons = [each.toolgate_reason for each in caplog.records if hasattr(each, "toolgate_reason")]
-    first, second = (int(re.findall(r"\(call (\d+) of this process", each)[0]) for each in reasons)
+    first, second = (
+        int(re.findall(r"\(unchecked call number (\d+) of this process", each)[0]) for each in reasons
+    )
     assert second == first + 1
 
 

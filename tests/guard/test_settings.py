@@ -179,7 +179,7 @@ def test_the_former_name_of_a_variable_is_accepted(
     """With one warning for each process."""
     monkeypatch.setenv(OLD, "7")
     assert [load_place().flush_timeout for _ in range(2)] == [7, 7]
-    assert unwarned.messages == [f"{OLD} is deprecated and accepted until 0.2; set {NEW} instead"]
+    assert unwarned.messages == [f"{OLD} is deprecated and accepted until version 0.2; set {NEW} instead"]
     monkeypatch.setenv(OLD, "never")
     with pytest.raises(ConfigurationError, match=f"^{OLD} is 'never'"):
         load_place()

@@ -79,7 +79,7 @@ def call(request: pytest.FixtureRequest, make_guard: Callable[..., Any]) -> Call
     """Run a guarded body once, in each of the ways there are."""
 
     async def run(body: Callable[[], Any], **options: Any) -> Any:
-        guard = make_guard(timeout=0.2)
+        guard = make_guard(timeout=1)
         if request.param == "sync":
             return guard.guarded("mail.send", **options)(_named(lambda password, note: body()))(
                 SECRET, SECRET

@@ -131,7 +131,7 @@ def test_validation_that_changes_after_the_decision_is_refused() -> None:
     prices = [1]
     found = receive({}, CustomSchema(lambda _: {"price": prices[0]}))
     prices[0] = 1000
-    with pytest.raises(ConfigurationError, match="own validation changes their values"):
+    with pytest.raises(ConfigurationError, match="own validation would change the values"):
         found.to_send(found.values)
 
 

@@ -28,7 +28,10 @@ FACTS = {"action": "mail.send", "agent_id": "bot", "reason": "The note says no"}
         (ApprovalExpired(approval_id="a-1", **FACTS), ["was not decided in time", "a-1", "new request"]),
         (GatewayUnavailable("connection refused"), ["did not answer", "later"]),
         (ConfigurationError("url is not set; set TOOLGATE_URL"), ["set TOOLGATE_URL.", "operator"]),
-        (GatewayProtocolError("unexpected answer 404"), ["unexpected answer 404.", "operator"]),
+        (
+            GatewayProtocolError("unexpected response with status 404"),
+            ["unexpected response with status 404.", "operator"],
+        ),
     ],
 )
 def test_the_text_says_what_why_and_what_can_help(error, told):

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -67,6 +68,31 @@ def _validator(path: str, method: str, status: str, media_type: str) -> Callable
     return jsonschema_rs.validator_for(schema, validate_formats=True).validate
 
 
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """Documented header of a response; its schema is compiled once, because every response of a test is checked."""
+
+    name: str
+    required: bool
+    is_integer: bool
+    is_valid: Callable[[object], bool]
+
+
+@cache
+def _headers(path: str, method: str, status: str) -> list[_Header]:
+    documented = document()["paths"][path][method]["responses"][status].get("headers", {})
+    headers = {name: resolved(document(), reference) for name, reference in documented.items()}
+    return [
+        _Header(
+            name,
+            header["required"],
+            header["schema"].get("type") == "integer",
+            jsonschema_rs.validator_for(header["schema"]).is_valid,
+        )
+        for name, header in headers.items()
+    ]
+
+
 def conforms(answer: httpx.Response) -> None:
     """Assert that an answer is one that the document announces.
 
@@ -83,8 +109,8 @@ def conforms(answer: httpx.Response) -> None:
         f"of toolgate_service.http.openapi. {answer.text[:300]}"
     )
     response = responses[status]
-    for name, reference in response.get("headers", {}).items():
-        _header_conforms(where, name, resolved(document(), reference), answer)
+    for header in _headers(path, method, status):
+        _header_conforms(where, header, answer)
     if "content" not in response:
         assert answer.content == b"", f"{where} is documented without a body"
         return
@@ -99,14 +125,14 @@ def conforms(answer: httpx.Response) -> None:
             raise AssertionError(f"{where} has a body that is not documented: {error}") from None
 
 
-def _header_conforms(where: str, name: str, header: Mapping[str, Any], answer: httpx.Response) -> None:
-    value: object = answer.headers.get(name)
+def _header_conforms(where: str, header: _Header, answer: httpx.Response) -> None:
+    value: object = answer.headers.get(header.name)
     if value is None:
-        assert not header["required"], f"{where} lacks the header {name}"
+        assert not header.required, f"{where} lacks the header {header.name}"
         return
-    if header["schema"].get("type") == "integer":
+    if header.is_integer:
         value = int(str(value))
-    assert jsonschema_rs.is_valid(header["schema"], value), f"{where} has {name}: {value!r}"
+    assert header.is_valid(value), f"{where} has {header.name}: {value!r}"
 
 
 @contextmanager

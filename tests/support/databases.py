@@ -19,6 +19,8 @@ from toolgate_service.db.database import open_database
 from toolgate_service.db.migrate import upgrade
 
 T = TypeVar("T")
+#: name of the SQLite file that is copied
+TEMPLATE = "template.db"
 
 
 class Server:
@@ -136,18 +138,20 @@ def _copy_sqlite_template(file: Path) -> None:
     # Migrating an empty file costs a gateway more than half of the CPU time of its start.
     file.parent.mkdir(parents=True, exist_ok=True)
     file.touch(mode=0o600)
-    file.write_bytes(_sqlite_template())
+    file.write_bytes(sqlite_template())
 
 
 @cache
-def _sqlite_template() -> bytes:
+def sqlite_template() -> bytes:
+    """Return the content of an SQLite file with the newest schema."""
+
     async def migrate(url: str) -> None:
         database = open_database(url)
         await database.start()
         await database.close()
 
     with TemporaryDirectory() as folder:
-        file = Path(folder) / "template.db"
+        file = Path(folder) / TEMPLATE
         finished(migrate(f"sqlite:///{quote(str(file))}"))
         return file.read_bytes()
 

@@ -103,8 +103,12 @@ class LiveGateway:
     def _begin(self, *arguments: str) -> subprocess.Popen[str] | Forked:
         if self._prefix is None:
             return FORK_SERVER.start(*arguments, env=self.env, cheap_passwords=self._cheap_passwords)
-        command = [*self._prefix, sys.executable, "-m", "toolgate", *arguments]
+        command = [*self._prefix, *self.command(*arguments)]
         return subprocess.Popen(command, env=self.env, stdout=subprocess.PIPE, text=True)
+
+    def command(self, *arguments: str) -> list[str]:
+        """Return the command that is started if a prefix is given."""
+        return [sys.executable, "-m", "toolgate", *arguments]
 
     def _read_summary(self, process: subprocess.Popen[str] | Forked) -> str:
         assert process.stdout is not None

@@ -1,14 +1,18 @@
-"""What costs every test a little and is done once instead: compiling modules, reading certificates."""
+"""What costs every test a little and is done once instead: compiling modules, reading certificates, migrating."""
 
 import os
 import ssl
 import sys
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+
+from support.databases import TEMPLATE, sqlite_template
+from toolgate_service.db.sqlite import create_private
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,4 +45,19 @@ def certificates_read_once() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("httpx._transports.default.create_ssl_context", context)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def schema_copied() -> Iterator[None]:
+    """Let embedded gateways of this process begin with a migrated file: migrations take most of the time of a start."""
+
+    def create(path: Path) -> None:
+        is_new = not path.exists()
+        create_private(path)
+        if is_new and path.name != TEMPLATE:
+            path.write_bytes(sqlite_template())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("toolgate_service.db.sqlite.create_private", create)
         yield

@@ -51,7 +51,7 @@ class PretendGateway:
     def __init__(self) -> None:
         self.approvals: list[dict[str, Any]] = []
         self.answers: dict[tuple[str, str], Answer | Callable[[], Answer]] = {}
-        self.raw: dict[tuple[str, str], str] = {}
+        self.raw: dict[tuple[str, str], str | bytes] = {}
         self.headers: dict[tuple[str, str], dict[str, str]] = {}
         self.sent: list[tuple[str, str, dict[str, str], str, str]] = []
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -96,7 +96,8 @@ class PretendGateway:
                 gateway.sent.append((self.command, parts.path, query, token, body))
                 status, content = gateway._answer(self.command, parts.path, query)
                 raw = gateway.raw.get((self.command, parts.path))
-                data = (raw or ("" if content is None else json.dumps(content))).encode()
+                text = raw or ("" if content is None else json.dumps(content))
+                data = text if isinstance(text, bytes) else text.encode()
                 self.send_response_only(status)
                 usual = {"Date": self.date_time_string(), "Content-Length": str(len(data))}
                 for name, value in (usual | gateway.headers.get((self.command, parts.path), {})).items():

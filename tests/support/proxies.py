@@ -22,6 +22,7 @@ from support.waiting import eventually
 
 PROXIES = ForkServer(
     "toolgate_integrations.mcp_proxy",
+    "uvicorn.lifespan.on",
     *("toolgate_cli.app", "toolgate._state", "toolgate._http.client", "toolgate._outbox.sender"),
     *("anyio._backends._asyncio", "httpx", "tenacity.asyncio", "rich.table"),
 )

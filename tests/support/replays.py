@@ -14,9 +14,10 @@ from support.waiting import until
 
 UNKNOWN = "01890000-0000-7000-8000-000000000000"
 #: settings under which the traffic reaches the limits of rejected and pending requests
+PENDING = 10
 ENV = {
     "TOOLGATE_DENIALS_BEFORE_BLOCK": "3",
-    "TOOLGATE_PENDING_PER_AGENT": "20",
+    "TOOLGATE_PENDING_PER_AGENT": str(PENDING),
     "TOOLGATE_MANAGEMENT_REQUESTS_PER_MINUTE": "1000000",
 }
 POLICY: dict[str, Any] = {

@@ -9,6 +9,7 @@ import httpx
 from support.conformity import document, resolved
 from support.gateway import PASSWORD, Owner
 from support.slack import SlackHook, linked
+from support.waiting import until
 from toolgate_service.http.openapi import API_KEY, BEARER
 
 
@@ -36,6 +37,12 @@ class Scene:
             "rule_id": self._rule,
             "policy_base": lambda: str(owner.http.get("/api/policy").json()["digest"]),
             "revision_id": self._revision,
+            "entry_id": self._entry,
+            "access_request_id": lambda: str(self.perform("submitAccessRequest").json()["task"]["id"]),
+            "organization_id": self._sealed,
+            "tree": lambda: "production",
+            "level": lambda: "0",
+            "position": lambda: "000.p/1",
             "action": lambda: "scene.held",
             # Only a mail or the operator hands one out.
             "reset_token": lambda: "nobody's",
@@ -64,7 +71,16 @@ class Scene:
             else:
                 query[name] = make(name)
         headers = self.credential(operation)
-        return self.owner.http.request(method, path, params=query, headers=headers, **body)
+
+        def ask() -> httpx.Response:
+            return self.owner.http.request(method, path, params=query, headers=headers, **body)
+
+        answer = ask()
+        while answer.status_code == 409 and "Retry-After" in answer.headers:
+            # A row is part of a checkpoint after a second.
+            time.sleep(float(answer.headers["Retry-After"]))
+            answer = ask()
+        return answer
 
     def credential(self, operation: Mapping[str, Any]) -> dict[str, str]:
         """Return the headers that open an operation; empty ones take the client's own away."""
@@ -97,6 +113,8 @@ class Scene:
             f"the body of {operation_id} has no example: write model_config = example(…) in its class"
         )
         example = self._filled(schema["examples"][0])
+        if operation_id == "submitAccessRequest":
+            example |= self._denied_evaluation()
         if "email" in example:
             example["email"] = self._email(operation_id)
         return example
@@ -128,6 +146,17 @@ class Scene:
         # A check that requires an approval writes its record before the response.
         return self._held().headers["X-Decision-ID"]
 
+    def _sealed(self) -> str:
+        """Return the id of the organization once its transparency log has a checkpoint."""
+        until(lambda: self.owner.http.get("/api/transparency").status_code == 200)
+        return str(self.owner.user["organization_id"])
+
+    def _entry(self) -> str:
+        key = self.owner.http.get("/api/organization").json()["api_key"]
+        body = {"agent_id": self.agent, "action": "scene.logged", "status": "success", "context": {"n": 1}}
+        answer = self._post("/sdk/log", json=body, headers={"X-API-Key": key})
+        return str(answer.json()["id"])
+
     def _approval(self) -> str:
         return str(self._held().json()["approval_id"])
 
@@ -138,6 +167,24 @@ class Scene:
         key = self.owner.http.get("/api/organization").json()["api_key"]
         body = {"agent_id": self.agent, "action": "scene.held"}
         return self.owner.http.post("/sdk/check", json=body, headers={"X-API-Key": key})
+
+    def _denied_evaluation(self) -> dict[str, Any]:
+        """Return the members of an access request for an evaluation that was denied."""
+        self._held()
+        body = {
+            "subject": {"type": "agent", "id": self.agent},
+            "action": {"name": "call"},
+            "resource": {"type": "tool", "id": "scene.held"},
+            "context": {},
+        }
+        key = self.owner.http.get("/api/organization").json()["api_key"]
+        answer = self.owner.http.post("/access/v1/evaluation", json=body, headers={"X-API-Key": key})
+        context = answer.json()["context"]
+        denial = {
+            "evaluation_id": context["evaluation_id"],
+            "expires_at": context["access_request"]["expires_at"],
+        }
+        return body | {"denial": denial}
 
     def _grant(self) -> str:
         approval = self._approval()

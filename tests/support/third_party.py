@@ -28,9 +28,9 @@ def everything() -> list[str]:
         for name in ("package.json", "package-lock.json"):
             shutil.copy(LOCKS / name, folder)
         command = [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"]
-        _done([*command, "--cache", str(KEPT / "npm-cache")], folder)
+        run([*command, "--cache", str(KEPT / "npm-cache")], folder)
 
-    folder = _kept("npm", LOCKS / "package-lock.json", install)
+    folder = install_once(KEPT / "npm", (LOCKS / "package-lock.json").read_text(), install)
     return ["node", str(folder / "node_modules/@modelcontextprotocol/server-everything/dist/index.js")]
 
 
@@ -39,20 +39,24 @@ def clock() -> list[str]:
     uv, locked = find_uv_bin(), LOCKS / "pypi.txt"
 
     def install(folder: Path) -> None:
-        _done([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder / "env")], folder)
+        run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(folder / "env")], folder)
         python = str(folder / "env" / "bin" / "python")
-        _done([uv, "pip", "sync", "--quiet", "--python", python, str(locked)], folder)
+        run([uv, "pip", "sync", "--quiet", "--python", python, str(locked)], folder)
 
-    folder = _kept("pypi", locked, install)
+    folder = install_once(KEPT / "pypi", locked.read_text(), install)
     return [str(folder / "env" / "bin" / "mcp-server-time"), "--local-timezone", "UTC"]
 
 
-def _kept(name: str, lock: Path, install: Callable[[Path], None]) -> Path:
-    """The folder of what a lock file names; it is filled when it is not there yet."""
-    told = f"{lock.read_text()}{sys.executable}"
-    folder = KEPT / f"{name}-{hashlib.sha256(told.encode()).hexdigest()[:16]}"
+def install_once(prefix: Path, contents: str, install: Callable[[Path], None]) -> Path:
+    """Return the folder with this prefix for these contents, after filling it if no earlier run has.
+
+    Args:
+        contents: Text that changes whenever the folder must be filled again, such as a lock file.
+    """
+    digest = hashlib.sha256(f"{contents}{sys.executable}".encode()).hexdigest()[:16]
+    folder = prefix.with_name(f"{prefix.name}-{digest}")
     folder.mkdir(parents=True, exist_ok=True)
-    with (KEPT / f"{name}.lock").open("w") as alone:
+    with prefix.with_name(f"{prefix.name}.lock").open("w") as alone:
         fcntl.flock(alone, fcntl.LOCK_EX)
         done = folder / "done"
         if not done.exists():
@@ -61,9 +65,16 @@ def _kept(name: str, lock: Path, install: Callable[[Path], None]) -> Path:
     return folder
 
 
-def _done(command: list[str], folder: Path) -> None:
+def run(command: list[str], folder: Path, env: Mapping[str, str] | None = None) -> None:
+    """Run a command that installs or builds something; fail with its errors."""
     ended = subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=300, check=False
+        command,
+        cwd=folder,
+        env=env or environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert ended.returncode == 0, f"{command} ended with {ended.returncode}: {ended.stderr}"
 

@@ -283,7 +283,7 @@ def _revoke(subject: Subject) -> Iterator[Callable[[], str]]:
 @contextmanager
 def _cancel_as_another_agent(subject: Subject) -> Iterator[Callable[[], str]]:
     other = subject.first.agent("other")
-    key = subject.first.http.post(f"/api/agents/{other}/keys", json={"name": "k"}).json()["api_key"]
+    key = subject.first.http.post(f"/api/agents/{other}/keys").json()["api_key"]
     yield lambda: subject.by_key(key, f"/sdk/approvals/{subject.approval}/cancel")
 
 
@@ -359,6 +359,7 @@ OPERATIONS: Mapping[str, Operation] = {
     "deny as a viewer": _as_viewer(
         2, lambda subject: subject.post(f"/api/approvals/{subject.approval}/deny", 2)
     ),
+    "erase": _plain(lambda subject: subject.post(f"/api/approvals/{subject.approval}/erase")),
     "revoke": _revoke,
     "cancel": _plain(
         lambda subject: subject.by_key(subject.first.key, f"/sdk/approvals/{subject.approval}/cancel")

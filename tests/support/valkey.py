@@ -21,6 +21,9 @@ PREFIX = "toolgate-valkey-"
 class Valkey:
     """A server that keeps nothing on disk, in a `with` block; it dies with the process that began it.
 
+    After its first start it contains the script that gateways load, as if gateways had used it before. After a restart
+    it is empty.
+
     Args:
         password: what clients must say; nothing for nothing.
     """
@@ -39,11 +42,20 @@ class Valkey:
     def start(self) -> Self:
         """Start, or start again on the same port and empty; return once it answers."""
         assert self._process is None, "it runs already"
+        is_new = self._folder is None
         if self._folder is None:
             self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         self.port = self.port or reserve_port()
         if not self._answers(self.port):
             raise AssertionError(f"valkey-server does not start:\n{(self._folder / 'said').read_text()}")
+        if is_new:
+            # Not every environment of the tests has the client.
+            from redis import Redis
+
+            from toolgate_service.rate_limit.redis import COUNT_SCRIPT
+
+            with Redis.from_url(self.url) as client:
+                client.script_load(COUNT_SCRIPT)
         return self
 
     def kill(self) -> None:

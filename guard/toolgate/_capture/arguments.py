@@ -140,7 +140,10 @@ class CallArguments:
         """
         mapped = self.rules.amount
         if mapped is not None and exact(approved.get(mapped)) != exact(approved.get("amount")):
-            return f"'amount' is the argument {mapped!r}, and the edit makes them differ"
+            return (
+                f"the edit gives 'amount' and {mapped!r} different values, but the tool reads the amount from "
+                f"{mapped!r}; give both the same value"
+            )
         known = self.snapshot.derived
         derived = known if mapped is None else known | {"amount"}
         try:
@@ -237,7 +240,7 @@ def edited(old: object, asked: Json, approved: Json, hint: object = UNKNOWN) -> 
         try:
             return _validated(hint, made)
         except _OtherTypeError:
-            raise UneditableError(edit.problem or "would not be of the annotated type") from None
+            raise UneditableError(edit.problem or "would not have the type of its annotation") from None
     if edit.problem:
         raise UneditableError(edit.problem)
     return made

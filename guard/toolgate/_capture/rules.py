@@ -262,7 +262,8 @@ class _Computed:
         """
         if missing := self._needs - names:
             raise ConfigurationError(
-                f"{self._label} takes {min(missing)!r}, but {label!r} has no such argument"
+                f"{self._label} has the required parameter {min(missing)!r}, but {label!r} has no such "
+                "argument; rename the parameter or give it a default"
             )
 
     def reads(self, names: frozenset[str]) -> bool:

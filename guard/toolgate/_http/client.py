@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import cache
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final, TypeAlias, TypeVar
@@ -437,7 +438,9 @@ def _approved_request(headers: Mapping[str, str]) -> str | None:
     return found if found and found.isprintable() and len(found) <= _MAX_ID else None
 
 
+@cache
 def _version() -> str:
+    # Reading it takes longer than opening a client.
     try:
         return version("toolgate")
     except PackageNotFoundError:

@@ -70,9 +70,9 @@ class CheckResponse(BaseModel):
         if self.requires_approval and not self.approval_id and not self._dry:
             raise ValueError("'requires_approval' is true without an approval_id")
         if not self.requires_approval and self.approval_id is not None:
-            raise ValueError("'approval_id' is set although nothing requires approval")
+            raise ValueError("the response contains an 'approval_id', although 'requires_approval' is false")
         if not self.allowed and not self.requires_approval and self.reason is None:
-            raise ValueError("the action is blocked without a reason")
+            raise ValueError("the response denies the action without a reason")
         return self
 
 
@@ -178,7 +178,7 @@ class ResponseParser:
 
     def _unexpected(self, response: Response, reason: str) -> GatewayProtocolError:
         return GatewayProtocolError(
-            f"unexpected answer {response.status} from {self._settings.url!r}: {reason}",
+            f"unexpected response with status {response.status} from {self._settings.url!r}: {reason}",
             status=response.status,
         )
 

@@ -95,8 +95,8 @@ class _Library:
                 calls = "synchronous" if kind == "BaseTransport" else "asynchronous"
                 raise ConfigurationError(
                     f"transport is a {type(self._transport).__name__!r} and not a "
-                    f"{self.httpx.__name__}.{kind}, which "
-                    f"{calls} calls need; use a class that is both"
+                    f"{self.httpx.__name__}.{kind}, which {calls} calls need; pass an object of a class "
+                    "that supports synchronous and asynchronous calls"
                 )
             return self._transport
         create = self.httpx.HTTPTransport if kind == "BaseTransport" else self.httpx.AsyncHTTPTransport

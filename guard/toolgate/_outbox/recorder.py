@@ -52,7 +52,7 @@ class Losses:
             count_losses(self)
         if always_log or before.bit_length() != self.count.bit_length():
             logger.error(
-                "%d log entries lost, the last one of action %r: %s",
+                "%d log entries were lost; the last one is of action %r: %s",
                 self.count,
                 action,
                 reason,
@@ -254,7 +254,9 @@ class Recorder:
             self._losses.add(action, str(error))
         elif isinstance(error, OutboxFault) and not self._logged:
             self._logged = True
-            logger.error("log entries are kept in memory only, the first one of action %r: %s", action, error)
+            logger.error(
+                "log entries are kept only in memory; the first one is of action %r: %s", action, error
+            )
 
     def _recorded(self, sender: Sender) -> None:
         """Make the sender send a stored entry, even if the guard is already closed or the process is ending."""

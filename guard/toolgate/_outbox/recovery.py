@@ -203,7 +203,7 @@ def _reporting(path: Path) -> Iterator[None]:
         if path not in _reported:
             _reported.add(path)
             logger.error(
-                "log entries of processes that have ended cannot be read and sent: %s",
+                "this process cannot read and send the log entries of processes that have ended: %s",
                 fault,
                 extra={"toolgate_event": "record_failed"},
             )

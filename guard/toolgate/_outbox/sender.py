@@ -441,7 +441,7 @@ class Sender:
             return
         moved, self._adopted = found
         if moved:
-            logger.info("%d log entries of processes that have ended are sent now", moved)
+            logger.info("this process now sends %d log entries of processes that have ended", moved)
         if self._adopted:
             self._adopt_at = now + _ADOPT_EVERY
 
@@ -457,7 +457,7 @@ class Sender:
                 # Counting many files is slow: the interval grows, so that counting takes at most 2 % of the time.
                 self._count_at += 50 * (time.monotonic() - now)
         except Exception:  # noqa: BLE001 - entries are sent all the same; the maintenance is repeated later
-            logger.debug("the outbox file was not maintained")
+            logger.debug("the maintenance of the outbox file failed; it is tried again later")
 
     @staticmethod
     def _fitting(rows: list[Row]) -> list[Row]:
@@ -484,7 +484,7 @@ def _log_parked(row: Row, reason: str) -> None:
         body.get("action"),
         body.get("agent_id"),
         body.get("status"),
-        reason=f"parked in the outbox: {reason}",
+        reason=f"the gateway refused the log entry, which stays in the outbox as parked: {reason}",
         approval_id=body.get("approval_id"),
         level=logging.ERROR,
     )

@@ -28,7 +28,7 @@ _Requests: TypeAlias = Sequence[StoredApproval]
 
 
 class DecisionEngine(ABC):
-    """Base class of `FakeGateway`: what the test has defined, and the decisions that follow from it."""
+    """Base class of `FakeGateway`, which stores the permissions and rules of a test and makes the decisions."""
 
     def __init__(self, permissions: Iterable[Permitted]) -> None:
         self._rules = {each.action: Rule(each) for each in permissions}

@@ -253,7 +253,10 @@ class FakeGateway(InProcessGateway, DecisionEngine, Records):
                 self._status(each) == "pending" and each.equals(successor)
                 for each in self._approvals.values()
             ):
-                raise ConfigurationError("The edited request equals another pending request; decide that one")
+                raise ConfigurationError(
+                    "An equal request is already pending, so the edit is not applied; decide that request "
+                    "instead"
+                )
             successor.status, successor.note, successor.approved_context = "approved", note, edited
             self._approvals[successor.approval_id] = successor
             approval.replaced_by, approval.approved_context = successor.approval_id, edited

@@ -268,7 +268,12 @@ def _check_settings(version: str | None, settings: Mapping[str, dict[str, Any]])
 def _check_version(versions: Any, version: str | None, program: str | None) -> Status:
     if program is None:
         return Status(
-            None, "covered", "tool calls are checked; its version is unknown: claude is not on PATH"
+            None,
+            "covered",
+            (
+                "the hook checks tool calls; the version of Claude Code is unknown, because claude is not on "
+                "the PATH"
+            ),
         )
     if version is None:
         return Status(None, "unknown", f"{program!r} --version prints no version", "check that command")

@@ -63,11 +63,16 @@ def _check_plugin(version: str | None) -> Status | None:
 def _check_version(versions: Any, version: str | None, program: str | None) -> Status:
     if program is None:
         return Status(
-            None, "covered", "tool calls are checked; its version is unknown: opencode is not on PATH"
+            None,
+            "covered",
+            (
+                "the plugin checks tool calls; the version of OpenCode is unknown, because opencode is not on "
+                "the PATH"
+            ),
         )
     if version is None:
         return Status(None, "unknown", f"{program!r} --version prints no version", "check that command")
     if versions.order(version) < versions.order(TESTED):
-        return Status(version, "untested", f"older than {TESTED}, the tested version")
+        return Status(version, "untested", f"older than {TESTED}, the version with which Toolgate was tested")
     newer = check_newer_version(versions, version, TESTED, f"opencode upgrade {TESTED}")
     return newer or Status(version, "covered", "tool calls are checked before they run")

@@ -14,26 +14,23 @@ import shlex
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import typer
 from platformdirs import user_state_path
 
 from toolgate._files import Hint, PrivateFileError, read_private, write_private
 from toolgate.errors import ConfigurationError
+from toolgate_cli.asgi import Message, Receive, Send, receive_body
 from toolgate_cli.hooks.claude_code import SECRET_VARIABLE, SERVER_PATH, server_url
 from toolgate_cli.hooks.runner import error_location
 
 if TYPE_CHECKING:
     from uvicorn import Server
-
-Message: TypeAlias = MutableMapping[str, Any]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 #: maximum bytes of a request's body, which contains the input or the result of one tool call
 MAX_BODY: Final = 32 * 1024 * 1024
@@ -142,21 +139,10 @@ class HookApp:
 
     async def _exchange(self, receive: Receive) -> Reply | None:
         """Receive the body of a request and return the reply, or None if the client has disconnected."""
-        body = bytearray()
-        try:
-            async with asyncio.timeout(self.receive_seconds):
-                more = True
-                while more:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        return None
-                    body += message.get("body", b"")
-                    if len(body) > self._max_body:
-                        return Reply(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-                    more = message.get("more_body", False)
-        except TimeoutError:
-            return Reply(HTTPStatus.REQUEST_TIMEOUT)
-        answer = asyncio.ensure_future(self._answer(bytes(body)))
+        body = await receive_body(receive, self._max_body, self.receive_seconds)
+        if not isinstance(body, bytes):
+            return None if body is None else Reply(body)
+        answer = asyncio.ensure_future(self._answer(body))
         disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
         try:
             await asyncio.wait({answer, disconnect}, return_when=asyncio.FIRST_COMPLETED)

@@ -69,5 +69,14 @@ def check_newer_version(versions: Any, version: str, tested: str, fix: str) -> S
     if versions.order(version) <= versions.order(tested):
         return None
     if versions.series(version) == versions.series(tested):
-        return Status(version, "untested", f"newer than {tested}, the newest tested version")
-    return Status(version, "too new", f"tested up to {tested}: a later series may have changed hooks", fix)
+        return Status(
+            version, "untested", f"newer than {tested}, the newest version with which Toolgate was tested"
+        )
+    return Status(
+        version,
+        "too new",
+        (
+            f"newer than {tested}, the newest version with which Toolgate was tested: hooks may work differently"
+        ),
+        fix,
+    )

@@ -111,7 +111,10 @@ def start(
     as_json: AsJson = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Start the shadow of a policy file; it replaces the present shadow. Asks for your password."""
+    """Start a shadow policy from a file: later checks are compared with it, but it decides nothing.
+
+    It replaces the present shadow policy. Asks for your password.
+    """
     document = load_policy_file(file)
     with stored_session() as client:
         made = request_plan(client, document, environment)
@@ -129,7 +132,7 @@ def start(
 
 @shadow.command("show")
 def show_shadow(environment: EnvironmentOption = Environment.PRODUCTION, as_json: AsJson = False) -> None:
-    """Show the results of the shadow so far."""
+    """Show the results of the shadow policy so far."""
     with stored_session() as client:
         raw = _get_shadow(client, environment)
         names = {agent.id: agent.name for agent, _ in iter_agents(client, environment)}
@@ -156,7 +159,7 @@ def promote(
     as_json: AsJson = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Apply the policy of the shadow as a new revision, and end the shadow. Asks for your password."""
+    """Apply the shadow policy as a new revision, and end the comparison. Asks for your password."""
     with stored_session() as client:
         candidate = _get_shadow(client, environment)["policy"]
         made = parse_model(Plan, post(client, "/plan", {"policy": candidate}, environment, None), "plan")
@@ -177,7 +180,7 @@ def discard(
     yes: Yes = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """End the shadow and delete its results. Asks for your password."""
+    """End the shadow policy, and delete its results. Asks for your password."""
     with stored_session() as client:
         _get_shadow(client, environment)
     confirm(f"Discard the shadow of the {environment} environment?", yes=yes)

@@ -169,24 +169,33 @@ def plan(
     ] = None,
     no_proof: Annotated[
         bool,
-        typer.Option("--no-proof", help="Do not search for a call that is treated more leniently."),
+        typer.Option(
+            "--no-proof",
+            help=(
+                "Do not check whether the new policy allows calls that the current policy denies or holds for "
+                "approval."
+            ),
+        ),
     ] = False,
     require_proof: Annotated[
         bool,
         typer.Option(
             "--require-proof",
-            help="End with exit code 1 unless it is proven that no call is treated more leniently.",
+            help=(
+                "Exit with 1 unless it is proven that the new policy is not more lenient than the current one "
+                "for any call."
+            ),
         ),
     ] = False,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="End with exit code 2 if the policies differ.")
+        bool, typer.Option("--exit-code", help="Exit with 2 if the policies differ.")
     ] = False,
     environment: EnvironmentOption = Environment.PRODUCTION,
     as_json: AsJson = False,
 ) -> None:
-    """Show what applying a policy file would change, and prove that no call is treated more leniently.
+    """Show what applying a policy file would change, and whether the new policy is more lenient for any call.
 
-    If a call is treated more leniently, the command prints it with both results. Nothing is changed.
+    If the command finds such a call, it prints the call with the results of both policies. Nothing is changed.
     """
     if require_proof and no_proof:
         fail("--require-proof and --no-proof exclude each other; use only one of them")
@@ -272,7 +281,7 @@ def revisions(
     if as_json:
         print_json(found)
     elif not found:
-        typer.echo(f"no revisions at {client.url}, {environment}")
+        typer.echo(f"no revisions in the {environment} environment at {client.url}")
     else:
         print_table(_REVISIONS, (_row(raw, emails) for raw in found))
 

@@ -248,7 +248,11 @@ class _Reader:
     def _number(self, node: Any, text: str) -> Any:
         if _NUMBER.fullmatch(text) is None:
             self._refuse(
-                node, f"{text[:40]!r} is not a number of JSON; write 10, 0.5, or text in quotation marks"
+                node,
+                (
+                    f"{text[:40]!r} is not a valid number; write a number such as 10 or 0.5, or text in "
+                    "quotation marks"
+                ),
             )
         try:
             return read_decimal(text) if set(text) & set(".eE") else int(text)

@@ -21,7 +21,7 @@ PolicyFile = Annotated[
 ResultAsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON, in ASCII.")]
 Message = Annotated[
     str | None,
-    typer.Option(help="Why the policy changes, for the list of revisions.", show_default=False),
+    typer.Option(help="The reason for the change, which the list of revisions shows.", show_default=False),
 ]
 
 

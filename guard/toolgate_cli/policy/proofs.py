@@ -36,16 +36,22 @@ def search_proof(client: GatewayClient, plan: Plan, document: Document, environm
 
     The results of a counterexample are those of the gateway, which evaluates the call for both policies.
     """
-    print_progress("searching a call that the new policy treats more leniently")
+    print_progress("searching for a call for which the new policy is more lenient")
     proof = _prove(client, plan.policy, document.value, environment)
     call = proof["call"]
     if call is None:
         return proof
     # The current policy does not contain an agent that is new; its calls are denied.
-    old = _evaluate(client, None, call, environment) or proof["old"] | {"reason": "there is no such agent"}
+    old = _evaluate(client, None, call, environment) or proof["old"] | {
+        "reason": "the current policy does not contain this agent"
+    }
     new = _evaluate(client, document.value, call, environment)
     if new is None or (old["outcome"], old["approval"]) == (new["outcome"], new["approval"]):
-        return _not_proven("the gateway does not confirm the counterexample that was found", call)
+        return _not_proven(
+            "a call was found for which the new policy may be more lenient, but the gateway decides it as "
+            "before",
+            call,
+        )
     return proof | {"old": old, "new": new}
 
 
@@ -73,7 +79,7 @@ def prove_suggestion(
 def print_proof(proof: Mapping[str, Any]) -> None:
     """Print the result of `search_proof`."""
     if proof["status"] == PROVEN:
-        typer.echo("proven: nothing new is allowed")
+        typer.echo("proven: the new policy is not more lenient than the current one for any call")
         return
     if proof["status"] != WIDENED:
         typer.echo("not proven: " + "; ".join(map(sanitize, proof["reasons"])))

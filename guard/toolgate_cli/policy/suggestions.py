@@ -56,7 +56,10 @@ def suggest(
         int, typer.Option("--min", min=1, help="Minimum number of approved requests for a suggestion.")
     ] = 5,
     since: Annotated[
-        str, typer.Option(metavar="DURATION", help="Use the approval requests of this time, such as 30d.")
+        str,
+        typer.Option(
+            metavar="DURATION", help=("Use only approval requests of this period until now, such as 30d.")
+        ),
     ] = "30d",
     agent: Annotated[
         str | None, typer.Option(help="Show only suggestions for this agent.", show_default=False)
@@ -68,7 +71,10 @@ def suggest(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the changes of the only suggestion to a policy file; its other parts stay the same.",
+            help=(
+                "Write the suggested changes into this policy file, and keep its other parts. Requires exactly "
+                "one suggestion."
+            ),
             show_default=False,
         ),
     ] = None,
@@ -124,7 +130,9 @@ def _is_about(one: Suggestion | Unsuggested, agent: str | None, action: str | No
 def _print(found: Sequence[Suggestion], without: Sequence[Unsuggested]) -> None:
     for one in found:
         requests = count(one.approvals, "approved request")
-        typer.echo(f"{sanitize(one.agent)} {sanitize(one.action)}: {requests}, all with")
+        typer.echo(
+            f"{sanitize(one.agent)} {sanitize(one.action)}: {requests}, all of which meet this condition:"
+        )
         typer.echo(f"    {sanitize(one.condition)}")
         for change in one.changes:
             for line in change.lines():

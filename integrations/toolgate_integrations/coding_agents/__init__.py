@@ -64,7 +64,7 @@ class Hook:
 
     def _refused(self, error: GuardError) -> Answer:
         if isinstance(error, ConfigurationError):
-            return self.agent.refused(f"Not done: the guard could not ask. {error}.")
+            return self.agent.refused(f"Not done: the guard could not check the call. {error}.")
         return self.agent.refused(refusal_text(error))
 
 

@@ -6,8 +6,9 @@ on, the server returns the question as a result, and the client answers in a new
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
@@ -21,10 +22,12 @@ from toolgate_integrations._arguments import Received
 from toolgate_integrations._options import OnHold
 from toolgate_integrations.base import Bridge, ToolActions, ToolCall, refusal_text
 from toolgate_integrations.mcp.elicitation import NOT_DECIDED, ROUNDS, Page, Round, way_to_ask
+from toolgate_integrations.mcp.preparation import prepare
 
 __all__ = ["Calls", "OnHold", "Refusal", "Request", "ToolAsksError", "text_of"]
 
 T = TypeVar("T")
+logger = logging.getLogger("toolgate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,11 @@ class Refusal:
 
     Attributes:
         text: The text for the model.
+        error: The error because of which the call did not run; None if the call was not checked.
     """
 
     text: str
+    error: GuardError | None = None
 
 
 class ToolAsksError(Exception):
@@ -61,19 +66,21 @@ class Request(Generic[T]):
         session: The client's session; None for a call inside the process.
         request_id: The client's id of the request.
         call: Function that returns the `ToolCall` for a call id, or for None if the call has no id.
-        tool: Function that runs the tool with the client's answers and the approved arguments. It raises
-            `ToolAsksError` if the tool itself requests input from the client.
+        tool: Function that runs the tool with the client's answers and the approved arguments, which are several if
+            `further` returns calls. It raises `ToolAsksError` if the tool itself requests input from the client.
         failed: Function that returns the error message in a tool's result, or None if the result is not an error.
         server: Server name, the first part of the action; used if `Calls.name` is None.
+        further: Function that returns further calls for a call id, each of which must be allowed too.
     """
 
     params: CallToolRequestParams
     session: ServerSession | None
     request_id: Any
     call: Callable[[str | None], ToolCall]
-    tool: Callable[[Round, dict[str, Any]], Awaitable[T]]
+    tool: Callable[..., Awaitable[T]]
     failed: Callable[[T], str | None]
     server: str | None = None
+    further: Callable[[str | None], Sequence[ToolCall]] = lambda _: ()
 
     @property
     def can_only_return_questions(self) -> bool:
@@ -117,6 +124,7 @@ class Calls:
         self._page = Page(approval_page)
         self._bridge = Bridge(guard, tool_actions, agents, on_hold, hold_timeout, can_pause=True)
         self._elicits = self._bridge.on_hold == "pause"
+        self._hold_timeout = hold_timeout
 
     def name_of(self, server: object, generated: str) -> str:
         """Return the first part of a server's actions: the name given to the guard, or else the server's name.
@@ -189,50 +197,84 @@ class Calls:
             # If the client cannot show a question, the model repeats the call after the approval. The check then
             # contains no call id, because the repeated call has another id.
             named = turn.call_id if way is not None or turn.asked else None
-            call = request.call(named)
+            calls = [request.call(named), *request.further(named)]
             if (why := turn.given_up) is not None:
-                return await self.withdrawn(call, why)
+                return await self.withdrawn(why, *calls)
             try:
-                return await self._run(turn, call, request)
+                return await self._run(turn, calls, request)
             except self._bridge.fatal as error:
                 # A protocol error is raised instead of a tool result, because clients raise it to the program, and
                 # the server keeps running.
                 raise MCPError(INTERNAL_ERROR, str(error)) from error
             except ApprovalPending as pending:
                 if named is None:
-                    return Refusal(refusal_text(pending))
+                    return Refusal(refusal_text(pending), pending)
                 if way is None or request.session is None or turn.number >= ROUNDS:
-                    return await self.withdrawn(call, NOT_DECIDED)
+                    return await self.withdrawn(NOT_DECIDED, *calls)
                 question = self._page.question(way, pending)
                 if request.can_only_return_questions:
                     return turn.required(question)
                 turn = turn.answered(await _elicited(request.session, question, request.request_id))
             except GuardError as error:
-                return Refusal(refusal_text(error))
+                return Refusal(refusal_text(error), error)
 
-    async def _run(self, turn: Round, call: ToolCall, request: Request[T]) -> T:
+    async def _run(self, turn: Round, calls: Sequence[ToolCall], request: Request[T]) -> T:
+        waits = self._elicits and turn.asked
+        if len(calls) > 1:
+            await prepare(self._bridge, calls, self._hold_timeout, waits=waits)
+        approved: list[dict[str, Any]] = []
+
+        async def run(arguments: dict[str, Any]) -> T:
+            approved.append(arguments)
+            if len(approved) == len(calls):
+                return await request.tool(turn, *approved)
+            return await check(calls[len(approved)])
+
+        async def check(call: ToolCall) -> T:
+            return await self._bridge.arun(call, run, request.failed, (ToolAsksError,), waits=waits)
+
         try:
-            return await self._bridge.arun(
-                call,
-                lambda arguments: request.tool(turn, arguments),
-                request.failed,
-                (ToolAsksError,),
-                waits=self._elicits and turn.asked,
-            )
+            return await check(calls[0])
         except ToolAsksError as asks:
             answer: T = asks.result
             return answer
 
-    async def withdrawn(self, call: ToolCall, why: str) -> Refusal:
-        """Refuse a call without a check: cancel its approval request if there is one, and log the reason.
+    async def permitted(self, call: ToolCall, run: Callable[[], Awaitable[T]]) -> T:
+        """Check a request other than a tool call, run it if it is allowed, and log the outcome.
+
+        Args:
+            call: The request, as a call.
+            run: Function that runs the request.
+
+        Raises:
+            GuardError: The request did not run.
+        """
+        return await self._bridge.arun(call, lambda _: run())
+
+    def record_denial(self, call: ToolCall, why: str) -> None:
+        """Log a call that is denied without a check.
 
         Args:
             call: The call.
-            why: The reason, for the log entry and for the model.
+            why: The reason.
         """
-        # The rejection is not final if the user only closed the question, because closing it does not reject the
-        # call.
-        await self._bridge.areject(call, why, final=why != NOT_DECIDED)
+        try:
+            with self._bridge.acting(call):
+                self._bridge.guard.record(self.action_of(call), "denied", call.arguments, reason=why)
+        except GuardError as error:
+            logger.warning("a denied call (%r) could not be logged: %s", call.name, error)
+
+    async def withdrawn(self, why: str, *calls: ToolCall) -> Refusal:
+        """Refuse calls without a check: cancel their approval requests if there are any, and log the reason.
+
+        Args:
+            why: The reason, for the log entries and for the model.
+            calls: The calls.
+        """
+        for call in calls:
+            # The rejection is not final if the user only closed the question, because closing it does not reject the
+            # call.
+            await self._bridge.areject(call, why, final=why != NOT_DECIDED)
         return Refusal(f"Not done. {why}")
 
     def _reachable(self, request: Request[T]) -> Any:

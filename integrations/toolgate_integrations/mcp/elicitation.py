@@ -83,7 +83,9 @@ class Page:
             told = f"Decide at {address}, then continue here."
             return ElicitRequestFormParams(message=f"{waits} {told}", requested_schema=_EMPTY_FORM)
         return ElicitRequestURLParams(
-            message=f"{waits} Decide on its page.", url=address, elicitation_id=pending.approval_id
+            message=f"{waits} Open the page of the request to decide.",
+            url=address,
+            elicitation_id=pending.approval_id,
         )
 
 

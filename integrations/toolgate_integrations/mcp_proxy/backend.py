@@ -165,7 +165,7 @@ class Backend:
             self._settled.set()
             if isinstance(self._place, Command) or not self._was_there:
                 break
-            logger.warning("%s; the next call connects again", self.failure)
+            logger.warning("%s; the proxy connects again at the next call", self.failure)
             self._wanted, self._settled = anyio.Event(), anyio.Event()
         self.ended.set()
 

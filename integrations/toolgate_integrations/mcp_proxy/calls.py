@@ -22,14 +22,16 @@ from mcp_types import (
 )
 from pydantic import TypeAdapter
 
-from toolgate import ConfigurationError
+from toolgate import ConfigurationError, GatewayUnavailable
 from toolgate_integrations._json_schema import SchemaDefaultError, complete_arguments
 from toolgate_integrations.base import ToolCall
 from toolgate_integrations.mcp.calls import Calls, Refusal, Request, ToolAsksError, text_of
 from toolgate_integrations.mcp.elicitation import Round
+from toolgate_integrations.mcp_proxy.authzen.authorization import Authorization, mapping_error
+from toolgate_integrations.mcp_proxy.authzen.errors import MappingError
 from toolgate_integrations.mcp_proxy.backend import Backend
 from toolgate_integrations.mcp_proxy.forwarding import Upward, own, passed_meta
-from toolgate_integrations.mcp_proxy.pins import Pin, Pins
+from toolgate_integrations.mcp_proxy.pins import MAPPING_KEY, Pin, Pins
 
 __all__ = ["ToolCalls"]
 
@@ -72,12 +74,12 @@ class Tools:
         try:
             tools, pins = await self._list()
         except ConfigurationError as error:
-            raise MCPError(code=INTERNAL_ERROR, message=f"no tool may run: {error}") from error
+            raise MCPError(code=INTERNAL_ERROR, message=f"the proxy blocks all tools: {error}") from error
         granted = None if self._granted is None else await self._granted()
         return [
             pins[tool.name].tool if pins[tool.name].changed else tool
             for tool in tools
-            if granted is None or self._is_granted(tool.name, granted)
+            if granted is None or self._is_granted(tool, granted)
         ]
 
     async def doubt(self, tool: str) -> str | None:
@@ -89,13 +91,17 @@ class Tools:
         try:
             _, pins = await self._list()
         except (ConfigurationError, MCPError) as error:
-            return f"No tool of the server {self._name!r} may run: {error}."
+            return f"The proxy blocks all tools of the server {self._name!r}: {error}."
         pin = pins.get(tool)
         if pin is None:
             return f"The server {self._name!r} lists no tool called {tool!r}."
         if pin.changed:
             return f"The description of the tool {tool!r} of the server {self._name!r} has changed since it was trusted. Calling it again does not help until the operator has checked it with `toolgate mcp trust {self._name}`."
         return None
+
+    def trusted(self, tool: str) -> Tool:
+        """Return the trusted definition of a tool for which `doubt` returned None."""
+        return self._known[tool].tool
 
     def completed(self, tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return a copy of `arguments`, with the defaults of the tool's trusted input schema added.
@@ -105,9 +111,12 @@ class Tools:
         """
         return complete_arguments(self._known[tool].tool.input_schema, arguments)
 
-    def _is_granted(self, tool: str, granted: Collection[str]) -> bool:
+    def _is_granted(self, tool: Tool, granted: Collection[str]) -> bool:
+        if self._pins.reviews_mappings and MAPPING_KEY in tool.input_schema:
+            # The actions of such a tool depend on its arguments.
+            return True
         try:
-            return self._action_of(tool) in granted
+            return self._action_of(tool.name) in granted
         except ConfigurationError:
             # Two tools have the same action. The tool stays in the list, so that a call to it returns this error to the
             # model.
@@ -131,12 +140,14 @@ class Tools:
             if cursor is None:
                 return tools
         raise MCPError(
-            code=INTERNAL_ERROR, message=f"the server {self._name!r} sends an endless list of tools"
+            code=INTERNAL_ERROR,
+            message=f"the server {self._name!r} sends a list of tools with too many pages",
         )
 
 
 _ANSWER: Final = TypeAdapter[CallToolResult | InputRequiredResult](CallToolResult | InputRequiredResult)
 _SERVERS: Final = "server"
+Context = ServerRequestContext[Any, Any]
 
 
 class _RefusedError(Exception):
@@ -151,16 +162,25 @@ class ToolCalls:
         tools: The server's tools.
         backend: Connection to the server.
         upward: Object that forwards the server's requests to the client.
+        authorization: Maps calls to checks by AuthZEN mappings; None to check them as calls of agents.
     """
 
-    def __init__(self, calls: Calls, tools: Tools, backend: Backend, upward: Upward) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        tools: Tools,
+        backend: Backend,
+        upward: Upward,
+        authorization: Authorization | None = None,
+    ) -> None:
         self._calls, self._tools, self._backend, self._upward = calls, tools, backend, upward
+        self._authorization = authorization
         # The request states that clients have already used are kept only in memory, because a state is valid only in
         # this process.
         self._used: set[str] = set()
 
     async def __call__(
-        self, ctx: ServerRequestContext[Any, Any], params: CallToolRequestParams
+        self, ctx: Context, params: CallToolRequestParams
     ) -> CallToolResult | InputRequiredResult:
         """Check the call, send it to the server if it is allowed, and log the outcome; the model reads a refusal."""
         if (doubt := await self._tools.doubt(params.name)) is not None:
@@ -173,28 +193,59 @@ class ToolCalls:
                 params, f"The arguments of {params.name!r} cannot be completed: {error}."
             )
         params = params.model_copy(update={"arguments": arguments})
-        request = Request(
+        try:
+            answer = await self._calls.carried_out(self._request(ctx, params))
+        except _RefusedError as refused:
+            return _refusal(f"Not done. {refused}")
+        if not isinstance(answer, Refusal):
+            return answer
+        if self._authorization is not None and isinstance(answer.error, GatewayUnavailable):
+            raise MCPError(code=INTERNAL_ERROR, message=answer.text)
+        return _refusal(answer.text)
+
+    def _request(self, ctx: Context, params: CallToolRequestParams) -> Request[CallToolResult]:
+        if self._authorization is None:
+            return Request(
+                params,
+                ctx.session,
+                ctx.request_id,
+                lambda named: self._call(params, named),
+                lambda turn, arguments: self._run(ctx, params, turn, arguments),
+                _failed,
+            )
+        try:
+            mapped = self._authorization.map_call(ctx, self._tools.trusted(params.name), params)
+        except MappingError as error:
+            self._calls.record_denial(self._call(params, None), str(error))
+            raise mapping_error(error) from error
+        except ConfigurationError as error:
+            raise MCPError(code=INTERNAL_ERROR, message=str(error)) from error
+
+        async def run(turn: Round, *approved: Mapping[str, Any]) -> CallToolResult:
+            try:
+                arguments = mapped.restore(approved)
+            except MappingError as error:
+                raise _RefusedError(f"{error}.") from error
+            return await self._run(ctx, params, turn, arguments)
+
+        return Request(
             params,
             ctx.session,
             ctx.request_id,
-            lambda named: self._call(params, named),
-            lambda turn, arguments: self._run(ctx, params, turn, arguments),
+            lambda named: mapped.calls(named)[0],
+            run,
             _failed,
+            further=lambda named: mapped.calls(named)[1:],
         )
-        try:
-            answer = await self._calls.carried_out(request)
-        except _RefusedError as refused:
-            return _refusal(f"Not done. {refused}")
-        return _refusal(answer.text) if isinstance(answer, Refusal) else answer
 
     async def _withdrawn(self, params: CallToolRequestParams, why: str) -> CallToolResult:
         turn = Round.of(params, self._calls.name or "")
         call = self._call(params, turn.call_id if turn.asked else None)
-        return _refusal((await self._calls.withdrawn(call, why)).text)
+        return _refusal((await self._calls.withdrawn(why, call)).text)
 
     async def _run(
         self,
-        ctx: ServerRequestContext[Any, Any],
+        ctx: Context,
         params: CallToolRequestParams,
         turn: Round,
         arguments: dict[str, Any],
@@ -210,8 +261,8 @@ class ToolCalls:
             # A default is missing only if the approver's edit removed it. The call is refused, because the server could
             # use another value.
             raise _RefusedError(
-                "The approved arguments do not contain a value for which the tool has a default. Call the "
-                "tool again."
+                "Not done: the approver removed an argument for which the tool has a default value. Call "
+                "the tool again."
             )
         seen = turn.restored(params, arguments)
         state = self._once(turn, seen.request_state)

@@ -83,14 +83,17 @@ class Upward:
     Args:
         allowed: Kinds of requests that are forwarded.
         bus: Bus through which clients of protocol 2026-07-28 are notified of changes.
+        serves_many: True if the proxy serves several clients over HTTP. The server's requests and log messages are then
+            not forwarded, because they could reach the wrong client, and `session` stays None.
 
     Attributes:
-        session: Session of the client's newest request.
+        session: Session of the client's newest request; None before the first request.
         declared: Capabilities that the client declared in its `initialize` request; used until the session contains
             them.
     """
 
-    def __init__(self, allowed: Allowed, bus: InMemorySubscriptionBus) -> None:
+    def __init__(self, allowed: Allowed, bus: InMemorySubscriptionBus, *, serves_many: bool = False) -> None:
+        self.serves_many = serves_many
         self.session: ServerSession | None = None
         self.declared: ClientCapabilities | None = None
         self._allowed = allowed
@@ -107,6 +110,8 @@ class Upward:
 
         The server can then send no requests to the client while a call runs.
         """
+        if self.serves_many:
+            return True
         return self.session is not None and is_version_at_least(self.session.protocol_version, "2026-07-28")
 
     @property
@@ -145,9 +150,9 @@ class Upward:
     async def forward_notification(self, message: Any) -> None:
         """Forward a notification about a change at the server to the client."""
         session = self.session
-        if session is None or not isinstance(message, _PASSED):
+        if not isinstance(message, _PASSED):
             return
-        if self.has_independent_requests:
+        if session is None or self.has_independent_requests:
             if (event := _event(message)) is not None:
                 await self._bus.publish(event)
         else:

@@ -18,7 +18,10 @@ from pydantic import TypeAdapter, ValidationError
 from toolgate import ConfigurationError
 from toolgate._files import Hint, PrivateFileError, read_private, write_private
 
-__all__ = ["Pin", "Pins", "digest_of", "pins_of"]
+__all__ = ["MAPPING_KEY", "Pin", "Pins", "digest_of", "pins_of"]
+
+#: member of a tool's input schema that contains the tool's AuthZEN mapping
+MAPPING_KEY: Final = "x-authzen-mapping"
 
 if sys.platform != "win32":
     import fcntl
@@ -28,7 +31,7 @@ _TOLD: Final = {"name", "title", "description", "input_schema", "output_schema",
 # Maximum size of the pin file in bytes, which is enough for several thousand tools.
 _LONGEST: Final = 4 * 1024 * 1024
 _HINT: Final = Hint(
-    "look at the server's tools before you trust it again", "remove it, and look at the server's tools"
+    "inspect the server's tools before you trust it again", "remove it, and inspect the server's tools"
 )
 
 
@@ -73,17 +76,22 @@ def digest_of(tool: Tool) -> str:
     return _digest(_told(tool))
 
 
-def pins_of(server: str) -> Pins:
+def pins_of(server: str, *, reviews_mappings: bool = False) -> Pins:
     """Return the `Pins` object for a server, whose file is in the user's state folder.
 
     Args:
         server: Configured name of the server.
+        reviews_mappings: As for `Pins`.
     """
     from platformdirs import user_state_path
 
     # The file is named by a hash, because a server name may contain characters that are invalid in file names.
     file = hashlib.sha256(server.encode("utf-8", "surrogatepass")).hexdigest()
-    return Pins(user_state_path("toolgate", appauthor=False) / "mcp" / f"{file}.json", server)
+    return Pins(
+        user_state_path("toolgate", appauthor=False) / "mcp" / f"{file}.json",
+        server,
+        reviews_mappings=reviews_mappings,
+    )
 
 
 class Pins:
@@ -95,11 +103,14 @@ class Pins:
     Args:
         path: Path of the file that stores the pins.
         server: Configured name of the server.
+        reviews_mappings: True to trust an AuthZEN mapping of a tool that a known server adds only after the operator
+            has trusted it. By its mapping, the tool could otherwise use the permissions of the server's other tools.
     """
 
-    def __init__(self, path: Path, server: str) -> None:
+    def __init__(self, path: Path, server: str, *, reviews_mappings: bool = False) -> None:
         self._path = path
         self._server = server
+        self.reviews_mappings = reviews_mappings
 
     def see(self, tools: Iterable[Tool]) -> Mapping[str, Pin]:
         """Store the definitions that the server lists now, and return them with the trusted definitions for comparison.
@@ -115,16 +126,19 @@ class Pins:
                 no tool of the server may run.
         """
         told: dict[str, str] = {}
+        plain: dict[str, str] = {}
         for tool in tools:
             if tool.name in told:
                 raise ConfigurationError(f"the server {self._server!r} lists two tools called {tool.name!r}")
             told[tool.name] = _told(tool)
+            if self.reviews_mappings and MAPPING_KEY in tool.input_schema:
+                plain[tool.name] = _told(_without_mapping(tool))
         before = self.read()
-        if not _differs(before, seen := _seen(before, told)):
+        if not _differs(before, seen := _seen(before, told, plain)):
             return seen
         with self._alone():
             before = self.read()
-            if _differs(before, seen := _seen(before, told)):
+            if _differs(before, seen := _seen(before, told, plain)):
                 self._write({**before, **seen})
         return seen
 
@@ -215,7 +229,7 @@ class Pins:
 
     @property
     def _unknown(self) -> str:
-        return f"the former descriptions of the tools of {self._server!r} are unknown"
+        return f"the stored descriptions of the tools of {self._server!r} cannot be read"
 
     def _write(self, pins: Mapping[str, Pin]) -> None:
         told = {"tools": {name: asdict(pin) for name, pin in sorted(pins.items())}}
@@ -239,11 +253,28 @@ def _digest(told: str) -> str:
     return "sha256:" + hashlib.sha256(told.encode()).hexdigest()
 
 
-def _seen(before: Mapping[str, Pin], told: Mapping[str, str]) -> dict[str, Pin]:
-    new = {name: Pin(_digest(text), _digest(text), text) for name, text in told.items() if name not in before}
-    return {
-        name: new[name] if name in new else before[name].with_current(text) for name, text in told.items()
-    }
+def _without_mapping(tool: Tool) -> Tool:
+    schema = {name: value for name, value in tool.input_schema.items() if name != MAPPING_KEY}
+    return tool.model_copy(update={"input_schema": schema})
+
+
+def _seen(before: Mapping[str, Pin], told: Mapping[str, str], plain: Mapping[str, str]) -> dict[str, Pin]:
+    """Return the pins of the listed tools.
+
+    Args:
+        before: The stored pins.
+        told: The definitions that the server lists, as JSON.
+        plain: Definitions without the mapping, of tools that have one. If the server is already known, a new tool is
+            pinned with this definition, so that the mapping counts as a change.
+    """
+    seen = {}
+    for name, text in told.items():
+        if name in before:
+            seen[name] = before[name].with_current(text)
+        else:
+            trusted = plain.get(name, text) if before else text
+            seen[name] = Pin(_digest(trusted), _digest(trusted), trusted).with_current(text)
+    return seen
 
 
 def _differs(before: Mapping[str, Pin], seen: Mapping[str, Pin]) -> bool:

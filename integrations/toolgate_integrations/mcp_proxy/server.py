@@ -1,4 +1,4 @@
-"""Process of the MCP proxy, which serves a client on standard input and output."""
+"""Process of the MCP proxy, which serves a client on standard input and output, or clients over HTTP."""
 
 from __future__ import annotations
 
@@ -38,12 +38,15 @@ from mcp_types import (
 )
 from pydantic import ValidationError
 
-from toolgate import Guard
+from toolgate import ConfigurationError, Guard
 from toolgate_integrations.base import ToolActions
 from toolgate_integrations.mcp.calls import Calls, OnHold
+from toolgate_integrations.mcp_proxy.authzen.authorization import Authorization
+from toolgate_integrations.mcp_proxy.authzen.expressions import require_library
 from toolgate_integrations.mcp_proxy.backend import Address, Backend, Command, first_of
 from toolgate_integrations.mcp_proxy.calls import ToolCalls, Tools
 from toolgate_integrations.mcp_proxy.forwarding import Allowed, Upward, pass_on
+from toolgate_integrations.mcp_proxy.listener import Listener, listener_of
 from toolgate_integrations.mcp_proxy.pins import pins_of
 
 __all__ = ["serve"]
@@ -171,7 +174,7 @@ class Front:
         tools: The tools of the server behind the proxy.
         calls: Handler of tool calls.
         bus: Bus through which the client is notified of changes.
-        questions: Set of the client's requests to which the proxy has not responded yet.
+        questions: Set of the client's requests to which the proxy has not responded yet; None in HTTP mode.
 
     Attributes:
         server: The argument `server`.
@@ -186,7 +189,7 @@ class Front:
         tools: Tools,
         calls: ToolCalls,
         bus: InMemorySubscriptionBus,
-        questions: Questions,
+        questions: Questions | None,
     ) -> None:
         self.server = server
         self._backend, self._upward, self._tools, self._calls, self._bus = backend, upward, tools, calls, bus
@@ -198,6 +201,8 @@ class Front:
         """Connect to the server behind the proxy if there is no connection, and handle the client's request."""
         if ctx.request_id is None:
             return await call_next(ctx)
+        if self._questions is None:
+            return await self._served(ctx, call_next)
         if ctx.method != "subscriptions/listen":
             self._questions.add(ctx.request_id)
         try:
@@ -207,14 +212,23 @@ class Front:
             raise
 
     async def _served(self, ctx: Context, call_next: CallNext) -> HandlerResult:
-        self._upward.session = ctx.session
-        if ctx.method == "initialize":
-            self._upward.declared = _declared(ctx)
+        if not self._upward.serves_many:
+            self._upward.session = ctx.session
+            if ctx.method == "initialize":
+                self._upward.declared = _declared(ctx)
+        await self.connect()
+        return await call_next(ctx)
+
+    async def connect(self) -> None:
+        """Connect to the server behind the proxy if there is no connection, and offer its capabilities to clients.
+
+        Raises:
+            MCPError: The connection failed.
+        """
         await self._backend.wanted(self._upward)
         if not self._shaped:
             self._shaped = True
             self._take_shape()
-        return await call_next(ctx)
 
     def _take_shape(self) -> None:
         session = self._backend.session
@@ -263,8 +277,15 @@ def serve(
     granted: Callable[[], Collection[str] | None] | None = None,
     allowed: Collection[str] = (),
     start_timeout: float = 60.0,
+    listen: str | None = None,
+    token_issuer: str | None = None,
+    token_audience: str | None = None,
+    jwks: str | None = None,
+    authzen_mapping: bool = False,
 ) -> str | None:
     """Serve the tools of an MCP server to the client on standard input and output, until one of them ends.
+
+    With `listen`, serve clients over HTTP until the server ends or the process receives a signal.
 
     Args:
         place: Command or address of the server.
@@ -279,6 +300,11 @@ def serve(
             actions are listed. If the function is None or returns None, all tools are listed.
         allowed: Kinds of requests that the server may send to the client: `sampling`, `elicitation`, `roots`.
         start_timeout: Seconds to wait for the first response of the server.
+        listen: Host and port to serve clients over HTTP.
+        token_issuer: Issuer of the access tokens that clients send over HTTP.
+        token_audience: Audience of the access tokens.
+        jwks: Address or file of the issuer's public keys.
+        authzen_mapping: True to check each request of the client by its AuthZEN mapping.
 
     Returns:
         The reason why the server or the proxy failed, or None.
@@ -288,25 +314,55 @@ def serve(
         KeyboardInterrupt: The user pressed Ctrl-C.
     """
     calls = Calls(guard, name, tool_actions, None, on_hold, hold_timeout, approval_page)
+    listener = None if listen is None else listener_of(listen, token_issuer, token_audience, jwks)
+    audience = None if listener is None or listener.tokens is None else listener.tokens.audience
+    if listener is None and (token_issuer or token_audience or jwks):
+        raise ConfigurationError("--token-issuer, --token-audience and --jwks work only with --listen")
+    if listener is not None and allowed:
+        raise ConfigurationError(
+            "--allow-sampling, --allow-elicitation and --allow-roots do not work with --listen: the server's requests "
+            "could reach the wrong client"
+        )
+    if authzen_mapping:
+        if audience is None:
+            raise ConfigurationError(
+                "--authzen-mapping needs the access token of each client; add --listen, --token-issuer, "
+                "--token-audience and --jwks"
+            )
+        require_library()
     backend = Backend(place, start_timeout)
     bus = InMemorySubscriptionBus()
-    upward = Upward(Allowed(**dict.fromkeys(allowed, True)), bus)
+    upward = Upward(Allowed(**dict.fromkeys(allowed, True)), bus, serves_many=listener is not None)
+    authorization = Authorization(calls, name, audience) if authzen_mapping and audience else None
     tools = Tools(
         backend,
-        pins_of(name),
+        pins_of(name, reviews_mappings=authzen_mapping),
         name,
         lambda tool: calls.action_of(calls.call(tool, {}, None, None, None)),
         None if granted is None else lambda: anyio.to_thread.run_sync(granted),
     )
     server: Server[Any] = Server(name)
     questions = Questions()
-    front = Front(server, backend, upward, tools, ToolCalls(calls, tools, backend, upward), bus, questions)
+    front = Front(
+        server,
+        backend,
+        upward,
+        tools,
+        ToolCalls(calls, tools, backend, upward, authorization),
+        bus,
+        questions if listener is None else None,
+    )
+    if authorization is not None:
+        server.middleware.append(authorization)
     server.middleware.append(front)
     state = RequestStateSecurity.ephemeral(ttl=_STATES_LAST, audience=name)
     server.middleware.append(RequestStateBoundary(state, default_audience=name))
     _speak_in_lines()
     try:
-        anyio.run(_run, front, backend, guard, questions)
+        if listener is None:
+            anyio.run(_run, front, backend, guard, questions)
+        else:
+            anyio.run(_listen, front, backend, guard, listener)
     except Exception as error:  # noqa: BLE001 - the command prints every error in one line
         first = first_of(error)
         # A broken pipe is not an error: it means that the client has ended.
@@ -327,6 +383,20 @@ async def _run(front: Front, backend: Backend, guard: Guard, questions: Question
             async with stdio_server(stdin=lines) as (read, write):  # type: ignore[arg-type]  # `stdio_server` only iterates over the lines
                 tasks.start_soon(_end_with_server, backend, questions, lines)
                 await front.server.run(read, Answers(write, questions), front.options)
+            tasks.cancel_scope.cancel()
+    finally:
+        with anyio.CancelScope(shield=True):
+            await guard.aclose()
+
+
+async def _listen(front: Front, backend: Backend, guard: Guard, listener: Listener) -> None:
+    try:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(backend.run)
+            # If the connection fails, `backend.failure` contains the reason.
+            with contextlib.suppress(MCPError):
+                await front.connect()
+                await listener.run(front.server, backend)
             tasks.cancel_scope.cancel()
     finally:
         with anyio.CancelScope(shield=True):

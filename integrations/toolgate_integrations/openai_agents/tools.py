@@ -70,7 +70,7 @@ class _PausedError(Exception):
     """Raised if an agent that runs as a tool has paused; the tool is called again after the decision."""
 
     def __init__(self, answer: Any) -> None:
-        super().__init__("the agent stopped for a person")
+        super().__init__("the agent paused until a person decides")
         self.answer = answer
 
 

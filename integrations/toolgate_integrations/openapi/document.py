@@ -91,7 +91,7 @@ def _expanded(named: Any, where: str) -> Iterator[str]:
     for server in named if isinstance(named, Sequence) else ():
         url = server.get("url") if isinstance(server, Mapping) else None
         if not isinstance(url, str):
-            raise ConfigurationError(f"the servers of {where} have none with a url; pass servers=[…]")
+            raise ConfigurationError(f"a server of {where} has no url; add the url, or pass servers=[…]")
         variables = server.get("variables") or {}
         names = list(dict.fromkeys(_VARIABLE.findall(url)))
         for values in itertools.product(*(_values(variables, name, url) for name in names)):

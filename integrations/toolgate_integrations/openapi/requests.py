@@ -93,7 +93,7 @@ def parsed(request: Any, body: bytes) -> Body:
         return Body("bytes", body)
     charset = _CHARSET.search(parameters)
     if charset is not None and charset[1].lower() not in _UTF_8:
-        raise _unreadable(request, f"it is in {charset[1]!r}")
+        raise _unreadable(request, f"its charset is {charset[1]!r}, not UTF-8")
     if is_form:
         return Body("form", pairs_of(request, body, "body"))
     try:

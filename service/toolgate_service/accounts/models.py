@@ -25,6 +25,7 @@ class User(Table, table=True):
         ForeignKeyConstraint(["organization_id"], ["organizations.id"]),
         UniqueConstraint("organization_id", "id"),
         one_of("role", ROLES),
+        Index("ix_users_by_email", "organization_id", "email"),
         Index(
             "uq_users_email",
             "email",

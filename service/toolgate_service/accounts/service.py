@@ -31,6 +31,7 @@ from toolgate_service.db.database import now
 from toolgate_service.db.retry import with_retry
 from toolgate_service.mail import Email
 from toolgate_service.mail import password_reset as password_reset_email
+from toolgate_service.scratch.models import find_scratch
 
 TOKEN_BYTES = 32
 
@@ -224,7 +225,9 @@ async def _create_reset_email(context: AppContext, email: str) -> Email | None:
         return None
     async with context.database.writing(found.organization_id) as session:
         user = await find_user_by_id(session, found.id)
-        if user is None or await _count_recent_resets(session, user) >= MAX_RESET_EMAILS:
+        if user is None or await find_scratch(session, user.organization_id) is not None:
+            return None
+        if await _count_recent_resets(session, user) >= MAX_RESET_EMAILS:
             return None
         address, token = user.email, await create_reset(session, user)
     link = build_link(context.settings.public_url, RESET_PAGE, token)

@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Path
 
 from toolgate_service.agents import service
-from toolgate_service.agents.schemas import AgentChange, AgentKeyView, AgentView, NewAgent
+from toolgate_service.agents.schemas import AgentChange, AgentKeyView, AgentView, NewAgent, NewAgentKey
 from toolgate_service.http.dependencies import (
     AdminCaller,
     AgentIdPath,
@@ -123,13 +123,16 @@ async def create_agent_key(
     agent_id: AgentIdPath,
     caller: AdminCaller,
     gateway: GatewayDep,
+    new: NewAgentKey | None = None,
     environment: EnvironmentName = "production",
 ) -> Reply:
     """Create an API key with which only this agent can authenticate. The response is the full key.
 
     The response is 409 if the agent already has 100 valid keys.
     """
-    return Reply(await service.create_key(gateway, caller, environment, agent_id), 201, NO_STORE)
+    advisory = new is not None and new.advisory
+    made = await service.create_key(gateway, caller, environment, agent_id, advisory=advisory)
+    return Reply(made, 201, NO_STORE)
 
 
 @keys_router.delete(

@@ -18,6 +18,7 @@ from toolgate_service.core.schemas import (
     Name,
     ResourceId,
     example,
+    omit_default,
 )
 
 
@@ -73,6 +74,20 @@ class AgentChange(Change):
     )
 
 
+class NewAgentKey(Body):
+    """Request body of POST /api/agents/{agent_id}/keys. The body can be omitted."""
+
+    model_config = example(advisory=True)
+
+    advisory: bool = Field(
+        default=False,
+        description="True for a key whose checks and AuthZEN evaluations are dry runs: they reserve no budgets, consume "
+        "no approvals and create no approval requests. `POST /sdk/check` then needs `dry_run`, and the key cannot store "
+        "log entries or cancel approval requests.",
+        json_schema_extra=omit_default,
+    )
+
+
 class AgentKeyView(BaseModel):
     """API key of a single agent. `api_key` is shown in full to admins and masked for other users."""
 
@@ -80,6 +95,7 @@ class AgentKeyView(BaseModel):
         id=EXAMPLE_ID,
         agent_id=EXAMPLE_AGENT_ID,
         api_key="ak_…x7q2",
+        advisory=False,
         created_at=EXAMPLE_TIME,
         created_by=EXAMPLE_USER_ID,
     )
@@ -88,6 +104,10 @@ class AgentKeyView(BaseModel):
     agent_id: AgentId
     api_key: str = Field(
         description="The API key: in full for admins, masked (`ak_…` and the last four characters) for other users."
+    )
+    advisory: bool = Field(
+        description="True if the key is advisory: its checks and AuthZEN evaluations are dry runs, and it cannot change "
+        "anything."
     )
     created_at: CreatedAt
     created_by: str | None = Field(description="Id of the user who created the key, a UUID.")

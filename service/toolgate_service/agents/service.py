@@ -264,11 +264,13 @@ async def create_key(
     environment: str,
     agent_id: str,
     *,
+    advisory: bool = False,
     first: Precondition = no_precondition,
 ) -> AgentKeyView:
     """Create an API key for one agent in the agent's environment.
 
-    `first` is an additional check, which runs in the same transaction before the key is created.
+    Checks with an advisory key are dry runs. `first` is an additional check, which runs in the same transaction before
+    the key is created.
 
     Raises:
         ApiError: 404 if the agent does not exist; 409 if it already has the maximum number of keys.
@@ -276,10 +278,12 @@ async def create_key(
     async with transaction_as(context, caller) as session:
         await first(session)
         agent = await get_agent(session, caller, environment, agent_id)
-        return await add_key(session, context.vault, caller, agent)
+        return await add_key(session, context.vault, caller, agent, advisory=advisory)
 
 
-async def add_key(session: AsyncSession, vault: Vault, caller: Caller, agent: Agent) -> AgentKeyView:
+async def add_key(
+    session: AsyncSession, vault: Vault, caller: Caller, agent: Agent, *, advisory: bool = False
+) -> AgentKeyView:
     """Create an API key as `create_key` does, but in the caller's open transaction."""
     valid = select(func.count()).where(*_valid_keys(agent))
     if (await session.exec(valid)).one() >= MAX_KEYS:
@@ -293,9 +297,12 @@ async def add_key(session: AsyncSession, vault: Vault, caller: Caller, agent: Ag
         agent_id=agent.id,
         created_at=now(session),
         created_by=caller.user_id,
+        advisory=advisory,
     )
     session.add(key)
-    _record_key_event(session, caller, agent, "agent.key_created", key=key.id)
+    # The audit log names the property only where it differs from the default, as with omitted fields of other resources.
+    changes = {"advisory": True} if advisory else {}
+    _record_key_event(session, caller, agent, "agent.key_created", key=key.id, **changes)
     return _view_key(agent, key, shown_key(vault, key))
 
 
@@ -335,6 +342,7 @@ def _view_key(agent: Agent, key: ApiKey, shown: str | None = None) -> AgentKeyVi
         id=key.id,
         agent_id=agent.id,
         api_key=shown or masked_key(key),
+        advisory=key.advisory,
         created_at=key.created_at,
         created_by=key.created_by,
     )

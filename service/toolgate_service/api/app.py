@@ -9,6 +9,7 @@ from typing import Protocol
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from toolgate_service.access_requests.routes import router as access_requests
 from toolgate_service.accounts.routes import reset_router as resets
 from toolgate_service.accounts.routes import router as accounts
 from toolgate_service.agents.routes import keys_router as agent_keys
@@ -25,6 +26,9 @@ from toolgate_service.api.openapi import router as docs
 from toolgate_service.approvals.routes import denial_blocks_router as denial_blocks
 from toolgate_service.approvals.routes import router as approvals
 from toolgate_service.audit.routes import router as audit
+from toolgate_service.authzen.routes import ENDPOINTS as AUTHZEN_ENDPOINTS
+from toolgate_service.authzen.routes import base_path_router as authzen_below_path
+from toolgate_service.authzen.routes import router as authzen
 from toolgate_service.billing.routes import provider_routes
 from toolgate_service.billing.routes import router as billing
 from toolgate_service.budgets.routes import router as budgets
@@ -41,9 +45,11 @@ from toolgate_service.permissions.routes import router as permissions
 from toolgate_service.permissions.routes import sdk_router as own_permissions
 from toolgate_service.policies.routes import router as policies
 from toolgate_service.rules.routes import router as rules
+from toolgate_service.scratch.routes import operator_routes
 from toolgate_service.slack.routes import interactions_router as slack_intake
 from toolgate_service.slack.routes import router as slack
 from toolgate_service.team.routes import router as team
+from toolgate_service.transparency.routes import router as transparency
 from toolgate_service.webhooks.routes import router as webhooks
 
 #: FastAPI routers whose routes the OpenAPI document describes, in the order of the document
@@ -65,6 +71,9 @@ ROUTERS = (
     freezes,
     logs,
     decisions,
+    transparency,
+    authzen,
+    access_requests,
     webhooks,
     slack,
     audit,
@@ -75,7 +84,12 @@ ROUTERS = (
 
 #: Plain ASGI endpoints by path. Agents wait for the responses of these endpoints, so the endpoints do not use FastAPI,
 #: which reaches only a third of the throughput of plain ASGI.
-PLAIN_ENDPOINTS = {"/sdk/check": check_endpoint, "/sdk/log": log_endpoint, "/sdk/logs": logs_endpoint}
+PLAIN_ENDPOINTS = {
+    "/sdk/check": check_endpoint,
+    "/sdk/log": log_endpoint,
+    "/sdk/logs": logs_endpoint,
+    **AUTHZEN_ENDPOINTS,
+}
 
 
 def build(gateway: Gateway, console: "Mount | None" = None) -> ASGIApp:
@@ -149,8 +163,12 @@ def _fastapi_app(gateway: Gateway) -> FastAPI:
     for router in ROUTERS:
         app.include_router(router)
     app.include_router(files_router)
-    # The OpenAPI document omits these routes, because only Slack and the payment provider send requests to them.
+    app.include_router(authzen_below_path)
+    # The OpenAPI document omits these routes, because only Slack, the payment provider and the operator send requests
+    # to them.
     app.include_router(slack_intake)
     if gateway.provider_signature is not None:
         app.include_router(provider_routes(gateway.provider_signature))
+    if gateway.settings.operator_token is not None:
+        app.include_router(operator_routes(gateway.settings.operator_token))
     return app

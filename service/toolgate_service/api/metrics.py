@@ -23,7 +23,7 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolgate_service.api.middleware import CLIENT_CLOSED_REQUEST, ROUTE_GROUPS, route_group
-from toolgate_service.checks.routes import OUTCOME
+from toolgate_service.checks.headers import OUTCOME
 from toolgate_service.core.metrics import Metrics
 from toolgate_service.core.settings import is_embedded
 from toolgate_service.db.database import Database, now
@@ -157,25 +157,34 @@ class GatewayCollector(Collector):
         gateway = self._gateway
         database = "sqlite" if is_embedded(gateway.settings.database_url) else "postgresql"
         build = {"version": version("toolgate"), "python": platform.python_version(), "database": database}
-        yield _gauge("toolgate_build_info", "What serves; always 1", {tuple(build.values()): 1}, tuple(build))
-        yield _gauge("toolgate_ready", "Whether the gateway can work, as GET /health/ready says", self._ready)
+        yield _gauge(
+            "toolgate_build_info",
+            ("Versions of Toolgate and Python, and the kind of database, as labels; always 1"),
+            {tuple(build.values()): 1},
+            tuple(build),
+        )
+        yield _gauge(
+            "toolgate_ready",
+            ("1 if the gateway is ready, as GET /health/ready reports, otherwise 0"),
+            self._ready,
+        )
         connections = sum(1 for _ in self._metrics.connections)
-        yield _gauge("toolgate_connections_open", "Connections of clients", connections)
+        yield _gauge("toolgate_connections_open", "Open client connections", connections)
         yield _gauge(
             "toolgate_long_polls_waiting",
-            "Requests that wait for a person's decision",
+            "HTTP requests that wait for the decision about an approval request",
             gateway.notifier.watched,
         )
         yield _gauge(
-            "toolgate_log_entries_waiting", "Log entries that wait to be written", gateway.log_writer.waiting
+            "toolgate_log_entries_waiting", "Log entries that wait to be stored", gateway.log_writer.waiting
         )
         decisions = gateway.decisions
         yield _gauge(
-            "toolgate_decisions_waiting", "Decision records that wait to be written", decisions.waiting
+            "toolgate_decisions_waiting", "Decision records that wait to be stored", decisions.waiting
         )
         yield _counter(
             "toolgate_decisions_written",
-            "Decision records that were written after the response",
+            "Decision records that were stored after the response",
             {(): decisions.written},
             (),
         )
@@ -187,31 +196,43 @@ class GatewayCollector(Collector):
         )
         yield _counter(
             "toolgate_shadow_checks_dropped",
-            "Checks that were not counted for a shadow policy, because of an error or because too many waited",
+            "Checks that were not compared with a shadow policy, because of an error or because too many "
+            "checks waited",
             {(): self._gateway.shadow.dropped + decisions.observer_errors},
             (),
         )
 
     def _deliveries(self) -> Iterator[Metric]:
         attempts: Values = {(result,): n for result, n in self._gateway.webhooks.attempts.items()}
-        yield _counter("toolgate_webhook_attempts", "Attempts to deliver an event", attempts, ("result",))
+        yield _counter(
+            "toolgate_webhook_attempts", "Attempts to deliver an event to a webhook", attempts, ("result",)
+        )
         mail = self._gateway.mail
         if mail is not None:
             ended: Values = {(result,): n for result, n in mail.results.items()}
-            yield _counter("toolgate_mails", "Mails that have ended", ended, ("result",))
-            yield _gauge("toolgate_mails_waiting", "Mails that are on their way", mail.pending)
+            yield _counter(
+                "toolgate_mails",
+                "E-mails by result: sent, or not sent after all attempts",
+                ended,
+                ("result",),
+            )
+            yield _gauge("toolgate_mails_waiting", "E-mails that wait to be sent", mail.pending)
 
     def _database_rows(self, backlog: "Backlog") -> Iterator[Metric]:
         yield _gauge(
-            "toolgate_webhook_deliveries_pending", "Deliveries that have not ended", backlog.deliveries
+            "toolgate_webhook_deliveries_pending",
+            ("Webhook deliveries that are neither delivered nor failed"),
+            backlog.deliveries,
         )
         yield _gauge(
-            "toolgate_webhook_lag_seconds", "Since when the oldest delivery has been due", backlog.lag
+            "toolgate_webhook_lag_seconds",
+            "Seconds since the oldest pending webhook delivery was due",
+            backlog.lag,
         )
-        yield _gauge("toolgate_approvals_pending", "Requests that wait for a person", backlog.approvals)
+        yield _gauge("toolgate_approvals_pending", "Approval requests that are pending", backlog.approvals)
         yield _gauge(
             "toolgate_maintenance_age_seconds",
-            "Since the last round of maintenance began at any gateway, or since the start",
+            "Seconds since a gateway last began a maintenance round, or since this gateway started",
             backlog.maintenance,
         )
 
@@ -225,26 +246,31 @@ class GatewayCollector(Collector):
                 states[pool, "waiting"] = usage.waiting
         yield _gauge(
             "toolgate_database_connections",
-            "Connections to the database, and who waits for one",
+            "Database connections that are busy or idle, and tasks that wait for one",
             states,
             ("pool", "state"),
         )
         yield _counter(
             "toolgate_transactions_retried",
-            "Transactions that lost against another one and were repeated",
+            "Transactions that were repeated after a conflict with another transaction",
             {(): RETRIES["retried"]},
             (),
         )
         listener = gateway.listener
         yield _gauge(
             "toolgate_notifications_lost",
-            "1 if notifications of other gateways through LISTEN do not arrive",
+            "1 if this gateway does not receive PostgreSQL notifications (LISTEN) from other gateways",
             listener is not None and not listener.is_connected,
         )
         yield _gauge(
             "toolgate_redis_unavailable",
-            "Whether Redis is configured and rates are counted in the database nevertheless",
+            "1 if Redis is configured but unavailable, so that the gateway counts requests in the database",
             gateway.rate_limiter.is_degraded,
+        )
+        yield _gauge(
+            "toolgate_transparency_logs_unsealed",
+            "Transparency logs to which the gateway currently cannot append leaves",
+            len(gateway.sealer.problems),
         )
 
 

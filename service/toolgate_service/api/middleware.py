@@ -24,6 +24,8 @@ from toolgate_service.http.body_limit import bounded
 from toolgate_service.http.request_head import repeated_header
 from toolgate_service.http.responses import (
     APPEND_TO_HEAD,
+    AUTHZEN_PATHS,
+    ECHOED_ID,
     HEADER_BAG,
     HEADERS,
     REQUEST_ID,
@@ -45,6 +47,10 @@ RETRY_AFTER = 1
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
+#: beginnings of the paths whose responses contain the request's header `X-Request-ID` unchanged, whatever text it is: the
+#: AuthZEN specification requires it. Logs contain only ids that match `_REQUEST_ID`.
+_ECHOING = (AUTHZEN_PATHS, "/.well-known/authzen-configuration")
+
 FORWARDED_FOR = b"x-forwarded-for"
 
 #: response headers that a script on a page of an allowed origin may read
@@ -64,15 +70,16 @@ _PREFLIGHT = {
 #: Group of request paths, used as a label of metrics and traces. The path itself cannot be the label: it may contain an
 #: id, and a metric must have few label values.
 RouteGroup: TypeAlias = Literal[
-    "check", "log", "approvals", "permissions", "management", "console", "health", "other"
+    "check", "log", "approvals", "permissions", "authzen", "management", "console", "health", "other"
 ]
 ROUTE_GROUPS: tuple[RouteGroup, ...] = (
-    "check", "log", "approvals", "permissions", "management", "console", "health", "other",
+    "check", "log", "approvals", "permissions", "authzen", "management", "console", "health", "other",
 )  # fmt: skip
 _EXACTLY: dict[str, RouteGroup] = {"/sdk/check": "check", "/sdk/log": "log", "/sdk/logs": "log"}
 _BELOW: tuple[tuple[str, RouteGroup], ...] = (
     ("/sdk/approvals/", "approvals"),
     ("/sdk/permissions", "permissions"),
+    (AUTHZEN_PATHS, "authzen"),
     ("/api/", "management"),
     ("/auth/", "management"),
     ("/billing/", "management"),
@@ -94,6 +101,15 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> str:
     """Return the request id: the value of the header `X-Request-ID` if it is valid, otherwise a new id."""
     sent = headers.get(b"x-request-id")
     return sent.decode() if sent is not None and _REQUEST_ID.fullmatch(sent) else new_id()
+
+
+def _identify(scope: Scope, given: Mapping[bytes, bytes]) -> str:
+    """Store the request id in the scope, and return it."""
+    request_id: str = request_id_of(given)
+    scope[REQUEST_ID] = request_id
+    if scope["path"].startswith(_ECHOING) and b"x-request-id" in given:
+        scope[ECHOED_ID] = given[b"x-request-id"]
+    return request_id
 
 
 def failure(scope: Scope, error: Exception) -> ErrorReply:
@@ -213,7 +229,7 @@ class EdgeMiddleware:
         # Pass the original scope, and not the copy that is made below for HEAD and PATCH: if the client does not send
         # the whole body, the server's connection stores an error in the original scope.
         receiving = bounded(scope, given, receive)
-        request_id = scope[REQUEST_ID] = request_id_of(given)
+        request_id = _identify(scope, given)
         # The context variable needs no reset, because every request runs in a separate task.
         REQUEST.set(request_id)
         scope[HEADER_BAG] = {}
@@ -299,7 +315,8 @@ class _Response:
         if message["type"] == "http.response.start":
             self.started = True
             scope = self._scope
-            self._headers.add_to(message, scope[REQUEST_ID], scope[HEADER_BAG], scope.get(APPEND_TO_HEAD))
+            request_id = scope[ECHOED_ID] if ECHOED_ID in scope else scope[REQUEST_ID].encode()
+            self._headers.add_to(message, request_id, scope[HEADER_BAG], scope.get(APPEND_TO_HEAD))
         await self._send(message)
 
     async def send_json(self, result: PlainResponse) -> None:

@@ -19,6 +19,10 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
 from starlette.responses import HTMLResponse, Response
 
+from toolgate_service.access_requests.openapi import ACCESS_REQUEST_SCHEMAS, describe_problems
+from toolgate_service.authzen.metadata import ACCESS_REQUESTS
+from toolgate_service.authzen.openapi import AUTHZEN_SCHEMAS
+from toolgate_service.authzen.routes import OPERATIONS as AUTHZEN
 from toolgate_service.checks.routes import CHECK, CHECK_SCHEMAS
 from toolgate_service.db.pagination import Page
 from toolgate_service.http.dependencies import (
@@ -139,7 +143,7 @@ def _tree(dependant: Dependant) -> Iterator[Dependant]:
 
 
 #: OpenAPI operations of the plain ASGI endpoints, by path; all of them use the method POST
-RAW: dict[str, dict[str, Any]] = {"/sdk/check": CHECK, "/sdk/log": LOG, "/sdk/logs": LOGS}
+RAW: dict[str, dict[str, Any]] = {"/sdk/check": CHECK, "/sdk/log": LOG, "/sdk/logs": LOGS, **AUTHZEN}
 
 
 DESCRIPTION = """\
@@ -152,11 +156,16 @@ result afterwards (`/sdk/log`). People manage agents, permissions and approvals 
   and `/auth`, and ignored under `/sdk`. No string may contain the character U+0000.
 - **Numbers** are read and compared exactly, never through a binary float.
 - **Environments.** A `test_…` key acts on test data; `/api/*` selects them with `environment=test`.
-- **Methods.** A wrong method is 405 with the valid ones in `Allow`; an unknown path is 404.
+- **Methods.** A method that a path does not support gets 405, with the supported ones in `Allow`; an unknown path
+  gets 404.
 """
 
 TAGS = (
     {"name": "sdk", "description": "For agents: decisions before tool calls, log entries after them."},
+    {
+        "name": "authzen",
+        "description": "OpenID AuthZEN Authorization API 1.0: access evaluations, searches and metadata.",
+    },
     {"name": "accounts", "description": "Registration, login, the current user."},
     {"name": "team", "description": "The organization's users and invitations."},
     {"name": "organization", "description": "The organization and its keys."},
@@ -176,12 +185,22 @@ TAGS = (
     },
     {
         "name": "freezes",
-        "description": "Orders to deny all calls of the organization, an agent or an action.",
+        "description": (
+            "Freezes, which deny all calls of the organization, an agent or an action until an admin lifts "
+            "them."
+        ),
     },
     {"name": "approvals", "description": "Approval requests and decisions about them."},
     {"name": "logs", "description": "Activity log of tool calls, and exports."},
     {"name": "decisions", "description": "Decision log: a record of each decided check, and exports."},
-    {"name": "webhooks", "description": "Receivers of events, and the results of deliveries."},
+    {
+        "name": "transparency",
+        "description": "Signed Merkle log of decisions, log entries, approvals, audit events and policy revisions.",
+    },
+    {
+        "name": "webhooks",
+        "description": "Webhooks, which receive events, and the results of their deliveries.",
+    },
     {"name": "slack", "description": "Links between Slack users and members."},
     {"name": "billing", "description": "Plan, usage, subscription and invoices."},
     {"name": "audit", "description": "Audit log of management changes."},
@@ -211,7 +230,7 @@ def describe(routers: Iterable[APIRouter]) -> dict[str, Any]:
     document = get_openapi(
         title="Toolgate",
         version=version("toolgate"),
-        summary="The permission gateway and audit trail between AI agents and the things agents can break.",
+        summary="Permission gateway and audit trail between AI agents and their tools.",
         description=DESCRIPTION,
         routes=routes,
         tags=list(TAGS),
@@ -242,7 +261,7 @@ def _add_components(components: dict[str, Any], routes: Iterable[APIRoute]) -> N
             _untitled(member)
     for name, examples in _examples(routes):
         schemas[name]["examples"] = examples
-    schemas.update(SCHEMAS | CHECK_SCHEMAS | LOG_SCHEMAS)
+    schemas.update(SCHEMAS | CHECK_SCHEMAS | LOG_SCHEMAS | AUTHZEN_SCHEMAS | ACCESS_REQUEST_SCHEMAS)
     components["headers"] = HEADERS
     components["securitySchemes"] = SECURITY_SCHEMES
 
@@ -263,6 +282,8 @@ def _complete(operation: dict[str, Any], route: APIRoute) -> None:
     # Remove FastAPI's status 422: the gateway responds to an invalid request with 400.
     operation["responses"].pop("422", None)
     operation["responses"] = merged(operation["responses"], *refusals(route))
+    if route.path_format.startswith(ACCESS_REQUESTS):
+        describe_problems(operation)
     operation["security"] = security(route)
     operation["description"] = f"{operation['description']}\n\n{permitted_callers(route)}"
     for status, response in operation["responses"].items():

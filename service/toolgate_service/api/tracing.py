@@ -9,7 +9,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolgate_service.api.middleware import route_group
-from toolgate_service.checks.routes import OUTCOME
+from toolgate_service.checks.headers import OUTCOME
 from toolgate_service.http.responses import HEADER_BAG, REQUEST_ID
 
 _PROPAGATOR = TraceContextTextMapPropagator()

@@ -25,6 +25,8 @@ from sqlalchemy.orm import Mapper, object_session
 from sqlalchemy.orm.attributes import get_history
 from sqlmodel import Field, col
 
+from toolgate_service.core.clock import utcnow
+from toolgate_service.db.database import NOW
 from toolgate_service.db.models import (
     ExactDecimal,
     Id,
@@ -35,7 +37,24 @@ from toolgate_service.db.models import (
     of_user,
     one_of,
 )
-from toolgate_service.db.pubsub import APPROVAL, announce
+from toolgate_service.db.pubsub import APPROVAL as APPROVAL_CHANNEL
+from toolgate_service.db.pubsub import announce
+from toolgate_service.transparency.chunks import log_changes
+from toolgate_service.transparency.leaves import (
+    APPROVAL,
+    APPROVAL_COLUMNS,
+    COLUMNS,
+    SALT_DIGITS,
+    SHOWN_COLUMNS,
+    VOTE,
+    Leaf,
+    build_leaf,
+    new_salt,
+    new_salts,
+    row_digest,
+    salted,
+    write_object,
+)
 
 PENDING = "pending"
 APPROVED = "approved"
@@ -180,6 +199,9 @@ class Approval(Table, table=True):
     rule_id: str | None = Field(default=None, sa_type=Id)
     #: id of the budget that did not cover the call when the request was created; null if no budget required the approval
     budget_id: str | None = Field(default=None, sa_type=Id)
+    #: salts of the row and of its context in the transparency log, 32 hexadecimal digits each; null for rows from before
+    #: the log
+    salt: str | None = Field(default=None, max_length=64)
 
 
 class ApprovalVote(Table, table=True):
@@ -204,6 +226,8 @@ class ApprovalVote(Table, table=True):
     #: credential with which the user was authenticated, as a JSON object that contains ids and no secrets
     credential: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
+    #: salt of the row in the transparency log, 32 hexadecimal digits; null for rows from before the log
+    salt: str | None = Field(default=None, max_length=32)
 
 
 class DenialClearance(Table, table=True):
@@ -238,13 +262,61 @@ def _announce_vote(_mapper: Mapper[ApprovalVote], _connection: Connection, vote:
 def _announce(changed: Approval | ApprovalVote, approval_id: str) -> None:
     session = object_session(changed)
     if session is not None:
-        announce(session, APPROVAL, changed.organization_id, approval_id)
+        announce(session, APPROVAL_CHANNEL, changed.organization_id, approval_id)
 
 
 # ORM listeners announce every change, so that no code path can omit the notification.
 listen(Approval, "after_insert", _announce_request)
 listen(Approval, "after_update", _announce_request)
 listen(ApprovalVote, "after_insert", _announce_vote)
+
+
+def _approval_leaf(approval: Approval) -> tuple[Leaf, str] | None:
+    """Return the leaf of a new state of a request; None if its state did not change."""
+    if not get_history(approval, "status").added:
+        return None
+    session = object_session(approval)
+    salt, state = approval.salt or "", approval.status
+    # Requests from before the transparency log have no salts, and the row from which their state is proven is unknown.
+    if len(salt) != 2 * SALT_DIGITS or session is None:
+        return None
+    columns = APPROVAL_COLUMNS[state]
+    shown = write_object(SHOWN_COLUMNS, [getattr(approval, name) for name in SHOWN_COLUMNS])
+    leaf = build_leaf(
+        APPROVAL,
+        approval.organization_id,
+        approval.environment,
+        approval.created_at if state == PENDING else session.info.get(NOW) or utcnow(),
+        id=approval.id,
+        agent=approval.agent_id,
+        action=approval.action,
+        state=state,
+        by=approval.decided_by if state in {APPROVED, DENIED, REPLACED} else None,
+        decision=approval.decision_id if state == CONSUMED else None,
+        shown=salted(salt[SALT_DIGITS:], shown),
+        digest=salted(
+            salt[:SALT_DIGITS], write_object(columns, [getattr(approval, name) for name in columns])
+        ),
+    )
+    return leaf, approval.id
+
+
+def _vote_leaf(vote: ApprovalVote) -> tuple[Leaf, str]:
+    leaf = build_leaf(
+        VOTE,
+        vote.organization_id,
+        vote.environment,
+        vote.created_at,
+        id=vote.approval_id,
+        by=vote.user_id,
+        outcome=vote.decision,
+        digest=row_digest(VOTE, [getattr(vote, name) for name in COLUMNS[VOTE]], vote.salt or ""),
+    )
+    return leaf, vote.approval_id
+
+
+log_changes(Approval, new_salts, _approval_leaf)
+log_changes(ApprovalVote, new_salt, _vote_leaf)
 
 
 def state_of(approval: Approval, moment: datetime) -> str:

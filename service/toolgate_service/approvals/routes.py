@@ -29,6 +29,7 @@ from toolgate_service.http.dependencies import (
     AnyCaller,
     AnyKey,
     ApprovalIdPath,
+    EnforcingKey,
     EnvironmentName,
     FullCaller,
     GatewayDep,
@@ -163,7 +164,7 @@ async def wait_for_approval(
 )
 async def cancel_approval(
     approval_id: ApprovalIdPath,
-    caller: AnyKey,
+    caller: EnforcingKey,
     gateway: GatewayDep,
     *,
     rejected: Annotated[

@@ -83,10 +83,13 @@ class SdkApprovalView(BaseModel):
     note: str | None = Field(description="Note of the approver who decided.")
     created_at: CreatedAt
     expires_at: datetime = Field(
-        description="Time until which a pending request can be decided, or an approved one be used."
+        description=(
+            "Time at which the request expires: a pending request can be decided, and an approved one be used, "
+            "until then."
+        )
     )
     decided_at: datetime | None = Field(
-        description="Time of the deciding vote; null while the request is pending."
+        description="Time of the vote that decided the request; null while the request is pending."
     )
     replaced_by: str | None = Field(
         description="Id of the request with the edited context, a UUID, if `status` is `replaced`."
@@ -147,7 +150,11 @@ class ApprovalView(SdkApprovalView):
         "approval.",
     )
     approvers: Sequence[str] | None = added_field(
-        None, "Ids of the only users who may approve, by a rule; null if every admin and member may approve."
+        None,
+        (
+            "If a rule restricts the approvers: the ids of the users who may approve. Null if every admin and "
+            "member may approve."
+        ),
     )
     digest: str = Field(
         description="SHA-256 digest of the context's canonical JSON, in hexadecimal. The approval is bound to it."
@@ -170,8 +177,10 @@ class ApprovalView(SdkApprovalView):
         description="True if the creators of the agent and of the permission cannot approve the request.",
     )
     votes: Sequence[VoteView] = Field(description="Votes, oldest first.")
-    decided_by: str | None = Field(description="Id of the user with the deciding vote, a UUID.")
-    consumed_at: datetime | None = Field(description="Time at which the approved call was allowed.")
+    decided_by: str | None = Field(description="Id of the user whose vote decided the request, a UUID.")
+    consumed_at: datetime | None = Field(
+        description="Time at which the gateway allowed the approved call to run, and the approval was consumed."
+    )
     cancelled_at: datetime | None = Field(description="Time at which the request was cancelled.")
     cancel_reason: str | None = Field(description="Reason for the cancellation.")
     replaces: str | None = Field(
@@ -206,7 +215,7 @@ def _add_former_terms(schema: dict[str, Any]) -> None:
     for former, name in _FORMER_TERMS.items():
         properties[former] = properties[name] | {
             "deprecated": True,
-            "description": f"Former name of `{name}`.",
+            "description": f"Former name of `{name}`, accepted until version 0.2.",
         }
         if name in required:
             rules.append({"oneOf": [{"required": [name]}, {"required": [former]}]})

@@ -1,11 +1,21 @@
 """Database table of the audit log."""
 
 from datetime import datetime
+from typing import Protocol
 
 from sqlalchemy import ForeignKeyConstraint, Index, Text
 from sqlmodel import Field
 
-from toolgate_service.db.models import Id, Table, Timestamp
+from toolgate_service.db.models import PRODUCTION, Id, Table, Timestamp
+from toolgate_service.transparency.chunks import log_changes
+from toolgate_service.transparency.leaves import (
+    AUDIT_EVENT,
+    COLUMNS,
+    Leaf,
+    build_leaf,
+    new_salt,
+    row_digest,
+)
 
 
 class AuditEntry(Table, table=True):
@@ -32,3 +42,39 @@ class AuditEntry(Table, table=True):
     changes: str | None = Field(default=None, sa_type=Text)
     ip_address: str | None = Field(default=None, max_length=45)
     created_at: datetime = Field(sa_type=Timestamp)
+    #: salt of the row in the transparency log, 32 hexadecimal digits; null for rows from before the log
+    salt: str | None = Field(default=None, max_length=32)
+
+
+class AuditValues(Protocol):
+    """Values of an audit event: a row of the model, or of a plain SQL statement."""
+
+    @property
+    def organization_id(self) -> str:
+        """Id of the organization."""
+
+    @property
+    def environment(self) -> str | None:
+        """Environment of the change."""
+
+    @property
+    def created_at(self) -> datetime:
+        """Time of the event."""
+
+
+def audit_leaf(event: AuditValues) -> Leaf:
+    """Return the leaf of an audit event. An event without an environment belongs to the log of production."""
+    values = {name: getattr(event, name) for name in (*COLUMNS[AUDIT_EVENT], "salt")}
+    return build_leaf(
+        AUDIT_EVENT,
+        event.organization_id,
+        event.environment or PRODUCTION,
+        event.created_at,
+        id=values["id"],
+        type=values["kind"],
+        by=values["user_id"],
+        digest=row_digest(AUDIT_EVENT, map(values.__getitem__, COLUMNS[AUDIT_EVENT]), values["salt"]),
+    )
+
+
+log_changes(AuditEntry, new_salt, lambda event: (audit_leaf(event), None))

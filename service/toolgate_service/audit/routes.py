@@ -22,7 +22,10 @@ async def list_audit(
         str | None,
         Query(alias="type", description="Return only events of this type, such as `permission.created`."),
     ] = None,
-    kind: Annotated[str | None, Query(description="Former name of `type`, which takes precedence.")] = None,
+    kind: Annotated[
+        str | None,
+        Query(description=("Former name of `type`. If the request contains both, `type` is used.")),
+    ] = None,
     user_id: Annotated[str | None, Query(description="Return only events of the user with this id.")] = None,
     environment: EnvironmentName = "production",
 ) -> Reply:

@@ -156,8 +156,10 @@ class PostgresAuthStore:
         # Each row contains the count after the whole batch, because the statement adds all requests of a rate limit
         # window at once. Go from the last request to the first, and subtract one for each later request of the window.
         later: dict[object, int] = {}
-        for position, moment, minute, requests, *columns, epoch in sorted(rows, key=lambda row: -row[0]):
-            context = AuthContext(*columns)._replace(epoch=epoch)
+        for position, moment, minute, requests, *columns, epoch, is_advisory in sorted(
+            rows, key=lambda row: -row[0]
+        ):
+            context = AuthContext(*columns)._replace(epoch=epoch, is_advisory=is_advisory)
             self._cache.store(queries[position - 1].key_digest, "", "", context)
             rate = None
             if requests is not None:
@@ -214,7 +216,8 @@ SELECT k.id, k.agent_id, k.organization_id, k.environment, o.is_active, o.plan, 
                WHERE b.organization_id = k.organization_id AND b.environment = k.environment AND b.enabled)::int,
        (SELECT s.id FROM policy_shadows s
         WHERE s.organization_id = k.organization_id AND s.environment = k.environment),
-       (SELECT epoch FROM epochs WHERE organization_id = k.organization_id AND environment = k.environment)
+       (SELECT epoch FROM epochs WHERE organization_id = k.organization_id AND environment = k.environment),
+       k.advisory::int
 FROM (SELECT * FROM api_keys WHERE digest = $1 AND revoked_at IS NULL LIMIT 1) AS k
 CROSS JOIN LATERAL (SELECT * FROM organizations WHERE id = k.organization_id LIMIT 1) AS o
 LEFT JOIN LATERAL (
@@ -241,7 +244,7 @@ _AUTHENTICATE = """
 WITH asked AS ({asked}), found AS MATERIALIZED (
     SELECT asked.place, k.environment || '/' || asked.surface AS scope,
            k.id AS key_id, k.agent_id AS key_agent_id, k.organization_id, k.environment,
-           o.is_active, o.plan, o.requests_per_minute, o.ip_allow_list,
+           o.is_active, o.plan, o.requests_per_minute, o.ip_allow_list, k.advisory::int AS is_advisory,
            (SELECT e.epoch FROM epochs e WHERE e.organization_id = k.organization_id AND e.environment = k.environment)
     FROM asked
     CROSS JOIN LATERAL (
@@ -259,7 +262,7 @@ WITH asked AS ({asked}), found AS MATERIALIZED (
 )
 SELECT place::int, extract(epoch FROM clock_timestamp())::float8, w.minute, w.requests,
        key_id, key_agent_id, found.organization_id, environment, is_active, plan, requests_per_minute, ip_allow_list,
-       found.epoch
+       found.epoch, is_advisory
 FROM found LEFT JOIN counted AS w ON w.organization_id = found.organization_id AND w.scope = found.scope
 """
 

@@ -26,7 +26,8 @@ CACHE = "PRAGMA cache_size = -65536"
 
 _KEY = """
 SELECT k.id, k.agent_id, k.organization_id, k.environment, o.is_active, o.plan, o.requests_per_minute, o.ip_allow_list,
-       (SELECT epoch FROM epochs e WHERE e.organization_id = k.organization_id AND e.environment = k.environment)
+       (SELECT epoch FROM epochs e WHERE e.organization_id = k.organization_id AND e.environment = k.environment),
+       k.advisory
 FROM api_keys k JOIN organizations o ON o.id = k.organization_id
 WHERE k.digest = ? AND k.revoked_at IS NULL
 """
@@ -136,8 +137,8 @@ class SqliteAuthStore:
         rows = self._opened().execute(_KEY, (key_digest,)).fetchall()
         if not rows:
             return None
-        *columns, epoch = rows[0]
-        context = AuthContext(*columns)._replace(epoch=epoch)
+        *columns, epoch, is_advisory = rows[0]
+        context = AuthContext(*columns)._replace(epoch=epoch, is_advisory=is_advisory)
         self._cache.store(key_digest, "", "", context)
         return context
 

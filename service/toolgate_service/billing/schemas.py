@@ -91,7 +91,7 @@ class CurrentPlanView(BaseModel):
 class ShareView(BaseModel):
     """Used share of a limit."""
 
-    current: int = Field(description="Number that is used.")
+    current: int = Field(description="Current number.")
     limit: int = Field(description="Limit of the plan; -1 for no limit.")
     percentage: float = Field(
         description="Used share in percent, rounded down to two decimals, so that 100 means that the limit is reached; "
@@ -102,7 +102,7 @@ class ShareView(BaseModel):
 class WarningView(BaseModel):
     """Warning that a limit of the plan is nearly reached, or reached."""
 
-    type: str = Field(description="Limit that the warning is about: `agents` or `logs`.")
+    type: str = Field(description="Limit that is reached or almost reached: `agents` or `logs`.")
     message: str = Field(description="Message for people.")
     severity: str = Field(description="`warning` from 80 percent, `critical` from 100 percent.")
 
@@ -297,8 +297,7 @@ INVOICE_KINDS = {
 PAYMENT_FAILED = "invoice.payment_failed"
 #: Status of a subscription whose trial has ended without a payment method.
 PAUSED = "paused"
-#: Maximum time between the end of a trial and the end of the subscription for which the subscription counts as ended by
-#: its trial.
+#: A subscription counts as ended by its trial if it ends at most this long after the trial.
 AT_ONCE = timedelta(hours=1)
 
 ModelT = TypeVar("ModelT", bound=BaseModel)

@@ -114,6 +114,7 @@ class BudgetReservation(Table, table=True):
         Index("ix_budget_reservations_decision", "decision_id"),
         Index("ix_budget_reservations_total", "total_id", "created_at"),
         Index("ix_budget_reservations_listed", "organization_id", "environment", "state", "created_at", "id"),
+        Index("ix_budget_reservations_by_time", "organization_id", "environment", "created_at", "id"),
         Index(None, "created_at"),
     )
 

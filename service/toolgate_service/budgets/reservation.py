@@ -100,7 +100,10 @@ class Claim:
         amounts = [plain_number(one) for one in (self.amount, budget.limit, max(self.left, ZERO))]
         needed, limit, left = (f"{amount} {unit}".rstrip() for amount in amounts)
         what = "another call" if budget.argument is None else f"the amount {needed}"
-        return f"Budget '{budget.name}' does not cover {what}: {left} of {limit} is left in this {_describe_window(budget)}"
+        return (
+            f"Budget '{budget.name}' does not cover {what}: {left} of {limit} is left in this "
+            f"{_describe_window(budget)}"
+        )
 
 
 def _describe_window(budget: CompiledBudget) -> str:

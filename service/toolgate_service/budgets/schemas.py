@@ -32,9 +32,10 @@ Scope = Literal["organization", "agent", "run"]
 AtLimit = Literal["deny", "require_approval"]
 State = Literal["unsettled", "settled", "released"]
 
-_NAME = "Name of the budget, unique in its environment. Denied agents receive it."
+_NAME = "Name of the budget, unique in its environment. The gateway sends it to agents whose calls the budget denies."
 _SCOPE = (
-    "Scope of one total: `organization` (all calls of the environment), `agent` (calls of one agent) or `run` "
+    "Calls that share one total: `organization` (all calls of the environment), `agent` (calls of one "
+    "agent) or `run` "
     "(calls with one `run_id`; all calls without a `run_id` share a total)."
 )
 _AGENTS = 'Agents whose calls count: ids or names, or `["*"]` for all agents, including agents created later.'
@@ -48,7 +49,7 @@ _WINDOW = (
     "Time window: `hour`, `day` or `month` (UTC), `day(Europe/Berlin)` or `month(Europe/Berlin)` in a time zone, or "
     "`rolling(3600)` for the last 3,600 seconds, at most 2,678,400 (31 days)."
 )
-_LIMIT = "Maximum of the number or the sum in one window, an exact decimal number."
+_LIMIT = "Maximum number of calls, or maximum sum, in one window; an exact decimal number."
 _AT_LIMIT = "Effect on a call that would exceed the limit: `deny`, or `require_approval` to ask a person."
 _ENABLED = "False if the budget is ignored. Its totals are kept."
 
@@ -87,7 +88,7 @@ SignedNumber = Annotated[Decimal, WithJsonSchema({"type": "number"})]
 
 
 def measure_text(argument: str | None) -> str:
-    """Return the measure in the format of the API, for the name of the summed argument or None."""
+    """Return a budget's measure as the API's text: `sum(args.<argument>)`, or `count` if `argument` is None."""
     return COUNT if argument is None else f"sum(args.{argument})"
 
 
@@ -200,7 +201,7 @@ class BudgetUsage(BaseModel):
     limit: Number = Field(description=_LIMIT)
     used: Number = Field(description="Sum of the settled amounts, from the log entries of successful calls.")
     reserved: Number = Field(
-        description="Sum of the amounts of allowed calls without a log entry about their outcome."
+        description="Sum of the amounts of allowed calls whose outcome no log entry has reported yet."
     )
     left: SignedNumber = Field(description=_LEFT)
     window_start: datetime = Field(description="Start of the window.")
@@ -239,21 +240,26 @@ class ReservationView(BaseModel):
     run_id: str | None = Field(description="Identifier of the agent run, chosen by the client.")
     subject: str | None = Field(description=_SUBJECT)
     currency: str | None = Field(description=_OF_CURRENCY)
-    amount: Number = Field(description="Amount by the arguments of the check.")
+    amount: Number = Field(description="Amount that the gateway read from the arguments of the check.")
     settled_amount: Number | None = Field(
-        description="Amount by the arguments in the log entry; null if the reservation is not settled."
+        description=(
+            "Amount that the gateway read from the arguments in the log entry; null if no log entry has "
+            "reported the outcome."
+        )
     )
     state: State = Field(
-        description=f"One of {', '.join(f'`{state}`' for state in STATES)}: the outcome of the call is unknown, the call "
-        "succeeded, or it failed or did not run."
+        description=(
+            f"One of {', '.join(f'`{state}`' for state in STATES)}. In this order: the outcome of the call is "
+            "unknown, the call succeeded, or the call failed or did not run."
+        )
     )
     over_limit: bool = Field(description="True if the call exceeded the limit and an approval allowed it.")
     approval_id: str | None = Field(description="Id of the approval request that allowed the call, or null.")
     created_at: CreatedAt
     settled_at: datetime | None = Field(
-        description="Time at which a log entry last changed the state; null if none did."
+        description="Time at which a log entry last changed the state; null if no log entry did."
     )
-    age_seconds: int = Field(description="Time since the check in whole seconds.")
+    age_seconds: int = Field(description="Whole seconds since the check.")
 
 
 class BudgetExceeded(BaseModel):

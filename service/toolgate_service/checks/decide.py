@@ -204,6 +204,8 @@ class PendingApproval:
     rule_id: str | None = None
 
 
+Decision: TypeAlias = Allowed | Denied | PendingApproval | Consumed
+
 ALLOWED = Allowed()
 
 _AMOUNT_STEPS = {
@@ -299,7 +301,7 @@ def _id_hint(agent_id: str) -> str:
     return f"; {agent_id[:MAX_SHOWN]!r} is not an agent id: expected a UUID, see 'toolgate agents list'"
 
 
-def reason_code(decision: Allowed | Denied | PendingApproval | Consumed) -> str:
+def reason_code(decision: Decision) -> str:
     """Return the code of a decision, which programs evaluate. The text for people is `reason` in the response body."""
     if isinstance(decision, Allowed):
         return "allowed"
@@ -311,7 +313,7 @@ def reason_code(decision: Allowed | Denied | PendingApproval | Consumed) -> str:
 _ALLOWED_BODY = b'{"allowed":true,"requires_approval":false,"reason":null,"approval_id":null}'
 
 
-def response_body(decision: Allowed | Denied | PendingApproval | Consumed) -> bytes:
+def response_body(decision: Decision) -> bytes:
     """Return the JSON response body for a decision."""
     if isinstance(decision, Allowed | Consumed):
         return _ALLOWED_BODY

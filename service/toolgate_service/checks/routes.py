@@ -4,26 +4,13 @@ The endpoint validates, in this order: API key, organization, source address, ra
 approval, budgets.
 """
 
-import asyncio
 from functools import partial
 from typing import Any
 
-from toolgate_service.checks.decide import (
-    Allowed,
-    Consumed,
-    Denied,
-    PendingApproval,
-    Step,
-    decide,
-    reason_code,
-    response_body,
-)
-from toolgate_service.checks.records import to_record
+from toolgate_service.checks.decide import Decision, response_body
+from toolgate_service.checks.headers import DECISION_ID, OUTCOME, decision_headers, outcome_of
 from toolgate_service.checks.schemas import CheckRequest, read_check_request
-from toolgate_service.checks.service import settle
-from toolgate_service.context import AuthContext
-from toolgate_service.core.clock import utcnow
-from toolgate_service.core.concurrency import DEADLINE, MAX_ON_LOOP
+from toolgate_service.core.concurrency import MAX_ON_LOOP
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.schemas import (
     ACTION,
@@ -36,27 +23,10 @@ from toolgate_service.core.schemas import (
 )
 from toolgate_service.core.sdk_fields import idempotency_key
 from toolgate_service.core.strict_json import read_object
-from toolgate_service.core.telemetry import span
-from toolgate_service.db.retry import with_retry
-from toolgate_service.decisions.recorder import DecisionRecord
-from toolgate_service.decisions.repository import insert_decision
 from toolgate_service.gateway import Gateway
 from toolgate_service.http.asgi import Handler, PlainRequest, PlainResponse, add_headers
-from toolgate_service.http.dependencies import authenticate_api_key, load_context
+from toolgate_service.http.dependencies import authenticate_api_key, refuse_advisory
 from toolgate_service.http.openapi import operation
-
-DECISION_ID = b"x-decision-id"
-REASON_CODE = b"x-reason-code"
-CALL_CONSUMED = b"x-call-let-through"
-#: response header with the smallest amount that is left of the budgets that apply to the call
-BUDGET_LEFT = b"x-budget-left"
-#: response header with the id of the rule that decided, or that requires the approval
-RULE_ID = b"x-rule-id"
-#: response header with the id of the approved request that allows the call; a client that only made a dry run can use
-#: the id to cancel the request
-APPROVAL_ID = b"x-approval-id"
-#: ASGI scope key of the check's outcome, for metrics and traces
-OUTCOME = "toolgate.outcome"
 
 
 def check_endpoint(gateway: Gateway) -> Handler:
@@ -73,95 +43,25 @@ def check_endpoint(gateway: Gateway) -> Handler:
         else:
             request = await gateway.parser.run(len(raw), partial(_parse, raw))
         retry_key = idempotency_key(received.header(b"idempotency-key"))
-        auth = await load_context(gateway, caller, request.agent_id, request.action)
-        rules = await gateway.rules.find(auth)
-        with span("toolgate.gateway.decide"):
-            decision = decide(auth, request, rules, utcnow())
-        if isinstance(decision, Denied):
-            _record(gateway, decision_id, auth, request, decision)
-            return _respond(received, decision)
-        if isinstance(decision, Allowed) and request.approval_id is None:
-            # Find out from the cache if a budget applies, because most calls need no transaction.
-            budgets = await gateway.budgets.find(auth)
-            if not budgets.match(auth.agent_id, request.action):
-                _record(gateway, decision_id, auth, request, decision)
-                return _respond(received, decision)
-        database = gateway.database
-        # One deadline applies to all retries of the transaction together, because the SDK waits only five seconds for
-        # the response.
-        deadline = asyncio.get_running_loop().time() + DEADLINE
-
-        async def settle_in_transaction() -> tuple[
-            Allowed | Denied | PendingApproval | Consumed, DecisionRecord | None
-        ]:
-            if request.dry_run:
-                transaction = database.reading()
-            else:
-                transaction = database.writing(auth.organization_id, until=deadline)
-            async with transaction as session:
-                settled = await settle(
-                    session,
-                    gateway.settings,
-                    gateway.rules,
-                    gateway.budgets,
-                    caller.key_digest,
-                    request,
-                    retry_key,
-                    raw,
-                )
-                if request.dry_run:
-                    return settled.decision, None
-                record = to_record(decision_id, settled.auth or auth, request, settled.decision)
-                stores_context = gateway.settings.decision_context_days > 0
-                is_new = await insert_decision(session, record, stores_context=stores_context)
-                return settled.decision, record if is_new else None
-
-        # Build the response after the commit of the transaction, so that it never contains a decision that was not
-        # stored.
-        settled, record = await with_retry(settle_in_transaction)
-        if record is not None:
-            gateway.decisions.observe(record)
-        return _respond(received, settled)
+        if not request.dry_run:
+            # A client that expects its check to be enforced must not mistake a dry run for it.
+            refuse_advisory(caller)
+        decision = await gateway.checker.check(
+            caller, request, raw, decision_id=decision_id, idempotency_key=retry_key
+        )
+        return _respond(received, decision)
 
     return check
-
-
-def _record(
-    gateway: Gateway, decision_id: str, auth: AuthContext, request: CheckRequest, decision: Allowed | Denied
-) -> None:
-    """Queue the record of a check that changes nothing. It is written after the response."""
-    if not request.dry_run:
-        gateway.decisions.record(to_record(decision_id, auth, request, decision))
 
 
 def _parse(raw: bytes) -> CheckRequest:
     return read_check_request(read_object(raw), raw)
 
 
-def _respond(
-    received: PlainRequest, decision: Allowed | Denied | PendingApproval | Consumed
-) -> PlainResponse:
-    received.scope[OUTCOME] = _outcome(decision)
-    add_headers(received.scope, {REASON_CODE: reason_code(decision).encode()})
-    if decision.rule_id is not None:
-        add_headers(received.scope, {RULE_ID: decision.rule_id.encode()})
-    if isinstance(decision, Allowed | Consumed):
-        if decision.decision_id is not None:
-            add_headers(received.scope, {DECISION_ID: decision.decision_id.encode()})
-        if decision.budget_left is not None:
-            add_headers(received.scope, {BUDGET_LEFT: decision.budget_left.encode()})
-    if isinstance(decision, Consumed):
-        if decision.at is Step.APPROVED and decision.by is not None:
-            add_headers(received.scope, {APPROVAL_ID: decision.by.encode()})
-    elif isinstance(decision, Denied) and decision.call_consumed:
-        add_headers(received.scope, {CALL_CONSUMED: b"true"})
+def _respond(received: PlainRequest, decision: Decision) -> PlainResponse:
+    received.scope[OUTCOME] = outcome_of(decision)
+    add_headers(received.scope, decision_headers(decision))
     return PlainResponse(response_body(decision))
-
-
-def _outcome(decision: Allowed | Denied | PendingApproval | Consumed) -> str:
-    if isinstance(decision, PendingApproval):
-        return "held"
-    return "blocked" if isinstance(decision, Denied) else "allowed"
 
 
 #: JSON schemas of the request and response bodies in the OpenAPI document, by name
@@ -184,7 +84,7 @@ CHECK_SCHEMAS: dict[str, dict[str, Any]] = {
                 "whole context."
             },
             "approval_id": nullable(REFERENCE)
-            | {"description": "Id of the only approval request that may allow the call."},
+            | {"description": "Id of an approval request. Only this request may then allow the call."},
             "call_id": nullable(REFERENCE)
             | {
                 "description": "Identifier of the call, chosen by the client: 1-255 printable characters. Checks with "

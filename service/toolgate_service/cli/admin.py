@@ -41,6 +41,7 @@ from toolgate_service.maintenance import prune
 from toolgate_service.organizations import service as organizations
 from toolgate_service.organizations.models import OPERATOR, PAYMENT, Organization
 from toolgate_service.secret_check import SEALED_MODELS, SealedModel, verified_vault
+from toolgate_service.transparency.models import TransparencyLog
 
 #: Name of the database lock that a command holds while it replaces the gateway's secret.
 SECRET = "secret"  # noqa: S105 - the name of a lock
@@ -97,6 +98,9 @@ async def _discard_unreadable(operator: OperatorSession) -> Lines:
     discarded = 0
     async with operator.database.writing(SECRET) as session:
         for model in SEALED_MODELS:
+            # A transparency log cannot get another key.
+            if model is TransparencyLog:
+                continue
             rows = await session.exec(select(model.id, model.organization_id, model.ciphertext))
             for row, organization, sealed in rows.all():
                 discarded += await _discard_one(session, vault, model, row, organization, sealed)

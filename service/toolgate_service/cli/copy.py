@@ -226,6 +226,12 @@ async def _prepare_schema(target: Database) -> str | None:
     return schema.current
 
 
+_NEXT_CHUNK = (
+    "SELECT setval('transparency_chunks_sequence_seq', max(sequence)) FROM transparency_chunks "
+    "HAVING max(sequence) IS NOT NULL"
+)
+
+
 async def _copy(file: sqlite3.Connection, target: Database) -> list[Compared]:
     async with _transaction(target) as connection:
         names = ", ".join(table.name for table in COPIED)
@@ -241,6 +247,8 @@ async def _copy(file: sqlite3.Connection, target: Database) -> list[Compared]:
             await _fill(file, connection, table)
         found = [await compare_table(file, connection, table) for table in COPIED]
         file.execute("ROLLBACK")
+        # The copied rows have their numbers, so the server does not know which one is next.
+        await connection.execute(_NEXT_CHUNK)
     await _analyze(target)
     return found
 

@@ -34,7 +34,9 @@ class Expectation(Body):
     """Expected result of a test case. Fields that are missing are not compared."""
 
     outcome: Literal["allowed", "approval_required", "denied"] = Field(description="Outcome of the call.")
-    rule: Name | None = Field(default=None, description="Name of the rule that decides; null if none does.")
+    rule: Name | None = Field(
+        default=None, description="Name of the rule that decides; null if no rule does."
+    )
     reason_code: str | None = Field(default=None, description="Code of the reason.")
     quorum: int | None = Field(default=None, description="Number of different users who must approve.")
 

@@ -232,7 +232,13 @@ async def create_agent_key(page: PageContext, form: Form) -> Response:
         keys = await agents.list_masked_keys(session, agent)
         check_not_repeated(form, keys[0].id if keys else None)
 
-    made = await agents.create_key(page.gateway, page.caller, *_agent_path(page), first=refuse_repetition)
+    made = await agents.create_key(
+        page.gateway,
+        page.caller,
+        *_agent_path(page),
+        advisory="advisory" in form,
+        first=refuse_repetition,
+    )
     return await show_agent_keys(page, whole=[made], made=made.id)
 
 

@@ -9,6 +9,7 @@ from sqlalchemy.orm import load_only
 from sqlmodel import col, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
+from toolgate_service.access_requests.repository import find_justifications
 from toolgate_service.approvals.models import (
     APPROVED,
     CONSUMED,
@@ -162,6 +163,7 @@ class Card:
 
     Attributes:
         reasons: Sentences that explain why the call needs an approval; empty if the request is not pending.
+        justification: Business justification that the client of an access request submitted; None if there is none.
         people: E-mail addresses, by user id, of the users who voted and of the user who decided.
         voted: E-mail addresses of the users who have approved the request.
         has_voted: True if the signed-in user has approved the request.
@@ -177,6 +179,7 @@ class Card:
     action: ActionLabel
     arguments: Arguments
     reasons: Sequence[str]
+    justification: str | None
     similar: SimilarRequests
     people: Mapping[str, str]
     voted: Sequence[str]
@@ -204,6 +207,7 @@ async def load_cards(
     permissions = await _permissions(session, approvals)
     rules = await _names(session, Rule, approvals, {one.rule_id for one in approvals})
     budgets = await _names(session, Budget, approvals, {one.budget_id for one in approvals})
+    justifications = await find_justifications(session, approvals)
     people = await load_emails(session, {user for view in shown for user in _people(view)})
     at_most = None if whole else MAX_CARD_LENGTH
     # Format the arguments in a thread, because formatting large ones would block the event loop.
@@ -224,6 +228,7 @@ async def load_cards(
             permissions.get(approval.permission_id),
             rules.get(approval.rule_id or ""),
             budgets.get(approval.budget_id or ""),
+            justifications.get(approval.id),
             people,
         )
         for approval, view, laid_out in zip(approvals, shown, arguments, strict=True)
@@ -240,6 +245,7 @@ async def _card(
     permission: Permission | None,
     rule: str | None,
     budget: str | None,
+    justification: str | None,
     people: Mapping[str, str],
 ) -> Card:
     is_pending = view.status == PENDING
@@ -256,6 +262,7 @@ async def _card(
         action=describe_action(view.action),
         arguments=arguments,
         reasons=_reasons(view, permission, rule, budget) if is_pending else [],
+        justification=justification,
         similar=similar,
         people=people,
         voted=[people.get(user, "a former member") for user in voted],
@@ -278,13 +285,13 @@ def _reasons(
     reasons = []
     if view.rule_id is not None:
         reasons.append(
-            "A rule that was deleted since required an approval for this call."
+            "A rule required an approval for this call, and was deleted afterwards."
             if rule is None
             else f"The rule '{rule}' requires an approval for this call."
         )
     if view.budget_id is not None:
         reasons.append(
-            "A budget that was deleted since did not cover this call."
+            "A budget did not cover this call, and was deleted afterwards."
             if budget is None
             else f"The budget '{budget}' does not cover this call: if you approve it, it may exceed the limit."
         )

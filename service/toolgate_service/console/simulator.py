@@ -58,7 +58,7 @@ QUESTIONS: Mapping[Step, str] = {
     Step.DENIED: "Was an identical call rejected recently?",
     Step.DENIAL_BLOCK: "Is the action blocked after repeated rejections?",
     Step.GRANT: "Does a temporary approval cover the call?",
-    Step.PENDING: "Is an identical call already waiting for approval?",
+    Step.PENDING: "Does an identical call already wait for approval?",
     Step.PENDING_LIMIT: "Can the agent have another pending request?",
     Step.NEW_REQUEST: "Who must approve?",
 }

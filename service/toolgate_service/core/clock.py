@@ -4,6 +4,7 @@ The format is ISO 8601 in UTC with microseconds and ``Z``.
 """
 
 from datetime import MINYEAR, UTC, datetime
+from functools import lru_cache
 
 
 def utcnow() -> datetime:
@@ -11,6 +12,8 @@ def utcnow() -> datetime:
     return datetime.now(UTC)
 
 
+# The time of a log entry is written into its row, its leaf and the response.
+@lru_cache(maxsize=1024)
 def wire(moment: datetime) -> str:
     """Format a timestamp for the API, for example ``2026-11-20T22:36:29.123456Z``.
 

@@ -48,6 +48,7 @@ class Vault:
         token_keys: Keys that sign session tokens.
         cursor_keys: Keys that sign pagination cursors.
         form_keys: Keys that sign the forms of the console.
+        access_request_keys: Seeds of the Ed25519 keys that sign values of AuthZEN access requests.
         login_key: Key that hashes the IP addresses and e-mail addresses of failed logins.
     """
 
@@ -56,6 +57,7 @@ class Vault:
         self.token_keys: Keys = tuple(_derive(one, b"toolgate token signing") for one in signing)
         self.cursor_keys: Keys = tuple(_derive(one, b"toolgate page cursors") for one in signing)
         self.form_keys: Keys = tuple(_derive(one, b"toolgate console forms") for one in signing)
+        self.access_request_keys: Keys = tuple(_derive(one, b"toolgate access requests") for one in signing)
         self.login_key = _derive(secret, b"toolgate failed logins")
         self._aead = _sealing(secret)
         self._others = [_sealing(one) for one in others]

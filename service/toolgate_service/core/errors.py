@@ -11,7 +11,7 @@ Tree of the classes::
     └── LostRace             another transaction caused a rollback; the gateway retries the transaction
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 Detail: TypeAlias = str | Mapping[str, object]
@@ -40,6 +40,21 @@ def error_body(status: int, detail: Detail) -> dict[str, object]:
     specific = detail.get("error") if isinstance(detail, Mapping) else None
     code = specific if isinstance(specific, str) else CODES.get(status, "error")
     return {"detail": detail, "code": code}
+
+
+def error_text(detail: Detail) -> str:
+    """Return the message of an error as one text, for responses whose body is only a message."""
+    if isinstance(detail, str):
+        return detail
+    message = detail.get("message")
+    if isinstance(message, str):
+        return message
+    return "; ".join(f"{field}: {', '.join(map(str, messages))}" for field, messages in _lists(detail))
+
+
+def _lists(detail: Mapping[str, object]) -> Iterator[tuple[str, Iterable[object]]]:
+    for field, messages in detail.items():
+        yield field, messages if isinstance(messages, list | tuple) else [messages]
 
 
 class ApiError(Exception):

@@ -54,6 +54,7 @@ from toolgate_service.core.settings_sources import (
     find_renamed,
     variable_of,
 )
+from toolgate_service.core.witness_settings import Witness, read_witnesses
 
 REDIS_EXAMPLE = "redis://:PASSWORD@HOST:6379/0"
 
@@ -129,14 +130,15 @@ class Settings(BaseSettings):
         database_url: URL of the database: ``sqlite:///PATH`` or ``postgresql://…``.
         migrate: Behavior at startup if the database schema is outdated: migrate it (``auto``) or refuse to start
             (``check``).
-        secret: Secret that signs tokens and encrypts stored keys. Created automatically if the database is an SQLite
-            file.
+        secret: Secret that signs tokens and encrypts stored keys. With an SQLite database, the gateway creates it
+            automatically.
         secret_previous: Former secret. It still decrypts stored keys, and tokens signed with it are valid until they
             expire.
         secret_previous_leaked: Reject tokens that were signed with the former secret, because it was leaked.
-        secret_next: Next secret. The gateway accepts values and tokens of other gateways that already use it.
-        secrets_dir: Folder with one file per setting. Each file is named like the environment variable and contains its
-            value.
+        secret_next: Next secret, during a change of the secret. The gateway accepts the values and tokens of gateways
+            that already use it.
+        secrets_dir: Folder with one file per setting. The name of each file is that of the environment variable, and its
+            content is the value.
         default_plan: Plan of new organizations.
         plans_file: ``.toml`` or ``.json`` file that overrides the built-in plans.
         approval_ttl_seconds: Time after which a pending approval request expires.
@@ -156,13 +158,14 @@ class Settings(BaseSettings):
         payment_grace_days: Number of days after a failed payment until the organization is deactivated.
         login_threads: Maximum number of passwords that are hashed at the same time.
         login_queue: Maximum number of logins that wait for a hashing thread; further logins get a 429 response.
-        public_url: URL with which users open the gateway. Links in e-mails start with it.
+        public_url: URL with which users open the gateway. Links in e-mails start with it, and its host is part of the names
+            of new transparency logs.
         trusted_proxies: Comma-separated addresses and networks whose ``X-Forwarded-For`` header is trusted.
         cors_origins: Comma-separated origins of web pages that may call the API from a browser, or ``*`` for all.
         request_timeout_seconds: Maximum time for receiving a request, and maximum idle time of a connection.
         max_connections: Maximum number of open connections; further connections get a 503 response.
-        drain_seconds: Time after the stop signal during which the readiness check fails and requests are still
-            accepted.
+        drain_seconds: Time between the stop signal and the shutdown, during which the readiness check fails and requests
+            are still accepted.
         redis_url: URL of the Redis server, ``redis://…`` or ``rediss://…``, in which gateways with PostgreSQL count
             requests for rate limits. Without it, they count the requests in the database.
         workers: Number of gateway processes on this machine.
@@ -173,17 +176,25 @@ class Settings(BaseSettings):
         mail_from: Sender address of e-mails.
         registration: Who may register: everyone (``open``), invited people (``invite``), or no one (``closed``).
         management_requests_per_minute: Rate limit of the management API for each user.
-        failed_authentications_per_minute: Number of failed authentications per minute after which an IP address
-            receives 429 responses.
-        maintenance_interval_seconds: Interval of the maintenance jobs.
+        failed_authentications_per_minute: Maximum number of failed authentications of an IP address per
+            minute; further requests get a 429 response.
+        maintenance_interval_seconds: Interval of the maintenance jobs, which delete expired data.
         decision_context_days: Number of days for which the decision log contains the arguments of calls. Replays of
             policies need them. With 0, the decision log does not store arguments.
+        transparency_key_file: PEM file with the Ed25519 key that signs the checkpoints of the transparency logs. Without it,
+            each log has its own key, which is encrypted in the database.
+        checkpoint_file: File in which the gateway remembers published checkpoints, to recognize a restored database. It
+            must not be part of backups of the database. The default is a file beside an SQLite database.
         test_log_bytes: Maximum size in bytes of the log entries of each organization's test environment.
+        operator_token: Token with which the operator creates scratch organizations, in which `toolgate verify` tests the
+            gateway. Without it, the gateway has no routes for this purpose.
         prune_batch: Maximum number of rows that a maintenance job deletes in one transaction.
         webhooks_allow_private: Allow webhook URLs with http, and URLs in private networks or on the gateway's machine.
         webhook_poll_seconds: Maximum delay until this gateway delivers a webhook event that another gateway stored.
+        witnesses: Comma-separated witnesses that cosign the checkpoints of transparency logs, each as
+            ``URL VKEY``: its URL, a space and its verifier key.
         log_format: Format of log lines: ``text``, or ``json`` with one object per line.
-        log_level: Minimum level of log lines.
+        log_level: Minimum level of the log lines that the gateway writes.
         access_log: Write a log line for each request.
         traces: Send OpenTelemetry spans, which are configured with ``OTEL_*`` variables.
         metrics_address: ``HOST:PORT`` on which the gateway serves Prometheus metrics. Without it, no metrics are
@@ -236,10 +247,14 @@ class Settings(BaseSettings):
     mail_from: Sender | None = None
     maintenance_interval_seconds: Annotated[int, Field(gt=0, le=6 * 3600)] = 600
     decision_context_days: Annotated[int, Field(ge=0, le=3660)] = 30
+    transparency_key_file: Path | None = None
+    checkpoint_file: Path | None = None
     test_log_bytes: Annotated[int, Field(gt=0, le=2**40)] = 50 * 1024 * 1024
+    operator_token: SecretStr | None = None
     prune_batch: Annotated[int, Field(gt=0, le=10_000)] = 200
     webhooks_allow_private: bool = False
     webhook_poll_seconds: Annotated[float, Field(ge=0.05, le=3600)] = 1
+    witnesses: Annotated[tuple[Witness, ...], NoDecode, BeforeValidator(_from_text(read_witnesses))] = ()
     log_format: Literal["text", "json"] = "text"
     log_level: Annotated[Literal["debug", "info", "warning", "error"], BeforeValidator(_lower)] = "info"
     access_log: bool = False
@@ -268,7 +283,7 @@ class Settings(BaseSettings):
     def _check_plan(cls, value: object) -> object:
         return plan_name(str(value))
 
-    @field_validator("secret", "secret_previous", "secret_next")
+    @field_validator("secret", "secret_previous", "secret_next", "operator_token")
     @classmethod
     def _long_secret(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None and len(value.get_secret_value()) < MIN_SECRET:

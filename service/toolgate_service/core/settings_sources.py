@@ -118,7 +118,7 @@ class RenamedSetting(NamedTuple):
         former, name = variable_of(self.former), variable_of(self.name)
         if self.is_superseded:
             return f"{former} is deprecated and ignored, because {name} is set; remove {former}"
-        return f"{former} is deprecated and accepted until 0.2; set {name} instead"
+        return f"{former} is deprecated and accepted until version 0.2; set {name} instead"
 
 
 def find_renamed(environment: Mapping[str, str], folder: str | None) -> Iterator[RenamedSetting]:

@@ -57,7 +57,8 @@ class OutageLog:
             return
         unexpected = None if isinstance(error, StorageFault) else error
         logger.error(
-            "%s fail because of a database error: %s; further failures are only counted until the database works again",
+            "%s fail because of a database error: %s; until the database works again, the gateway counts "
+            "further failures and does not log them",
             work,
             error,
             exc_info=unexpected,
@@ -68,7 +69,7 @@ class OutageLog:
         if self._failures:
             failures = ", ".join(f"{count} {work}" for work, count in sorted(self._failures.items()))
             self._failures.clear()
-            logger.info("the database works again; failures during the outage: %s", failures)
+            logger.info("the database works again; numbers of failures during the outage: %s", failures)
 
 
 #: log of database outages in this process

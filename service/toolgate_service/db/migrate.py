@@ -8,6 +8,7 @@ this value to decide whether it can use the schema.
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from alembic import command
@@ -98,17 +99,20 @@ def configuration(connection: Connection) -> Config:
     return config
 
 
+@cache
+def _steps(folder: Path) -> Sequence[Step]:
+    # A gateway asks several times; the scripts of a version do not change, and importing them takes 50 ms.
+    scripts = ScriptDirectory(str(folder)).walk_revisions("base", "heads")
+    return [Step(one.revision, (one.doc or "").rstrip(".")) for one in scripts][::-1]
+
+
 def schema_of(connection: Connection) -> Schema:
     """Return the state of a database schema without changing it.
 
     Raises:
         StorageError: The database contains an invalid revision.
     """
-    scripts = ScriptDirectory.from_config(configuration(connection))
-    steps = [
-        Step(one.revision, (one.doc or "").rstrip(".")) for one in scripts.walk_revisions("base", "heads")
-    ]
-    steps.reverse()
+    steps = _steps(MIGRATIONS)
     revisions = [step.revision for step in steps]
     try:
         current = MigrationContext.configure(connection).get_current_revision()

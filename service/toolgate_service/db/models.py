@@ -79,9 +79,11 @@ def of_user(column: str) -> ForeignKeyConstraint:
     return ForeignKeyConstraint(["organization_id", column], ["users.organization_id", "users.id"])
 
 
-def index_where(name: str, condition: str, *columns: str) -> Index:
+def index_where(name: str, condition: str, *columns: str, unique: bool = False) -> Index:
     """Return a partial index, which contains only the rows for which an SQL condition is true."""
-    return Index(name, *columns, sqlite_where=text(condition), postgresql_where=text(condition))
+    return Index(
+        name, *columns, unique=unique, sqlite_where=text(condition), postgresql_where=text(condition)
+    )
 
 
 class Id(TypeDecorator[str]):

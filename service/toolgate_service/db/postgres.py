@@ -462,3 +462,11 @@ class StalledSessions:
                 await asyncio.sleep(self._interval)
         finally:
             connection.terminate()
+
+
+async def prevent_drops(session: AsyncSession, table: str) -> None:
+    """Prevent drops of a table or its partitions until the session ends, for the first statement of a long export.
+
+    Rows of a dropped partition would be missing from the export, although its snapshot is older than the drop.
+    """
+    await (await session.connection()).execute(text(f"LOCK TABLE {table} IN ACCESS SHARE MODE"))

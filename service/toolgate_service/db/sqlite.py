@@ -143,7 +143,9 @@ class SqliteDatabase:
                 async with asyncio.timeout_at(ends):
                     await stack.enter_async_context(self.write_lock)
             except TimeoutError:
-                raise StorageFault("other changes took too long") from None
+                raise StorageFault(
+                    "the change could not begin, because other changes to the database took too long"
+                ) from None
             yield
 
     def _remaining_time(self) -> float:

@@ -74,3 +74,6 @@ class Decision(Table, table=True):
     reason_code: str = Field(max_length=40)
     #: id of the approval request that the check created, found or consumed
     approval_id: str | None = Field(default=None, sa_type=Id)
+    #: salts of the row and of its context in the transparency log, 32 hexadecimal digits each; null for rows from before
+    #: the log
+    salt: str | None = Field(default=None, max_length=64)

@@ -26,9 +26,10 @@ from toolgate_service.db.database import Database
 from toolgate_service.db.models import Id, Timestamp
 from toolgate_service.db.pagination import COUNTED, Page, Position, newest_first
 from toolgate_service.decisions.models import ALLOWED, Decision
-from toolgate_service.decisions.recorder import COLUMNS, DecisionRecord, build_row
+from toolgate_service.decisions.recorder import COLUMNS, DecisionRecord, build_row, decision_leaf
 from toolgate_service.logs.repository import fetch_rows
 from toolgate_service.organizations.models import Epoch
+from toolgate_service.transparency.chunks import add_leaf
 
 #: maximum number of index entries that the query for a page reads
 SCAN_LIMIT = COUNTED
@@ -278,5 +279,10 @@ async def insert_decision(session: AsyncSession, record: DecisionRecord, *, stor
     )
     connection = await session.connection()
     insert = sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-    inserted = await connection.execute(insert(Decision).values(values).on_conflict_do_nothing())
-    return inserted.rowcount == 1
+    statement = (
+        insert(Decision).values(values).on_conflict_do_nothing().returning(col(Decision.policy_revision))
+    )
+    inserted = (await connection.execute(statement)).fetchall()
+    for (values["policy_revision"],) in inserted:
+        await add_leaf(session, decision_leaf(tuple(values[name] for name in COLUMNS)))
+    return bool(inserted)

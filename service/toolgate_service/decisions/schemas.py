@@ -65,8 +65,10 @@ class DecisionView(BaseModel):
         "return the context itself."
     )
     policy_revision: int | None = Field(
-        description="Version number of the environment's agents, keys, permissions, rules, budgets and freezes under which "
-        "the check was decided; null if it is unknown."
+        description=(
+            "Revision number of the environment when the check was decided. Each change of an agent, key, "
+            "permission, rule, budget or freeze increases it. Null if it is unknown."
+        )
     )
     permission_id: str | None = Field(
         description="Id of the agent's permission for the action; null if there was none."

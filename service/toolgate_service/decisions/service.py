@@ -3,12 +3,12 @@
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import literal, tuple_
+from sqlalchemy import func, literal, tuple_
 from sqlmodel import col, select, update
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.context import AppContext
-from toolgate_service.core.plans import PLAN_NAMES, UNLIMITED, Plans
+from toolgate_service.core.plans import Plans
 from toolgate_service.db.database import Database
 from toolgate_service.db.models import ENVIRONMENTS, PRODUCTION, TEST, Id, Timestamp
 from toolgate_service.db.pagination import Position
@@ -18,7 +18,9 @@ from toolgate_service.decisions.schemas import DecisionView, file_header, serial
 from toolgate_service.jobs.batches import delete_where, in_batches
 from toolgate_service.logs.repository import agent_names, tenants_with_old_rows
 from toolgate_service.logs.schemas import Format
-from toolgate_service.logs.service import TEST_DAYS, retention_days
+from toolgate_service.logs.service import TEST_DAYS, expired_tenants
+from toolgate_service.transparency.chunks import announce_retention
+from toolgate_service.transparency.leaves import CONTEXT, DECISION, SALT_DIGITS
 
 #: maximum number of records that an export holds in memory
 BATCH = 500
@@ -63,22 +65,15 @@ async def prune_decisions(database: Database, plans: Plans, batch: int, moment: 
     before = moment - timedelta(days=TEST_DAYS)
     for tenant in await tenants_with_old_rows(database, Decision, before, TEST):
         removed += await _prune(database, batch, tenant.id, TEST, before)
-    for plan in PLAN_NAMES:
-        days = plans[plan].log_retention_days
-        if days == UNLIMITED:
-            continue
-        before = moment - timedelta(days=days)
-        for tenant in await tenants_with_old_rows(database, Decision, before, PRODUCTION, plan):
-            kept = retention_days(plans, *tenant[1:], moment)
-            if kept != UNLIMITED:
-                before_kept = moment - timedelta(days=kept)
-                removed += await _prune(database, batch, tenant.id, PRODUCTION, before_kept)
+    async for organization_id, before in expired_tenants(database, Decision, plans, moment):
+        removed += await _prune(database, batch, organization_id, PRODUCTION, before)
     return removed
 
 
 async def _prune(
     database: Database, batch: int, organization_id: str, environment: str, before: datetime
 ) -> int:
+    await announce_retention(database, DECISION, organization_id, environment, before)
     return await delete_where(
         database,
         batch,
@@ -140,7 +135,11 @@ async def _clear(
             return 0
         last = tuple_(literal(found[-1][0], Timestamp()), literal(found[-1][1], Id()))
         connection = await session.connection()
-        await connection.execute(update(Decision).where(*old, *position, key <= last).values(context=None))
+        await connection.execute(
+            update(Decision)
+            .where(*old, *position, key <= last)
+            .values(context=None, salt=func.substr(col(Decision.salt), 1, SALT_DIGITS))
+        )
         # Continue after these records, because the search would otherwise read them again.
         position = [key > last]
         return len(found)
@@ -148,4 +147,5 @@ async def _clear(
     async with database.reading() as session:
         if (await session.exec(select(Decision.id).where(*old, *position).limit(1))).first() is None:
             return 0
+    await announce_retention(database, CONTEXT, organization_id, environment, before)
     return await in_batches(database, batch, work)

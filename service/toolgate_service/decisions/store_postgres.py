@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from toolgate_service.decisions.recorder import COLUMNS, Row, time_of_prefix
 from toolgate_service.logs.store_postgres import PostgresLogStore
+from toolgate_service.transparency.chunks import Chunk
+from toolgate_service.transparency.statements import columns, insert_chunks
 
 _UUIDS = frozenset({"id", "organization_id", "agent_id", "key_id", "permission_id", "rule_id", "approval_id"})
 _OTHER_TYPES = {"created_at": "timestamptz", "policy_revision": "bigint"}
@@ -12,9 +14,11 @@ _ARRAYS = ", ".join(
     f"${place}::text[]::uuid[]" if name in _UUIDS else f"${place}::{_OTHER_TYPES.get(name, 'text')}[]"
     for place, name in enumerate(COLUMNS, 1)
 )
+# If an earlier attempt was committed, all rows and their leaves exist.
+_WAS_WRITTEN = "EXISTS (SELECT FROM written)"
 _INSERT = (
-    f"INSERT INTO decisions ({', '.join(COLUMNS)}) SELECT * FROM unnest({_ARRAYS}) "  # noqa: S608 - the inserted names are constants
-    "ON CONFLICT DO NOTHING"
+    f"WITH written AS (INSERT INTO decisions ({', '.join(COLUMNS)}) SELECT * FROM unnest({_ARRAYS}) "  # noqa: S608 - the inserted text is a constant
+    f"ON CONFLICT DO NOTHING RETURNING id), {insert_chunks(len(COLUMNS) + 1, _WAS_WRITTEN)} SELECT"
 )
 
 
@@ -25,10 +29,10 @@ class PostgresDecisionStore:
         self._pool = log_store.background_pool
         self.time_format = time_of_prefix
 
-    async def write(self, rows: Sequence[Row]) -> None:
-        """Write rows in one transaction. Rows that already exist are skipped.
+    async def write(self, rows: Sequence[Row], chunks: Sequence[Chunk]) -> None:
+        """Write rows and chunks in one transaction. Nothing is written if the rows already exist.
 
         Raises:
             StorageFault: No row was written, or the connection was lost and the outcome is unknown.
         """
-        await self._pool.rows(_INSERT, *zip(*rows, strict=True))
+        await self._pool.rows(_INSERT, *zip(*rows, strict=True), *columns(chunks))

@@ -1,11 +1,14 @@
 """Decision store for SQLite. It uses the connection and the thread of the log store, under the process's write lock."""
 
+import sqlite3
 from collections.abc import Sequence
 from functools import lru_cache
 
 from toolgate_service.core.clock import wire
 from toolgate_service.decisions.recorder import COLUMNS, Row, time_of_prefix
 from toolgate_service.logs.store_sqlite import SqliteLogStore
+from toolgate_service.transparency.chunks import Chunk
+from toolgate_service.transparency.statements import write_chunks
 
 
 class SqliteDecisionStore:
@@ -15,14 +18,20 @@ class SqliteDecisionStore:
         self._log_store = log_store
         self.time_format = _wire_time
 
-    async def write(self, rows: Sequence[Row]) -> None:
-        """Write rows in one transaction. Rows that already exist are skipped.
+    async def write(self, rows: Sequence[Row], chunks: Sequence[Chunk]) -> None:
+        """Write rows and chunks in one transaction. Nothing is written if the rows already exist.
 
         Raises:
             sqlite3.Error: No row was written.
         """
+
+        def work(connection: sqlite3.Connection) -> None:
+            # If an earlier attempt was committed, all rows and their leaves exist.
+            if connection.executemany(_INSERT, rows).rowcount > 0:
+                write_chunks(connection, chunks)
+
         async with self._log_store.write_access():
-            await self._log_store.run(lambda connection: connection.executemany(_INSERT, rows))
+            await self._log_store.run(work)
 
 
 @lru_cache(maxsize=64)

@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 from toolgate_service.accounts.models import CLI, VIEWER
 from toolgate_service.accounts.sessions import Caller, organization_inactive, read_token
-from toolgate_service.context import AuthContext, KeyCaller, require_active
+from toolgate_service.context import AuthContext, KeyCaller, require_active, require_current
 from toolgate_service.core.crypto import Keys
 from toolgate_service.core.errors import ApiError, bad_credentials
 from toolgate_service.core.logging import ORGANIZATION
@@ -131,6 +131,11 @@ async def caller_of(request: Request, gateway: Gateway, token: str) -> Caller:
     )
     await _count(request, gateway, caller)
     return caller
+
+
+def base_url(gateway: Gateway, scope: Scope) -> str:
+    """Return the URL of the gateway without a slash at the end: `TOOLGATE_PUBLIC_URL`, or the URL of the request."""
+    return gateway.settings.public_url or str(Request(scope).base_url).rstrip("/")
 
 
 def peer(request: Request) -> str | None:
@@ -254,12 +259,8 @@ async def load_context(gateway: Gateway, caller: KeyCaller, agent_id: str, actio
     Raises:
         ApiError: 401 if the key was revoked, or the organization deactivated, after the request was authenticated.
     """
-    context = await gateway.auth_store.load(caller.key_digest, agent_id, action, epoch=caller.context.epoch)
-    if context is None:
-        raise ApiError(401, "Invalid API key")
-    if not context.organization_is_active:
-        raise ApiError(401, "Organization is not active")
-    return context
+    found = await gateway.auth_store.load(caller.key_digest, agent_id, action, epoch=caller.context.epoch)
+    return require_current(found)
 
 
 @from_headers
@@ -269,6 +270,34 @@ async def key_caller(request: Request, gateway: GatewayDep) -> KeyCaller:
 
 
 AnyKey = Annotated[KeyCaller, Depends(key_caller)]
+
+
+# `async` although the function awaits nothing: FastAPI would run a synchronous dependency in a thread, which is slower.
+async def enforcing_key(caller: AnyKey) -> KeyCaller:
+    """Return the caller if the API key is not advisory.
+
+    Raises:
+        ApiError: 403 if the API key is advisory.
+    """
+    refuse_advisory(caller)
+    return caller
+
+
+EnforcingKey = Annotated[KeyCaller, Depends(enforcing_key)]
+
+
+def refuse_advisory(caller: KeyCaller) -> None:
+    """Reject a request that changes something if its API key is advisory.
+
+    Raises:
+        ApiError: 403 if the API key is advisory.
+    """
+    if caller.context.is_advisory:
+        raise ApiError(
+            403,
+            "This API key is advisory: it can only make dry runs and AuthZEN requests, which change nothing; use "
+            "another key",
+        )
 
 
 _NOT_FILTERS = ("limit", "offset", "cursor")

@@ -78,6 +78,7 @@ NOT_FOUND = Problem(
     404, "Problem", "The resource does not exist in the caller's organization and environment."
 )
 CONFLICT = Problem(409, "Problem", "The current state of the resource does not permit this operation.")
+GONE = Problem(410, "Problem", "The denial or the task has expired.")
 SLOW = Problem(408, "Problem", "The client sent the request too slowly.")
 HEAD_TOO_LARGE = Problem(431, "Problem", "The request line and the headers are too large.")
 NOT_READY = Problem(
@@ -287,6 +288,10 @@ HEADERS: dict[str, dict[str, Any]] = {
         "Id of the request: the id that the client sent in this header if it matches `[A-Za-z0-9._-]{1,128}`, otherwise a new one.",
         {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
     ),
+    "Echoed-Request-ID": _header(
+        "Id of the request: the value that the client sent in this header, otherwise a new id.",
+        {"type": "string"},
+    ),
     "X-API-Version": _header(
         "Version of the API, a date.", {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$"}
     ),
@@ -305,12 +310,12 @@ HEADERS: dict[str, dict[str, Any]] = {
         "Id of the decision. Send it as `decision_id` of the log entry.", {"type": "string"}
     ),
     "X-Budget-Left": _header(
-        "Smallest amount that is left of the budgets to which the call applies, after this call.",
+        "The smallest amount that remains, after this call, of all budgets that apply to the call.",
         {"type": "string", "pattern": "^-?[0-9]+(\\.[0-9]+)?$"},
         required=False,
     ),
     "X-Rule-ID": _header(
-        "Id of the rule that decided about the call, or that requires the approval.",
+        "Id of the rule that allowed or denied the call, or that requires the approval.",
         {"type": "string", "format": "uuid"},
         required=False,
     ),
@@ -325,7 +330,7 @@ HEADERS: dict[str, dict[str, Any]] = {
         required=False,
     ),
     "X-Call-Let-Through": _header(
-        "Present if the call is denied because an approval has already allowed a call with this `call_id`.",
+        "Present if the gateway denied the call because an approval has already allowed a call with this `call_id`.",
         {"type": "string", "enum": ["true"]},
         required=False,
     ),

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Self, TypeAlias
 
 from pydantic import BaseModel
@@ -12,7 +13,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from toolgate_service.core import strict_json
-from toolgate_service.core.errors import ApiError, Detail, error_body
+from toolgate_service.core.errors import ApiError, Detail, error_body, error_text
 from toolgate_service.core.settings import Settings
 
 NO_STORE = {"Cache-Control": "no-store"}
@@ -31,11 +32,52 @@ class Reply(Response):
         return strict_json.dumps(content).encode()
 
 
+#: beginning of the paths of the AuthZEN API, whose specification defines the form of errors
+AUTHZEN_PATHS = "/access/v1/"
+#: beginning of the paths of access requests, whose profile defines errors in the form of RFC 9457
+ACCESS_REQUEST_PATHS = "/access/v1/requests"
+#: beginning of the types of errors that the profile defines
+PROBLEM_TYPE = "urn:openid:authzen:access-request:error:"
+_UNAUTHENTICATED = 401
+
+
 class ErrorReply(Reply):
-    """Error response with the detail and the code of the error."""
+    """Error response with the detail and the code of the error.
+
+    For a request to the AuthZEN API, the body is only the message, as its specification defines. For access requests, it
+    is a problem in the form of RFC 9457.
+    """
 
     def __init__(self, detail: Detail, status: int, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(error_body(status, detail), status, headers)
+        self._detail = detail
+        self._given_headers = headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        if not scope["path"].startswith(AUTHZEN_PATHS):
+            await super().__call__(scope, receive, send)
+            return
+        headers = dict(self._given_headers or {})
+        if self.status_code == _UNAUTHENTICATED:
+            headers.setdefault("WWW-Authenticate", "Bearer")
+        if scope["path"].startswith(ACCESS_REQUEST_PATHS):
+            headers["Content-Type"] = "application/problem+json"
+            await Reply(_problem(self._detail, self.status_code), self.status_code, headers)(
+                scope, receive, send
+            )
+            return
+        await Reply(error_text(self._detail), self.status_code, headers)(scope, receive, send)
+
+
+def _problem(detail: Detail, status: int) -> dict[str, object]:
+    specific = detail.get("error") if isinstance(detail, Mapping) else None
+    return {
+        "type": f"{PROBLEM_TYPE}{specific}" if isinstance(specific, str) else "about:blank",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": error_text(detail),
+    }
 
 
 class NoContent(Response):
@@ -117,6 +159,8 @@ APPEND_TO_HEAD = "toolgate.append_to_head"
 HEADERS = "toolgate.request_headers"
 #: ASGI scope key of the request's id
 REQUEST_ID = "toolgate.request_id"
+#: ASGI scope key of the header `X-Request-ID` as received, if the response must contain it unchanged
+ECHOED_ID = "toolgate.echoed_id"
 
 RawHeader: TypeAlias = tuple[bytes, bytes]
 _VERSION: RawHeader = (b"x-api-version", API_VERSION.encode())
@@ -152,7 +196,7 @@ class ResponseHeaders:
         return cls(https=(settings.public_url or "").startswith("https:"))
 
     def complete(
-        self, given: Iterable[RawHeader], request_id: str, added: Mapping[bytes, bytes] | None = None
+        self, given: Iterable[RawHeader], request_id: bytes, added: Mapping[bytes, bytes] | None = None
     ) -> list[RawHeader]:
         """Return a response's headers, together with `added` and the headers that every response has.
 
@@ -169,13 +213,13 @@ class ResponseHeaders:
             headers += self._defaults
         else:
             headers += [pair for pair in self._defaults if pair[0] not in names]
-        headers += ((b"x-request-id", request_id.encode()), _VERSION)
+        headers += ((b"x-request-id", request_id), _VERSION)
         return headers
 
     def add_to(
         self,
         message: Message,
-        request_id: str,
+        request_id: bytes,
         added: Mapping[bytes, bytes],
         append_to_head: Callable[[bytes], None] | None,
     ) -> None:
@@ -191,7 +235,7 @@ class ResponseHeaders:
         if append_to_head is None or self._sets_common_header(given, added):
             message["headers"] = self.complete(given, request_id, added)
             return
-        lines = _lines((*added.items(), (b"x-request-id", request_id.encode())))
+        lines = _lines((*added.items(), (b"x-request-id", request_id)))
         if not lines.count(b"\n") == lines.count(b"\r") == len(added) + 1:
             # Reject a line break in a value, because it would start another header.
             raise ValueError("a response header contains a line break")
@@ -216,7 +260,7 @@ class ResponseHeaders:
             (b"connection", b"close"),
         ]
         added = {name.lower().encode(): value.encode() for name, value in (error.headers or {}).items()}
-        lines = _lines(self.complete(headers, request_id, added))
+        lines = _lines(self.complete(headers, request_id.encode(), added))
         return b"HTTP/1.1 %d \r\n%b\r\n%b" % (error.status_code, lines, body)
 
 

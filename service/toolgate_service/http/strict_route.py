@@ -55,9 +55,8 @@ def from_headers(dependency: HeaderDependency[Result]) -> HeaderDependency[Resul
     return once
 
 
-#: value that replaces a body that could not be parsed: it makes validation fail, because no request model has this
-#: field
-_UNREADABLE = {"\0": None}
+#: value that replaces a body that could not be parsed: it makes validation fail, because no request model is a list
+_UNREADABLE: list[object] = []
 
 
 class StrictRequest(Request):

@@ -59,6 +59,9 @@ class LogEntry(Table, table=True):
     run_id: str | None = Field(default=None, max_length=255)
     #: id of the API key with which the entry was sent
     key_id: str = Field(sa_type=Id)
+    #: salts of the row and of its context in the transparency log, 32 hexadecimal digits each; null for rows from before
+    #: the log
+    salt: str | None = Field(default=None, max_length=64)
 
 
 class IdempotencyKey(Table, table=True):

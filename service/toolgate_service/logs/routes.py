@@ -27,6 +27,7 @@ from toolgate_service.http.dependencies import (
     PageDep,
     authenticate_api_key,
     load_context,
+    refuse_advisory,
 )
 from toolgate_service.http.openapi import NOT_FOUND, PLAN_LIMIT, TEST_LOG_FULL, operation
 from toolgate_service.http.responses import NO_STORE, Reply, Stream
@@ -135,6 +136,7 @@ def log_endpoint(gateway: Gateway) -> Handler:
 
     async def log(received: PlainRequest) -> PlainResponse:
         caller = await authenticate_api_key(received.scope, gateway, "actions")
+        refuse_advisory(caller)
         auth, peer = caller.context, received.peer
         key = idempotency_key(received.header(b"idempotency-key"))
         plan = gateway.plans[auth.plan]
@@ -223,6 +225,7 @@ def logs_endpoint(gateway: Gateway) -> Handler:
 
     async def logs(received: PlainRequest) -> PlainResponse:
         caller = await authenticate_api_key(received.scope, gateway, "actions")
+        refuse_advisory(caller)
         raw, peer = await received.read(), received.peer
 
         def read() -> tuple[Sequence[Json], Sequence[ParsedEntry]]:

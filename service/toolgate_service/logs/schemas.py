@@ -36,6 +36,7 @@ from toolgate_service.core.schemas import (
 from toolgate_service.core.sdk_fields import SdkFields
 from toolgate_service.db.models import TEST
 from toolgate_service.logs.models import STATUSES, LogEntry
+from toolgate_service.transparency.leaves import new_salts
 from toolgate_service.webhooks.events import FEATURE
 
 
@@ -149,21 +150,23 @@ class Stored:
     Attributes:
         id: Id of the entry.
         created_at: Time at which the entry was stored.
+        salt: Salts of the entry in the transparency log.
         body: Response body for the client.
     """
 
     id: str
     created_at: datetime
+    salt: str
     body: bytes = b""
 
     @classmethod
     def at(cls, now: datetime) -> "Stored":
-        """Return an outcome with a new id and the time `now`."""
-        return cls(new_id(), now)
+        """Return an outcome with a new id, new salts and the time `now`."""
+        return cls(new_id(), now, new_salts())
 
     def with_body(self, body: bytes) -> "Stored":
         """Return a copy of the outcome with this response body."""
-        return Stored(self.id, self.created_at, body)
+        return Stored(self.id, self.created_at, self.salt, body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ import logging
 import time
 import unicodedata
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from json.encoder import encode_basestring
 from typing import Any
@@ -48,6 +48,8 @@ from toolgate_service.logs.repository import (
 )
 from toolgate_service.logs.schemas import FORMATS, Format, entry_bytes
 from toolgate_service.organizations.models import Environment
+from toolgate_service.transparency.chunks import announce_retention
+from toolgate_service.transparency.leaves import LOG_ENTRY
 
 #: maximum number of entries that an export holds in memory; one entry can have 64 KiB
 BATCH = 100
@@ -324,6 +326,7 @@ async def prune_test_entries(database: Database, batch: int, organization_id: st
     async with database.reading() as session:
         if (await session.exec(old.limit(1))).first() is None:
             return 0
+    await announce_retention(database, LOG_ENTRY, organization_id, TEST, before)
     return await in_batches(database, batch, work)
 
 
@@ -341,20 +344,36 @@ def retention_days(
     return longest(days, before)
 
 
-async def prune_entries(database: Database, plans: Plans, batch: int, moment: datetime) -> int:
-    """Delete production entries that are older than the retention of their organization, and return their number."""
-    removed = 0
+async def expired_tenants(
+    database: Database, model: type[Any], plans: Plans, moment: datetime
+) -> AsyncIterator[tuple[str, datetime]]:
+    """Yield the organizations with production rows whose retention has ended, and the time before which it has.
+
+    `model` is the model of the log entries, or of the decisions, which are kept for the same time.
+    """
     for plan in PLAN_NAMES:
         days = plans[plan].log_retention_days
         if days == UNLIMITED:
             continue
         for tenant in await tenants_with_old_rows(
-            database, LogEntry, moment - timedelta(days=days), PRODUCTION, plan
+            database, model, moment - timedelta(days=days), PRODUCTION, plan
         ):
             kept = retention_days(plans, *tenant[1:], moment)
-            if kept == UNLIMITED:
-                continue
-            removed += await _prune_entries_of(database, batch, tenant.id, moment - timedelta(days=kept))
+            if kept != UNLIMITED:
+                yield tenant.id, moment - timedelta(days=kept)
+
+
+async def announce_deletions(database: Database, plans: Plans, moment: datetime) -> None:
+    """Add leaves about the production entries that `drop_months` and `prune_entries` delete to the transparency log."""
+    async for organization_id, before in expired_tenants(database, LogEntry, plans, moment):
+        await announce_retention(database, LOG_ENTRY, organization_id, PRODUCTION, before)
+
+
+async def prune_entries(database: Database, plans: Plans, batch: int, moment: datetime) -> int:
+    """Delete production entries that are older than the retention of their organization, and return their number."""
+    removed = 0
+    async for organization_id, before in expired_tenants(database, LogEntry, plans, moment):
+        removed += await _prune_entries_of(database, batch, organization_id, before)
     return removed
 
 

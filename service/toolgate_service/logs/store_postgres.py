@@ -14,7 +14,7 @@ from toolgate_service.budgets.settlement import (
     settle_reservations,
 )
 from toolgate_service.core.errors import StorageFault
-from toolgate_service.core.ids import is_id, new_id
+from toolgate_service.core.ids import is_id
 from toolgate_service.db.database import Usage
 from toolgate_service.db.models import TEST
 from toolgate_service.db.postgres import PostgresDatabase
@@ -28,8 +28,10 @@ from toolgate_service.logs.events import (
     build_events,
     tenants_with_events,
 )
+from toolgate_service.logs.leaves import entry_chunks, mismatch_events
 from toolgate_service.logs.schemas import COLUMNS, NewEntry, Outcome
 from toolgate_service.logs.writer import KEY_LIFETIME, Batch, BatchState, Tenant, tenant_of
+from toolgate_service.transparency.statements import columns, insert_chunks
 from toolgate_service.webhooks.events import wake_worker
 
 if TYPE_CHECKING:
@@ -172,25 +174,15 @@ async def write_batch(connection: "Connection", batch: Batch) -> None:
     """Write the log entries of a batch and all related rows, in the transaction of the batch."""
     if batch.entries:
         await connection.execute(_WRITE_BATCH, *_columns(batch))
-    if batch.mismatches:
-        audits = [
-            (
-                new_id(),
-                *tenant_of(entry),
-                "log.idempotency_mismatch",
-                entry.key_id,
-                entry.address_seen,
-                batch.state.now,
-            )
-            for entry in batch.mismatches
-        ]
-        await connection.executemany(_WRITE_AUDIT, audits)
+    for event in mismatch_events(batch):
+        await connection.execute(_WRITE_AUDIT, *event.row, *columns(event.chunks))
 
 
 def _columns(batch: Batch) -> Iterable[Sequence[Any]]:
     now = batch.state.now
     rows = [
-        (stored.id, stored.created_at, entry.occurred_at, *entry.values()) for entry, stored in batch.entries
+        (stored.id, stored.created_at, entry.occurred_at, stored.salt, *entry.values())
+        for entry, stored in batch.entries
     ]
     yield from _transposed(rows, len(_ENTRY))
     keys = [
@@ -205,6 +197,7 @@ def _columns(batch: Batch) -> Iterable[Sequence[Any]]:
     yield from _transposed(
         [(*tenant, added) for tenant, added in sorted(batch.added_bytes.items())], len(_GROWN)
     )
+    yield from columns(entry_chunks(batch.entries))
 
 
 def _transposed(rows: Sequence[Sequence[object]], width: int) -> Iterable[Sequence[object]]:
@@ -213,7 +206,7 @@ def _transposed(rows: Sequence[Sequence[object]], width: int) -> Iterable[Sequen
 
 #: columns of each table to which a batch writes, with their SQL types
 _ENTRY = {
-    "id": "uuid", "created_at": "timestamptz", "occurred_at": "timestamptz",
+    "id": "uuid", "created_at": "timestamptz", "occurred_at": "timestamptz", "salt": "text",
     **{name: "uuid" if name in {"organization_id", "agent_id", "key_id"} else "text" for name in COLUMNS},
 }  # fmt: skip
 _KEY = {
@@ -244,6 +237,7 @@ _FIRST_OF_KEY = 1 + len(_ENTRY)
 _FIRST_OF_USAGE = _FIRST_OF_KEY + len(_KEY)
 _FIRST_OF_COUNT = _FIRST_OF_USAGE + len(_USAGE)
 _FIRST_OF_GROWN = _FIRST_OF_COUNT + len(_COUNT)
+_FIRST_OF_CHUNK = _FIRST_OF_GROWN + len(_GROWN)
 
 _WRITE_BATCH = f"""
 WITH keys AS (
@@ -263,14 +257,15 @@ WITH keys AS (
     UPDATE environments AS e SET log_bytes = e.log_bytes + g.bytes
     FROM unnest({_unnested(_GROWN, _FIRST_OF_GROWN)}) AS g (organization_id, environment, bytes)
     WHERE e.organization_id = g.organization_id AND e.name = g.environment
-)
+), {insert_chunks(_FIRST_OF_CHUNK)}
 {_insert("log_entries", _ENTRY, 1)}
 """  # noqa: S608 - the inserted texts are constants
 
-_WRITE_AUDIT = """
-INSERT INTO audit_entries (id, organization_id, environment, kind, resource_id, ip_address, created_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
-"""
+_WRITE_AUDIT = f"""
+WITH {insert_chunks(9)}
+INSERT INTO audit_entries (id, organization_id, environment, kind, resource_id, ip_address, salt, created_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+"""  # noqa: S608 - the inserted texts are constants
 
 
 async def settle_budgets(connection: "Connection", batch: Batch) -> None:

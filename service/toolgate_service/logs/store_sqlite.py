@@ -15,13 +15,14 @@ from toolgate_service.budgets.settlement import (
     settle_reservations,
 )
 from toolgate_service.core.clock import utcnow, wire
-from toolgate_service.core.ids import new_id
 from toolgate_service.db.models import TEST
 from toolgate_service.db.sqlite import PRAGMAS, SqliteDatabase
 from toolgate_service.logs.counts import count_rows
 from toolgate_service.logs.events import STREAMS_ENTRIES, agents_in_events, build_events, tenants_with_events
+from toolgate_service.logs.leaves import entry_chunks, mismatch_events
 from toolgate_service.logs.schemas import COLUMNS, NewEntry, Outcome, Stored
 from toolgate_service.logs.writer import KEY_LIFETIME, Batch, BatchState, month_of, tenant_of
+from toolgate_service.transparency.statements import write_chunks
 from toolgate_service.webhooks.events import wake_worker
 
 T = TypeVar("T")
@@ -209,6 +210,7 @@ def _load_state(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> 
 def _write(connection: sqlite3.Connection, batch: Batch) -> None:
     now, until = wire(batch.state.now), wire(batch.state.now + KEY_LIFETIME)
     connection.executemany(_INSERT_ENTRY, _rows(batch.entries))
+    write_chunks(connection, entry_chunks(batch.entries))
     connection.executemany(_ADD_COUNTS, count_rows(batch.entries))
     connection.executemany(
         _WRITE_KEY,
@@ -224,20 +226,9 @@ def _write(connection: sqlite3.Connection, batch: Batch) -> None:
             for entry, answer in batch.answers
         ],
     )
-    connection.executemany(
-        _WRITE_AUDIT,
-        [
-            (
-                new_id(),
-                *tenant_of(entry),
-                "log.idempotency_mismatch",
-                entry.key_id,
-                entry.address_seen,
-                now,
-            )
-            for entry in batch.mismatches
-        ],
-    )
+    for event in mismatch_events(batch):
+        connection.execute(_WRITE_AUDIT, (*event.row[:-1], wire(event.row.created_at)))
+        write_chunks(connection, event.chunks)
     for tenant in {tenant_of(entry) for entry, _ in batch.entries}:
         connection.execute(_WRITE_USAGE, (*tenant, batch.month, batch.state.used[tenant]))
     for tenant, added in batch.added_bytes.items():
@@ -250,6 +241,7 @@ def _rows(entries: Iterable[tuple[NewEntry, Stored]]) -> list[tuple[str | None, 
             stored.id,
             wire(stored.created_at),
             wire(entry.occurred_at) if entry.occurred_at else None,
+            stored.salt,
             *entry.values(),
         )
         for entry, stored in entries
@@ -280,8 +272,8 @@ WHERE organization_id = ? AND environment = ? AND surface = 'log' AND key = ? AN
 """
 
 _INSERT_ENTRY = (
-    f"INSERT INTO log_entries (id, created_at, occurred_at, {', '.join(COLUMNS)}) "  # noqa: S608 - the inserted names are constants
-    f"VALUES ({', '.join('?' * (3 + len(COLUMNS)))})"
+    f"INSERT INTO log_entries (id, created_at, occurred_at, salt, {', '.join(COLUMNS)}) "  # noqa: S608 - the inserted names are constants
+    f"VALUES ({', '.join('?' * (4 + len(COLUMNS)))})"
 )
 
 _WRITE_KEY = """
@@ -293,8 +285,8 @@ DO UPDATE SET fingerprint = excluded.fingerprint, answer = excluded.answer,
 """
 
 _WRITE_AUDIT = """
-INSERT INTO audit_entries (id, organization_id, environment, kind, resource_id, ip_address, created_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO audit_entries (id, organization_id, environment, kind, resource_id, ip_address, salt, created_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 """
 
 _WRITE_USAGE = """

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Literal, TypeAlias
 
-from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, Text, text
+from sqlalchemy import BigInteger, ForeignKeyConstraint, Index, Text, false, text
 from sqlmodel import Field
 
 from toolgate_service.core.plans import PLAN_NAMES
@@ -106,6 +106,8 @@ class ApiKey(Table, table=True):
     #: encrypted key, stored so that admins can display the key again
     ciphertext: bytes
     last_four: str = Field(max_length=4)
+    #: True if checks with the key are dry runs, and the key cannot change anything else
+    advisory: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
     created_by: str | None = Field(default=None, sa_type=Id)
     created_at: datetime = Field(sa_type=Timestamp)
     revoked_at: datetime | None = Field(default=None, sa_type=Timestamp)

@@ -48,6 +48,7 @@ def mint_key(
     created_at: datetime,
     created_by: str,
     agent_id: str | None = None,
+    advisory: bool = False,
 ) -> ApiKey:
     """Create a random API key and return its row, which the caller must add to the database session.
 
@@ -64,6 +65,7 @@ def mint_key(
         digest=key_digest(key),
         ciphertext=vault.seal(key, table=ApiKey.__name__, row=row_id, organization=organization_id),
         last_four=key[-4:],
+        advisory=advisory,
         created_by=created_by,
         created_at=created_at,
     )

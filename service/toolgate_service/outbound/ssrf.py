@@ -286,7 +286,7 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
         # public ones and wait until the gateway connects to it.
         for address in addresses:
             self._require_reachable(address)
-        failed: Exception = httpcore.ConnectError("no address accepted the connection")
+        failed: Exception = httpcore.ConnectError("none of the host's addresses accepted the connection")
         for address in addresses:
             try:
                 stream = await self._inner.connect_tcp(

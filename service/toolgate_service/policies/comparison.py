@@ -54,10 +54,13 @@ _TEMPORARY_APPROVAL = "temporary_approval"
 _AGENT_NOT_FOUND = "agent_not_found"
 
 AGENT_DELETED = "The agent was deleted after the decision"
-TERMS_CHANGED = "The candidate changes the terms of the approval: it is unknown whether the approvals of that time meet them"
+TERMS_CHANGED = (
+    "The candidate changes the terms of the approval: it is unknown whether the earlier approvals meet the new "
+    "terms"
+)
 POLICY_CHANGED = (
-    "The current policy has another result for the call than the policy of that time, whose terms of approval and "
-    "budgets are unknown"
+    "The current policy decides the call differently than the policy at the time of the decision, whose "
+    "approval terms and budgets are unknown"
 )
 IF_COVERED = "Allowed if its budgets cover the call"
 

@@ -51,7 +51,7 @@ class PolicyAgent(Body):
     @property
     def reference(self) -> str:
         """Id or name by which the agent is identified."""
-        return self.id or self.name
+        return self.name if self.id is None else self.id
 
 
 class PolicyDocument(Body):

@@ -7,6 +7,15 @@ from sqlalchemy import BigInteger, CheckConstraint, Index, PrimaryKeyConstraint,
 from sqlmodel import Field
 
 from toolgate_service.db.models import Id, Table, Timestamp, in_environment, of_user, one_of
+from toolgate_service.transparency.chunks import log_changes
+from toolgate_service.transparency.leaves import (
+    COLUMNS,
+    POLICY_REVISION,
+    Leaf,
+    build_leaf,
+    new_salt,
+    row_digest,
+)
 
 NEWLY_ALLOWED: Final = "newly_allowed"
 NEWLY_HELD: Final = "newly_held"
@@ -47,6 +56,26 @@ class PolicyRevision(Table, table=True):
     restores: int | None = None
     created_by: str = Field(sa_type=Id)
     created_at: datetime = Field(sa_type=Timestamp)
+    #: salt of the row in the transparency log, 32 hexadecimal digits; null for rows from before the log
+    salt: str | None = Field(default=None, max_length=32)
+
+
+def _revision_leaf(revision: PolicyRevision) -> tuple[Leaf, None]:
+    values = [getattr(revision, name) for name in COLUMNS[POLICY_REVISION]]
+    leaf = build_leaf(
+        POLICY_REVISION,
+        revision.organization_id,
+        revision.environment,
+        revision.created_at,
+        id=revision.id,
+        number=revision.number,
+        by=revision.created_by,
+        digest=row_digest(POLICY_REVISION, values, revision.salt or ""),
+    )
+    return leaf, None
+
+
+log_changes(PolicyRevision, new_salt, _revision_leaf)
 
 
 class PolicyShadow(Table, table=True):

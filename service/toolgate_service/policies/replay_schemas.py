@@ -46,10 +46,11 @@ class PolicyReplay(Body):
         description="End of the time range, exclusive (ISO 8601; without an offset, UTC); null for the current time.",
     )
     agent: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
-        default=None, description="Name or id of the only agent whose decisions are compared; null for all."
+        default=None,
+        description="Name or id of an agent, to compare only its decisions; null for all agents.",
     )
     action: Action | None = Field(
-        default=None, description="Only action whose decisions are compared; null for all."
+        default=None, description="An action, to compare only decisions about it; null for all actions."
     )
 
 
@@ -104,10 +105,14 @@ class ReplayExample(BaseModel):
     action: str = Field(description="Action of the call.")
     outcome: OutcomeName = Field(description="Recorded decision.")
     reason_code: str = Field(description="Recorded code of the reason.")
-    new_outcome: OutcomeName = Field(description="Result of the candidate.")
-    new_reason_code: str = Field(description="Code of the candidate's reason.")
-    reason: str | None = Field(description="Reason of the candidate; null if it allows the call.")
-    rule: str | None = Field(description="Name of the candidate's rule that decides; null if no rule does.")
+    new_outcome: OutcomeName = Field(description="Result under the candidate.")
+    new_reason_code: str = Field(description="Code of the reason under the candidate.")
+    reason: str | None = Field(
+        description="Reason under the candidate; null if the candidate allows the call."
+    )
+    rule: str | None = Field(
+        description="Name of the rule of the candidate that decides; null if no rule does."
+    )
 
 
 class ReplayExamples(BaseModel):
@@ -178,8 +183,8 @@ class ReplayReport(BaseModel):
     is_complete: bool = Field(
         description=f"False if the replay ended after {MAX_DECISIONS:,} decisions, so that later ones were not compared."
     )
-    seconds: float = Field(description="Time that the replay took, in seconds.")
-    decisions_per_second: int = Field(description="Number of decisions per second of this time.")
+    seconds: float = Field(description="Duration of the replay, in seconds.")
+    decisions_per_second: int = Field(description="Number of compared decisions per second.")
     totals: ReplayCounts = Field(description="Numbers of all compared decisions.")
     rows: Sequence[ReplayRow] = Field(
         description=f"Numbers by agent and action, at most {MAX_ROWS} rows: first those with the most newly allowed, held "

@@ -219,12 +219,19 @@ async def suggest_rules(
     gateway: GatewayDep,
     minimum: Annotated[
         int,
-        Query(ge=1, le=1_000, description="Smallest number of approved requests of an agent for an action."),
+        Query(
+            ge=1,
+            le=1_000,
+            description=(
+                "Minimum number of approved requests of an agent for an action. The gateway makes no suggestion "
+                "for fewer."
+            ),
+        ),
     ] = 5,
     days: Annotated[int, Query(ge=1, le=365, description="Length of the period in days, until now.")] = 30,
     environment: EnvironmentName = "production",
 ) -> Reply:
-    """Return candidate policies that allow what people have always approved in a period.
+    """Return candidate policies that allow calls which people approved every time in a period.
 
     A suggestion needs enough approved requests of an agent for an action, and no rejected one in the period. It covers
     only calls with the approved arguments, and it is verified with all approved calls. Nothing is changed: plan and apply

@@ -39,7 +39,7 @@ EXAMPLE_POLICY: dict[str, JsonValue] = {
 }
 
 _BASE = "Digest of the current policy for which the plan was made, from `POST /api/policy/plan` or `GET /api/policy`."
-_MESSAGE = "Why the policy changes, for the list of revisions: at most 1,000 characters."
+_MESSAGE = "Reason for the change, which the list of revisions shows: at most 1,000 characters."
 _DIGEST = "SHA-256 digest of the meaning of the policy. It does not depend on the order of lists."
 _CHANGES = "Differences in the order agents, permissions, rules, budgets."
 
@@ -91,7 +91,11 @@ class Candidate(Body):
 
     policy: PolicyDocument = Field(description="Complete policy. Items that it does not contain are deleted.")
     base: Annotated[str, Field(max_length=64)] | None = Field(
-        default=None, description="Digest of an earlier plan, to verify that the policy did not change since."
+        default=None,
+        description=(
+            "Digest of the current policy from an earlier plan. The request fails if the policy has changed "
+            "since."
+        ),
     )
 
 
@@ -106,7 +110,10 @@ class PolicyPlan(BaseModel):
     digest: str = Field(description="Digest of the candidate.")
     changes: Sequence[ChangeView] = Field(description=_CHANGES)
     warnings: Sequence[str] = Field(
-        description="Consequences that restoring an earlier revision does not undo, such as revoked API keys."
+        description=(
+            "Consequences of applying the candidate that cannot be undone by restoring an earlier revision, "
+            "such as revoked API keys."
+        )
     )
     policy: PolicyDocument = Field(description="Current policy.")
 
@@ -265,7 +272,7 @@ class JudgementView(BaseModel):
 
 
 _SHADOW_MESSAGE = (
-    "Why the policy would change. If the shadow is promoted, this is the message of the revision."
+    "Reason for the change. If the shadow policy is promoted, this is the message of the new revision."
 )
 
 
@@ -331,7 +338,7 @@ class ShadowView(BaseModel):
     message: str = Field(description=_SHADOW_MESSAGE)
     created_by: str = Field(description="Id of the user who started it, a UUID.")
     created_at: CreatedAt
-    counts: ShadowCounts = Field(description="Results. They are up to about a second old.")
+    counts: ShadowCounts = Field(description="Results of the comparison; they may be about a second old.")
     samples: Sequence[ShadowSample] = Field(
         description="Checks with another result, newest first: at most 100 of each kind of difference."
     )

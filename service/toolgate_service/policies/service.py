@@ -342,7 +342,10 @@ def _store(
 async def _describe_conflict(
     session: AsyncSession, caller: Caller, environment: str, loaded: LoadedPolicy, base: str
 ) -> str:
-    """Return what changed since the policy with the digest `base`, as far as a revision contains this policy."""
+    """Return an error message that lists the changes since the policy with the digest `base`.
+
+    The message lists no changes if no revision contains that policy.
+    """
     message = "The policy changed since it was planned"
     revision = await find_revision_by_digest(session, caller.organization_id, environment, base)
     if revision is not None:

@@ -183,7 +183,10 @@ class ShadowObserver:
         """Queue a decision for the comparison with the shadow policy."""
         if self._number_waiting >= MAX_WAITING:
             if not self.dropped:
-                logger.error("decisions are not compared with a shadow policy: too many wait for it")
+                logger.error(
+                    "some decisions are not compared with the shadow policy, because too many decisions wait "
+                    "for the comparison"
+                )
             self.dropped += 1
             return
         tenant = (record.auth.organization_id, record.auth.environment)

@@ -110,7 +110,10 @@ def _read_scalar(node: Any, tag: str) -> Json:
         try:
             return strict_json.loads(text.encode())
         except strict_json.InvalidJson:
-            message = f"{text[:40]!r} is not a number of JSON: write a number such as 10 or 0.5, or a text in quotation marks"
+            message = (
+                f"{text[:40]!r} is not a valid number: write a number such as 10 or 0.5, or a text in quotation "
+                "marks"
+            )
             raise _at(node, message) from None
     raise _at(node, f"{text[:40]!r} is not supported: write texts in quotation marks")
 

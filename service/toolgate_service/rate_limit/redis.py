@@ -1,8 +1,8 @@
 """Rate limiter whose counts are stored in Redis and shared by all gateways, with a fallback to PostgreSQL."""
 
 import asyncio
+import hashlib
 import logging
-import time
 from contextlib import suppress
 from contextvars import Context
 
@@ -25,6 +25,8 @@ POOL_TIMEOUT = 4.0
 CONNECTIONS = 64
 #: seconds between two attempts to use Redis again after a failure
 RECHECK_INTERVAL = 1.0
+#: seconds after the beginning of a minute from which on a new server is used
+_MARGIN = 0.05
 
 #: Exceptions for failures of the server and the network. uvloop raises `RuntimeError` for a write to a closed
 #: transport.
@@ -33,7 +35,7 @@ FAULTS = (RedisError, OSError, EOFError, ValueError, RuntimeError)
 # Lua script that counts one request atomically. The window is determined by the clock of the Redis server, so that
 # gateways with different clocks count in the same window. If that clock was set back, the script continues to count in
 # the later window.
-_COUNT = """
+COUNT_SCRIPT = """
 local time = redis.call('TIME')
 local minute, used = math.floor(time[1] / 60), 0
 local window = redis.call('HMGET', KEYS[1], 'minute', 'requests')
@@ -48,6 +50,7 @@ if used + ARGV[2] <= tonumber(ARGV[1]) and tonumber(ARGV[2]) > 0 then
 end
 return {counted, minute, used, time[1], time[2]}
 """
+_DIGEST = hashlib.sha1(COUNT_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
 class RedisRateLimiter:
@@ -55,8 +58,8 @@ class RedisRateLimiter:
 
     While Redis is unavailable, the fallback counts the requests. The two counts are not added together: in a minute in
     which Redis becomes unavailable or available again, up to twice the limit may be allowed. If a restart of Redis
-    deletes the counts, it also deletes the limiter's script. The limiter recognizes the loss by the missing script. It
-    then uses the fallback until the next minute begins.
+    deletes the counts, it also deletes the script that counts. All limiters recognize the loss by the missing script.
+    They use the fallback until the next minute begins, and then load the script. The same applies to a new server.
 
     Args:
         url: URL of the Redis server, ``redis://…`` or ``rediss://…``.
@@ -65,7 +68,6 @@ class RedisRateLimiter:
 
     def __init__(self, url: str, fallback: RateLimiter) -> None:
         self._redis = open_redis(url)
-        self._script = ""
         self._fallback = fallback
         self._recovery: asyncio.Task[None] | None = None
         self._is_open = False
@@ -76,9 +78,10 @@ class RedisRateLimiter:
         await self._fallback.open()
         self._is_open = True
         try:
-            self._script = await self._redis.script_load(_COUNT)
             await self._try()
             self.is_degraded = False
+        except NoScriptError:
+            self._recover(is_logged=False)
         except FAULTS as error:
             self._warn(error)
             self._recover(is_logged=True)
@@ -116,7 +119,7 @@ class RedisRateLimiter:
 
     async def _run(self, organization_id: str, scope: str, limit: int, *, requests: int) -> Rate:
         key = f"toolgate:{organization_id}/{scope}"
-        found = await self._redis.evalsha(self._script, 1, key, limit, requests)
+        found = await self._redis.evalsha(_DIGEST, 1, key, limit, requests)
         counted, minute, used, seconds, microseconds = map(int, found)
         moment = seconds + microseconds / 1e6
         # Redis returns a later window than that of the clock only if the clock was set back. Continue to count in the
@@ -150,9 +153,10 @@ class RedisRateLimiter:
                 await self._try()
                 break
             except NoScriptError:
-                await asyncio.sleep(_seconds_left())
                 with suppress(*FAULTS):
-                    self._script = await self._redis.script_load(_COUNT)
+                    seconds, microseconds = await self._redis.time()
+                    await asyncio.sleep(_seconds_left(seconds + microseconds / 1e6))
+                    await self._redis.script_load(COUNT_SCRIPT)
                 continue
             except FAULTS as error:
                 if not is_logged:
@@ -195,8 +199,9 @@ def open_redis(url: str) -> Redis:
     return Redis.from_pool(pool)
 
 
-def _seconds_left() -> float:
-    return WINDOW - time.time() % WINDOW
+def _seconds_left(moment: float) -> float:
+    # Add a margin, because a sleep may end slightly early.
+    return WINDOW - moment % WINDOW + _MARGIN
 
 
 def _reason(error: Exception) -> str:

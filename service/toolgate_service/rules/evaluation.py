@@ -68,6 +68,7 @@ class CompiledRule:
         actions: Action patterns: exact actions, or prefixes followed by `*`.
         condition: Compiled condition; None if the rule has none.
         terms: Conditions of the approval that a `require_approval` rule requires.
+        when: Text of the condition; None if the rule has none.
     """
 
     id: str
@@ -77,6 +78,7 @@ class CompiledRule:
     actions: tuple[str, ...]
     condition: Condition | None = None
     terms: RuleTerms = NO_TERMS
+    when: str | None = None
 
     def applies_to(self, agent_id: str, action: str) -> bool:
         """Return whether the rule's agents and actions match. The condition is not evaluated."""

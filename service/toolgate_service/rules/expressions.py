@@ -21,7 +21,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from functools import cached_property, lru_cache
@@ -55,11 +55,11 @@ class _UnusableError(Exception):
     """Error for a value of the arguments that CEL cannot represent."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Variables:
     """Variables of the expressions of all rules during one check.
 
-    The variables are converted once, when the first expression reads them. `args` must not change afterwards.
+    The variables are converted once, when the first expression reads them, and must not change afterwards.
     """
 
     args: Mapping[str, Json]
@@ -69,25 +69,13 @@ class Variables:
     #: empty if the call belongs to no run
     run_id: str
     now: datetime
-
-    @cached_property
-    def _others(self) -> dict[str, object]:
-        return {
-            "action": _usable_text(self.action),
-            "agent": {"id": _usable_text(self.agent_id), "name": _usable_text(self.agent_name)},
-            "run": {"id": _usable_text(self.run_id)},
-            "now": self.now,
-        }
-
-    @cached_property
-    def _spent(self) -> list[float]:
-        return [0.0]
+    _spent: float = field(default=0.0, init=False)
 
     def spend(self, cost: float) -> bool:
         """Add the cost of an evaluation to the total; False if the total would exceed `MAX_TOTAL_COST`."""
-        if self._spent[0] + cost > MAX_TOTAL_COST:
+        if self._spent + cost > MAX_TOTAL_COST:
             return False
-        self._spent[0] += cost
+        self._spent += cost
         return True
 
     @cached_property
@@ -98,12 +86,20 @@ class Variables:
     @cached_property
     def activation(self) -> Any:
         """The variables without the arguments, in the library's form."""
-        return _library().environment.Activation(self._others)
+        return _library().environment.Activation(self._without_arguments())
 
     @cached_property
     def activation_with_arguments(self) -> Any:
         """All variables in the library's form."""
-        return _library().environment.Activation({**self._others, "args": self.arguments.usable})
+        return _library().environment.Activation({**self._without_arguments(), "args": self.arguments.usable})
+
+    def _without_arguments(self) -> dict[str, object]:
+        return {
+            "action": _usable_text(self.action),
+            "agent": {"id": _usable_text(self.agent_id), "name": _usable_text(self.agent_name)},
+            "run": {"id": _usable_text(self.run_id)},
+            "now": self.now,
+        }
 
 
 class ConvertedArguments:
@@ -342,7 +338,7 @@ def _compile(text: str) -> Expression:
 
 
 def _problem(text: str) -> str:
-    """Return the error of an expression without variables, or an empty string."""
+    """Evaluate a CEL expression that uses no variables, and return its error message, or an empty string."""
     value = _library().environment.compile(text).eval()
     return "" if value.type() == _library().boolean else str(value.value()).removeprefix("INVALID_ARGUMENT: ")
 

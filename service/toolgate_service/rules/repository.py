@@ -95,6 +95,7 @@ def _compile_rule(
             approval_ttl_seconds,
             None if approvers is None else frozenset(json.loads(approvers)),
         ),
+        condition,
     )
 
 

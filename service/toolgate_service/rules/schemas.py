@@ -29,7 +29,9 @@ MAX_ITEMS = 100
 
 Effect = Literal["forbid", "require_approval", "allow"]
 
-_NAME = "Name of the rule, unique in its environment. Denied agents receive it."
+_NAME = (
+    "Name of the rule, unique in its environment. The gateway sends it to agents whose calls the rule denies."
+)
 _EFFECT = (
     "Effect on matching calls. `forbid` is stronger than `require_approval`, and both are stronger than `allow`, "
     "independent of the order of the rules."

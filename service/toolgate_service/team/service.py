@@ -34,6 +34,7 @@ from toolgate_service.core.ids import new_id
 from toolgate_service.core.plans import UNLIMITED, Plans
 from toolgate_service.db.database import ACCOUNTS, now
 from toolgate_service.organizations.models import Organization
+from toolgate_service.scratch.models import find_scratch
 from toolgate_service.team.schemas import (
     Acceptance,
     InvitationView,
@@ -164,9 +165,9 @@ async def invite(
     transaction, before the invitation is created.
 
     Raises:
-        ApiError: 403 if the gateway accepts no new users; 400 if the e-mail address is already registered; 401 if the
-            caller's session is no longer valid; 429 if the organization created too many invitations in the last 24
-            hours.
+        ApiError: 403 if the gateway accepts no new users, or the organization is a scratch organization; 400 if the
+            e-mail address is already registered; 401 if the caller's session is no longer valid; 429 if the organization
+            created too many invitations in the last 24 hours.
         PlanLimitExceeded: The plan allows no further team members.
     """
     require_open_registration(context)
@@ -261,6 +262,8 @@ async def _create_invitation(
     An open invitation for the same e-mail address is revoked, so its link stops working. Each open invitation counts
     towards the maximum number of team members in the plan. This limit is checked again when the invitation is accepted.
     """
+    if await find_scratch(session, caller.organization_id) is not None:
+        raise ApiError(403, "This is a scratch organization, which cannot invite users")
     if await find_user_by_email(session, new.email) is not None:
         raise ApiError(400, "E-mail already registered")
     organization = await _find_organization(session, caller.organization_id)

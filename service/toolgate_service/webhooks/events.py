@@ -10,18 +10,19 @@ from datetime import datetime
 from typing import Any
 
 from pydantic import BaseModel
-from sqlalchemy import bindparam, insert
+from sqlalchemy import Row, bindparam, insert, select
 from sqlalchemy import event as sessions
-from sqlmodel import col, select
+from sqlmodel import col
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.core import strict_json
 from toolgate_service.core.ids import new_id
 from toolgate_service.core.plans import BUILT_IN, Plans
+from toolgate_service.core.strict_json import Json
 from toolgate_service.db.database import Database, now
 from toolgate_service.db.pubsub import EVENTS, announce
 from toolgate_service.organizations.models import Organization
-from toolgate_service.webhooks.models import PENDING, Delivery, Event, Webhook
+from toolgate_service.webhooks.models import PENDING, STANDARD, Delivery, Event, Webhook
 
 #: Name of the plan feature that an organization needs for its webhooks to receive events.
 FEATURE = "webhooks"
@@ -73,7 +74,7 @@ _WAKE = "toolgate.wake"
 _WILL_WAKE = "toolgate.will_wake"
 
 _ACTIVE_WEBHOOKS = (
-    select(Webhook.id, Webhook.events, Organization.plan)
+    select(col(Webhook.id), col(Webhook.kind), col(Webhook.url), col(Webhook.events), col(Organization.plan))
     .join(Organization, col(Organization.id) == Webhook.organization_id)
     .where(
         col(Webhook.organization_id) == bindparam("organization_id"),
@@ -168,16 +169,37 @@ async def add_events(
     if not webhooks or not resources:
         return ()
     moment = now(session)
+    payloads = [build_payload(kind, moment, organization_id, environment, resource) for resource in resources]
+    return await _store(session, organization_id, environment, kind, moment, payloads, webhooks)
+
+
+async def add_payload(
+    session: AsyncSession,
+    organization_id: str,
+    environment: str,
+    kind: str,
+    body: Mapping[str, Json],
+    webhook_id: str,
+) -> None:
+    """Store an event for one webhook. Its body contains `body` instead of a resource."""
+    moment = now(session)
+    payload = strict_json.dumps({"type": kind, "timestamp": moment, **body})
+    await _store(session, organization_id, environment, kind, moment, [payload], [webhook_id])
+
+
+async def _store(
+    session: AsyncSession,
+    organization_id: str,
+    environment: str,
+    kind: str,
+    moment: datetime,
+    payloads: Sequence[str],
+    webhooks: Sequence[str],
+) -> Sequence[str]:
     tenant = {"organization_id": organization_id, "environment": environment}
     events = [
-        {
-            **tenant,
-            "id": new_id(),
-            "kind": kind,
-            "payload": build_payload(kind, moment, organization_id, environment, resource),
-            "created_at": moment,
-        }
-        for resource in resources
+        {**tenant, "id": new_id(), "kind": kind, "payload": payload, "created_at": moment}
+        for payload in payloads
     ]
     deliveries = [
         {
@@ -224,12 +246,28 @@ def wake_after_commit(session: AsyncSession) -> None:
         sessions.listen(session.sync_session, "after_commit", lambda _: wake(), once=True)
 
 
+async def find_receiver(
+    session: AsyncSession, organization_id: str, environment: str, url: str
+) -> str | None:
+    """Return the id of an enabled webhook of type `standard` with this URL; None if there is none."""
+    active = await _find_active(session, organization_id, environment)
+    return next((one.id for one in active if (one.kind, one.url) == (STANDARD, url)), None)
+
+
 async def _find_subscribers(
     session: AsyncSession, organization_id: str, environment: str, kind: str
 ) -> Sequence[str]:
+    active = await _find_active(session, organization_id, environment)
+    return [one.id for one in active if kind in subscribed_types(one.events)]
+
+
+async def _find_active(
+    session: AsyncSession, organization_id: str, environment: str
+) -> Sequence[Row[str, str, str, str | None, str]]:
+    """Return the enabled webhooks of an environment; none if the plan of the organization does not include webhooks."""
     plans: Plans = session.info.get(_PLANS, BUILT_IN)
     values = {"organization_id": organization_id, "environment": environment}
-    found = (await session.exec(_ACTIVE_WEBHOOKS, params=values)).all()
-    return [
-        id_ for id_, events, plan in found if has_feature(plans, plan) and kind in subscribed_types(events)
-    ]
+    # The session may contain changes of webhooks or of the plan that are not in the database yet.
+    await session.flush()
+    found = (await (await session.connection()).execute(_ACTIVE_WEBHOOKS, values)).all()
+    return [one for one in found if has_feature(plans, one.plan)]

@@ -379,7 +379,7 @@ def test_an_error_message_keeps_what_stands_around_a_secret() -> None:
 )
 def test_masking_takes_linear_time(piece: str) -> None:
     rule = SecretRule()
-    text = piece * (200_000 // len(piece))
+    text = piece * (100_000 // len(piece))
     began = time.process_time()
     rule.mask(text)
     rule.mask(f'{{"a": "{piece * (30_000 // len(piece))}"}}')

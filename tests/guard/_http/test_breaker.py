@@ -35,7 +35,7 @@ def breaker(clock: Clock) -> CircuitBreaker:
 def fails(breaker: CircuitBreaker, clock: Clock, *, took: float, probe: bool = False) -> None:
     began = clock.now
     clock.now += took
-    breaker.record_failure(began, took, "nobody there", probe=probe, reached=False)
+    breaker.record_failure(began, took, "no response", probe=probe, reached=False)
 
 
 def pauses(breaker: CircuitBreaker, clock: Clock, took: float, count: int) -> list[float]:
@@ -88,12 +88,12 @@ def test_one_call_probes_and_the_others_fail_at_once(breaker: CircuitBreaker, cl
     fails(breaker, clock, took=5)
     with pytest.raises(
         CircuitOpen,
-        match=r"no response since \d{4}-\d\d-\d\dT.*the next attempt is made in 1.0 s; last error: nobody there",
+        match=r"no response since \d{4}-\d\d-\d\dT.*the SDK tries again in 1.0 s; last error: no response",
     ):
         breaker.admit(5)
     clock.now += 1
     assert breaker.admit(5)
-    with pytest.raises(CircuitOpen, match="by another call now"):
+    with pytest.raises(CircuitOpen, match="now by another call"):
         breaker.admit(5)
     breaker.record_response()
     assert not breaker.admit(5)
@@ -121,7 +121,7 @@ def test_failure_is_ignored_if_another_call_got_a_response_meanwhile(
     clock.now += 2
     breaker.record_response()
     clock.now += 3
-    breaker.record_failure(began, 5, "nobody there", probe=False, reached=False)
+    breaker.record_failure(began, 5, "no response", probe=False, reached=False)
     assert not breaker.is_open
 
 
@@ -140,10 +140,10 @@ def test_calls_that_began_before_the_outage_change_nothing(breaker: CircuitBreak
     """They neither lengthen a pause nor end a probe."""
     fails(breaker, clock, took=5)
     for _ in range(10):
-        breaker.record_failure(clock.now - 5, 5, "nobody there", probe=False, reached=False)
+        breaker.record_failure(clock.now - 5, 5, "no response", probe=False, reached=False)
     clock.now += 1
     assert breaker.admit(5)
-    breaker.record_failure(clock.now - 5, 5, "nobody there", probe=False, reached=False)
+    breaker.record_failure(clock.now - 5, 5, "no response", probe=False, reached=False)
     with pytest.raises(CircuitOpen):
         breaker.admit(5)
 
@@ -164,12 +164,12 @@ def test_outage_is_logged_when_it_begins_and_when_it_ends(
 ) -> None:
     fails(breaker, clock, took=5)
     for _ in range(3):
-        breaker.record_failure(clock.now - 5, 5, "nobody there", probe=False, reached=False)
+        breaker.record_failure(clock.now - 5, 5, "no response", probe=False, reached=False)
     breaker.record_response()
     breaker.record_response()
     said = [each.getMessage() for each in caplog.records]
     assert len(said) == 2
-    assert "the gateway at 'https://gateway.example' is unavailable (nobody there)" in said[0]
+    assert "the gateway at 'https://gateway.example' is unavailable (no response)" in said[0]
     assert "is available again, after 5.0 s" in said[1]
 
 

@@ -255,8 +255,6 @@ def test_threads_beyond_the_limit_also_end_at_the_deadline(peer: Any) -> None:
         began = time.monotonic()
         assert set(pool.map(call, range(500))) == {False}
         assert time.monotonic() - began < LONG
-    # A hundred take turns, and on a slow machine some of those who come after them find time left.
-    assert len(server.requests) < 400
 
 
 async def test_tasks_beyond_the_limit_also_end_at_the_deadline(peer: Any) -> None:
@@ -271,4 +269,3 @@ async def test_tasks_beyond_the_limit_also_end_at_the_deadline(peer: Any) -> Non
         began = time.monotonic()
         assert set(await asyncio.gather(*(call() for _ in range(500)))) == {False}
         assert time.monotonic() - began < LONG
-    assert len(server.requests) < 400

@@ -35,7 +35,7 @@ def has_run(url: str, kind: str, outbox: Path, *, calls: int = 1) -> bool:
     """Return whether the tool of a call that fails open runs, in any of `calls` calls of new guards."""
     ran: list[int] = []
     for number in range(calls):
-        with Guard(url, KEY, "agent", timeout=2, outbox=outbox, allow_insecure=True) as guard:
+        with Guard(url, KEY, "agent", timeout=1, outbox=outbox, allow_insecure=True) as guard:
             try:
                 if kind == "async":
 

@@ -131,7 +131,7 @@ async def test_proxy_that_refuses_is_an_outage_only_if_it_found_no_gateway(
 ) -> None:
     """Its password appears in no error."""
     with Tunnel(refuses=status) as tunnel, pytest.raises(GatewayUnavailable) as raised:
-        await asked("https://gateway.example", proxy=f"http://user:opensesame77@{tunnel.address}", timeout=3)
+        await asked("https://gateway.example", proxy=f"http://user:opensesame77@{tunnel.address}", timeout=1)
     assert tunnel.heads
     assert raised.value.answered is answered
     assert "opensesame77" not in str(raised.value) + caplog.text

@@ -104,7 +104,7 @@ async def test_outage_costs_one_time_out_and_not_one_per_call(net: Net, ask: Ask
     for _ in range(100):
         error = await unavailable(ask, "check", CHECK)
         assert not error.answered
-        assert "the next attempt is made in" in str(error)
+        assert "the SDK tries again in" in str(error)
         error = await unavailable(ask, "log", ENTRY)
     assert net.now - began == 5
     assert len(net.sent) == 1

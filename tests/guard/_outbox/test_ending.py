@@ -188,9 +188,7 @@ tool()""",
 @pytest.mark.parametrize(
     "program",
     [
-        pytest.param(
-            program, id=name, marks=() if name in {"a function", "an exception"} else pytest.mark.slow
-        )
+        pytest.param(program, id=name, marks=() if name == "an exception" else pytest.mark.slow)
         for name, program in SHORT.items()
     ],
 )

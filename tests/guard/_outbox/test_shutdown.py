@@ -114,7 +114,7 @@ def test_an_unfinished_generator_with_an_outbox_in_memory_is_logged_as_lost(
 ) -> None:
     stderr = run(BEGIN + "it = items(); next(it)", slow_gateway, outbox="memory")
     assert stderr.count("\n") == 1
-    assert "log entries lost" in stderr
+    assert "log entries were lost" in stderr
     assert "'a.b': the interpreter is shutting down" in stderr
 
 

@@ -20,7 +20,7 @@ def agents(owner: Owner) -> list[dict[str, Any]]:
 
 def test_an_agents_life(shell: Shell, owner: Owner) -> None:
     """Created, renamed, described, stopped, let go on and removed: each is done at the gateway and told."""
-    assert shell.done("agents", "list").startswith("no agents at ")
+    assert shell.done("agents", "list").startswith("no agents in the production environment at ")
     said = shell.done("agents", "create", "refund-bot", "--description", "Refunds")
     (agent,) = agents(owner)
     assert said == f"created refund-bot, agent {agent['id']}\n"

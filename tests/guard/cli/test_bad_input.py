@@ -101,7 +101,7 @@ WRONG: dict[str, tuple[list[str], str]] = {
     "check blank agent": (["check", "a.b", "--agent", " "], "agent_id"),
     "check readable": (["check", "a.b", "--url", "http://gateway.example"], "https"),
     "check no address": (["check", "a.b", "--url", "gateway"], "https://gateway.example.com"),
-    "check nobody there": (["check", "a.b", "--url", "http://127.0.0.1:9"], "does not answer"),
+    "check without a gateway": (["check", "a.b", "--url", "http://127.0.0.1:9"], "does not respond"),
 }
 
 #: words that the parser of the command line refuses
@@ -215,7 +215,7 @@ def test_a_login_that_has_ended_is_told(scene: Shell, live_gateway: LiveGateway,
         if words[:2] in (["keys", "show"], ["keys", "rotate"], ["webhooks", "create"]):
             continue
         line = scene.run(*words, typed=PASSWORD).stderr.splitlines()[-1]
-        assert line == "toolgate: your login has ended; run: toolgate login", words
+        assert line == "toolgate: your login has expired or was revoked; log in again: toolgate login", words
     assert stand(live_gateway, owner) == before
 
 

@@ -17,7 +17,7 @@ def budgets(owner: Owner, environment: str = "production") -> list[dict[str, Any
 def test_budget_is_created_used_and_shown(shell: Shell, owner: Owner) -> None:
     agent = owner.agent("refund-bot")
     owner.permit(agent, "stripe.refund")
-    assert shell.done("budgets", "list").startswith("no budgets at http")
+    assert shell.done("budgets", "list").startswith("no budgets in the production environment at http")
     printed = shell.allowed(
         *("budgets", "create", "Refunds", "--limit", "99.50", "--window", "day(Europe/Berlin)"),
         *("--action", "stripe.*", "--agent", "refund-bot", "--measure", "sum(args.amount)"),
@@ -37,7 +37,7 @@ def test_budget_is_created_used_and_shown(shell: Shell, owner: Owner) -> None:
         "at_limit": "require_approval",
         "enabled": True,
     }
-    assert "nothing was used in the current window" in shell.done("budgets", "show", "Refunds")
+    assert "no call used the budget in the current window" in shell.done("budgets", "show", "Refunds")
     owner.check(agent, "stripe.refund", {"amount": 40, "currency": "EUR"})
     shown = shell.done("budgets", "show", made["id"][:-3])
     for text in ("99.5", "stripe.*", "EUR", "40", "59.5"):

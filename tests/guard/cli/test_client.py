@@ -79,7 +79,7 @@ def test_a_command_gives_up(gateway: PretendGateway, run: Any, slept: list[float
             "it is unknown whether the gateway made the change: the gateway refused POST '/api/agents?environment=production' with 503: full",
         ),
         (409, "the gateway refused POST '/api/agents?environment=production' with 409: full"),
-        (401, "your login has ended; run: toolgate login"),
+        (401, "your login has expired or was revoked; log in again: toolgate login"),
     ],
 )
 def test_unfinished_change_is_reported_as_unknown(

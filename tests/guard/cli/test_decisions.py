@@ -62,7 +62,7 @@ def test_limit_and_offset_choose_a_page(shell: Shell, made: list[str]) -> None:
 
 @pytest.mark.usefixtures("owner")
 def test_empty_list_names_the_gateway(shell: Shell) -> None:
-    assert shell.done("decisions").startswith("no decisions at http")
+    assert shell.done("decisions").startswith("no decisions in the production environment at http")
 
 
 @pytest.mark.usefixtures("owner")

@@ -68,7 +68,7 @@ def test_a_former_name_of_a_setting_is_reported(agent_id: str, monkeypatch: pyte
     assert findings()["settings"] == {
         "check": "settings",
         "state": "warning",
-        "says": "TOOLGATE_OUTBOX_EXIT is deprecated and accepted until 0.2",
+        "says": "TOOLGATE_OUTBOX_EXIT is deprecated and accepted until version 0.2",
         "cure": "set TOOLGATE_OUTBOX_FLUSH_TIMEOUT instead",
     }
 
@@ -91,7 +91,7 @@ def test_nothing_set_is_told(home: Path) -> None:
         ("TOOLGATE_URL", "gateway", "url", "not a web address"),
         ("TOOLGATE_URL", "http://gateway.example", "url", "could be read"),
         ("TOOLGATE_URL", "https://ada:hunter22@gateway.example", "url", "user or password"),
-        ("TOOLGATE_URL", "http://127.0.0.1:9", "gateway", "nothing listens"),
+        ("TOOLGATE_URL", "http://127.0.0.1:9", "gateway", "no program listens"),
         ("TOOLGATE_URL", "https://nowhere.invalid", "gateway", "name"),
         ("TOOLGATE_API_KEY", "two words", "key", "white space"),
         ("TOOLGATE_API_KEY", "ak_" + "x" * 37, "key works", "refuses the key ak_…xxxx"),
@@ -289,15 +289,22 @@ def test_the_login_is_looked_at(shell: Shell, owner: Owner, agent_id: str) -> No
     assert "0640" in findings()["login"]["says"]
 
 
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("top_level.txt", "toolgate_service\n"),
+        ("RECORD", "agentgate-1.0.dist-info/METADATA,,\ntoolgate_service/__init__.py,,\n"),
+        ("RECORD", "toolgate_service.py,,\n"),
+    ],
+)
 def test_another_distribution_is_found(
-    agent_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    agent_id: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str, content: str
 ) -> None:
     """One that brings a package of our name, with its name and how to be rid of it."""
     info = tmp_path / "site" / "agentgate-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: agentgate\nVersion: 1.0\n")
-    (info / "top_level.txt").write_text("toolgate_service\n")
-    (info / "RECORD").write_text("")
+    (info / file).write_text(content)
     monkeypatch.syspath_prepend(str(info.parent))
     found = findings()["installation"]
     assert (found["state"], "agentgate" in found["says"]) == ("wrong", True)

@@ -109,7 +109,9 @@ def test_what_runs_no_tools_can_be_ignored(installed: Any) -> None:
     assert ended.stdout.endswith("0 of 2 can be guarded by a plugin, 2 ignored\n")
     ended = run("--ignore", "antropic")
     assert (ended.exit_code, ended.stdout) == (1, "")
-    assert ended.stderr == ("toolgate: --ignore: unknown framework 'antropic'; check the name\n")
+    assert ended.stderr == (
+        "toolgate: --ignore: unknown framework 'antropic'; to list the names, run: toolgate frameworks\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,7 +150,7 @@ def test_what_only_a_guarded_framework_needs_is_status_0(
     ended = run()
     assert ended.exit_code == 0
     assert f"{shown}: " in ended.stdout
-    assert f"code that uses {shown!r} by itself is not guarded" in ended.stdout
+    assert f"code that uses {shown!r} directly is not guarded" in ended.stdout
 
 
 @pytest.mark.parametrize(

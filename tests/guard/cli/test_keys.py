@@ -79,3 +79,13 @@ def test_no_key_is_shown_to_whoever_has_the_login_alone(shell: Shell, owner: Own
         assert line.startswith("nothing was changed: ")
     assert works(owner, owner.key, agent_id)
     assert shell.json("keys", "list", "refund-bot") == []
+
+
+def test_advisory_key(shell: Shell, owner: Owner) -> None:
+    agent_id = owner.agent("advised-bot")
+    made = shell.run("keys", "create", "advised-bot", "--advisory", "--password-stdin", typed=PASSWORD)
+    assert "the advisory key" in made.stderr
+    assert works(owner, made.stdout.strip(), agent_id)
+    assert "advisory" in shell.done("keys", "list", "advised-bot")
+    (listed,) = shell.json("keys", "list", "advised-bot")
+    assert listed["advisory"] is True

@@ -17,7 +17,7 @@ HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 HOSTILE = st.lists(
     st.sampled_from([
         "\n", "\r", "\x1b[1A", "\x1b]0;x\x07", "\u202e", "\u200b", "\u2028", "\x85", "\ud800", "│", BAR, '"', "\\",
-        "\\n", " ", " " * 70, "amount  5.00", "Password of ada@example.com to approve this: ", "redacted",
+        "\\n", " ", " " * 70, "amount  5.00", "Password of ada@example.com to approve this request: ", "redacted",
         "[bold red]", "[/]", "東京" * 30, "o\u0301\u0301", "🙂", "e\u20dd", "a" * 45,
     ]),
     max_size=12,

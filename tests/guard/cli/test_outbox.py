@@ -134,7 +134,7 @@ def test_retry_puts_parked_entries_back(run: Run, environment: dict[str, str], o
     [parked] = listed(run)
     assert (parked["state"], "404" in parked["reason"]) == ("parked", True)
     ended = run("retry")
-    assert "1 parked entries were sent again" in ended.stdout
+    assert "tried to send 1 parked entries again" in ended.stdout
     assert [one["state"] for one in listed(run)] == ["parked"]
     assert owner.entries() == []
 

@@ -59,7 +59,7 @@ def test_rule_is_created_with_all_options(shell: Shell, owner: Owner, agent_id: 
 
 def test_rule_is_disabled_enabled_and_deleted(shell: Shell, owner: Owner, agent_id: str) -> None:
     owner.permit(agent_id, "db.drop")
-    assert shell.done("rules", "list").startswith("no rules at http")
+    assert shell.done("rules", "list").startswith("no rules in the production environment at http")
     shell.allowed("rules", "create", "No drops", "--effect", "forbid", "--action", "db.*", "--disabled")
     [made] = rules(owner)
     assert code(owner, agent_id, "db.drop") == "allowed"

@@ -69,16 +69,19 @@ def test_former_options_still_work(words: tuple[str, str], former: str, name: st
     [
         (
             ("keys", "regenerate"),
-            ["'keys regenerate' is deprecated and accepted until 0.2; use 'keys rotate'"],
+            ["'keys regenerate' is deprecated and accepted until version 0.2; use 'keys rotate'"],
         ),
         (
             ("permissions", "grant", "bot", "mail.send", "--ttl=1h"),
             [
-                "'permissions grant' is deprecated and accepted until 0.2; use 'permissions create'",
-                "--ttl is deprecated and accepted until 0.2; use --approval-ttl",
+                "'permissions grant' is deprecated and accepted until version 0.2; use 'permissions create'",
+                "--ttl is deprecated and accepted until version 0.2; use --approval-ttl",
             ],
         ),
-        (("logs", "search", "--text", "a"), ["--text is deprecated and accepted until 0.2; use --query"]),
+        (
+            ("logs", "search", "--text", "a"),
+            ["--text is deprecated and accepted until version 0.2; use --query"],
+        ),
         (("permissions", "create", "bot", "mail.send", "--approval-ttl", "1h"), []),
         (("permissions", "create", "--", "--ttl", "mail.send"), []),
     ],

@@ -141,7 +141,7 @@ def test_entry_of_a_call_that_closes_the_guard(
     guard = open_guard(":memory:", allow=["math.add"])
     guard.guarded("math.add")(guard.close)()
     # Counted first and told then, on a thread of its own.
-    until(lambda: "1 log entries lost, the last one of action 'math.add'" in caplog.text)
+    until(lambda: "1 log entries were lost; the last one is of action 'math.add'" in caplog.text)
     assert guard.entries_lost == 1
     assert not own_outbox.exists()
     first = open_guard(allow=["math.add"])
@@ -315,7 +315,7 @@ def test_former_name_of_a_gateway_setting_is_logged(
 ) -> None:
     monkeypatch.setenv("TOOLGATE_UPKEEP_SECONDS", "60")
     open_guard()
-    expected = "TOOLGATE_UPKEEP_SECONDS is deprecated and accepted until 0.2; set TOOLGATE_MAINTENANCE_INTERVAL_SECONDS instead"
+    expected = "TOOLGATE_UPKEEP_SECONDS is deprecated and accepted until version 0.2; set TOOLGATE_MAINTENANCE_INTERVAL_SECONDS instead"
     assert caplog.messages.count(expected) == 1
 
 

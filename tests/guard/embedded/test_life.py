@@ -197,6 +197,7 @@ assert next(it) == 1
     assert "log entries stay in the outbox" in done.stderr
 
 
+@pytest.mark.slow
 def test_call_in_an_exit_handler_is_refused(tmp_path: Path) -> None:
     code = f"""{OPEN}
 import atexit

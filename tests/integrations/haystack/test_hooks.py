@@ -90,6 +90,6 @@ def test_agents_that_are_written_down(scene: Scene, guarded_look: Any) -> None:
 def test_hooks_that_cannot_be_written_down(scene: Scene) -> None:
     """A guard, with its key, is in no file, and a function is not either: that is said, and nothing left out."""
     for given in ({"guard": scene.guard}, {"tool_actions": str.upper}):
-        with pytest.raises(ConfigurationError, match="cannot serialize the hook") as raised:
+        with pytest.raises(ConfigurationError, match="the hook cannot be serialized") as raised:
             GuardHook(**given).to_dict()
         assert scene.owner.key not in str(raised.value)

@@ -158,7 +158,7 @@ def test_a_file_that_holds_no_pins(pins: Pins, path: Path, content: bytes) -> No
     path.write_bytes(content)
     for use in (pins.read, pins.trust, lambda: pins.see([tool(description="else")])):
         with pytest.raises(
-            ConfigurationError, match="the former descriptions of the tools of 'bank' are unknown"
+            ConfigurationError, match="the stored descriptions of the tools of 'bank' cannot be read"
         ):
             use()
     assert path.read_bytes() == content
@@ -170,7 +170,7 @@ def test_the_file_is_its_owners_alone(pins: Pins, path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     path.chmod(0o666)
-    with pytest.raises(ConfigurationError, match="remove it, and look at the server's tools") as refused:
+    with pytest.raises(ConfigurationError, match="remove it, and inspect the server's tools") as refused:
         pins.see([tool()])
     assert "log in" not in str(refused.value)
 

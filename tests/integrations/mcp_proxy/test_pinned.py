@@ -92,9 +92,9 @@ async def test_pins_that_cannot_be_used(bank: Bank) -> None:
         (pins,) = (bank.folder / "state" / "toolgate" / "mcp").iterdir()
         pins.write_text("{}")
         told = await client.call_tool("look", {})
-        with pytest.raises(MCPError, match="no tool may run"):
+        with pytest.raises(MCPError, match="the proxy blocks all tools"):
             await client.list_tools(cache_mode="bypass")
-    assert "former descriptions of the tools of" in text_of(told)
+    assert "stored descriptions of the tools of" in text_of(told)
     assert bank.ran() == []
 
 

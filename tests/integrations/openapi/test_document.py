@@ -115,7 +115,7 @@ def test_servers_of_the_nearest() -> None:
         ({**DOCUMENT, "servers": [{"url": "/v1"}]}, "'/v1' is not an address with a host"),
         ({**DOCUMENT, "servers": [{"url": "ftp://x.test"}]}, "is not an address"),
         ({**DOCUMENT, "servers": [{"url": "https://{a}.test"}]}, "no default for 'a'"),
-        ({**DOCUMENT, "servers": [{}]}, "none with a url"),
+        ({**DOCUMENT, "servers": [{}]}, "has no url"),
         ({**DOCUMENT, "paths": [1]}, "paths is a 'list'"),
         ({**DOCUMENT, "paths": {"/a": []}}, r"paths\['/a'\] is a 'list'"),
         ({**DOCUMENT, "paths": {"/a": {"get": {"operationId": 7}}}}, "operationId is 7"),

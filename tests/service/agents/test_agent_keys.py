@@ -46,7 +46,8 @@ def test_a_new_key_is_shown_whole_and_again(acme: Owner, environment: str) -> No
     answer = acme.http.post(path, params=where)
     assert (answer.status_code, answer.headers["Cache-Control"]) == (201, "no-store")
     key = answer.json()
-    assert set(key) == {"id", "agent_id", "api_key", "created_at", "created_by"}
+    assert set(key) == {"id", "agent_id", "api_key", "advisory", "created_at", "created_by"}
+    assert key["advisory"] is False
     assert UUID7.fullmatch(key["id"])
     assert MOMENT.fullmatch(key["created_at"])
     assert (key["agent_id"], key["created_by"]) == (agent, acme.user["id"])
@@ -56,6 +57,29 @@ def test_a_new_key_is_shown_whole_and_again(acme: Owner, environment: str) -> No
     assert listing.json() == [newer, key]
     assert listing.headers["Cache-Control"] == "no-store"
     assert send(acme, key["api_key"], "/sdk/log", agent).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "advisory"), [({"advisory": True}, True), ({"advisory": False}, False), ({}, False)]
+)
+def test_key_is_advisory_on_demand(acme: Owner, bot: str, body: dict[str, bool], advisory: bool) -> None:
+    made = acme.http.post(f"/api/agents/{bot}/keys", json=body)
+    assert made.status_code == 201
+    [listed] = acme.http.get(f"/api/agents/{bot}/keys").json()
+    assert made.json()["advisory"] is listed["advisory"] is advisory
+
+
+@pytest.mark.parametrize("body", [{"advisory": "yes"}, {"advisory": None}, {"other": True}])
+def test_invalid_body_of_a_new_key_is_rejected(acme: Owner, bot: str, body: dict[str, object]) -> None:
+    assert acme.http.post(f"/api/agents/{bot}/keys", json=body).status_code == 400
+    assert acme.http.get(f"/api/agents/{bot}/keys").json() == []
+
+
+def test_audit_log_names_advisory_keys(gateway: LiveGateway, acme: Owner, bot: str) -> None:
+    acme.http.post(f"/api/agents/{bot}/keys", json={"advisory": True})
+    query = "SELECT changes FROM audit_entries WHERE resource_id = ? AND kind = 'agent.key_created'"
+    [[changes]] = rows(gateway, query, bot)
+    assert '"advisory":true' in changes
 
 
 def test_making_showing_and_deleting_are_audited_without_the_key(

@@ -26,7 +26,7 @@ from toolgate_service.approvals.service import expire_approvals
 from toolgate_service.core.clock import utcnow, wire
 from toolgate_service.db.database import open_database
 
-ROUNDS = pytest.mark.parametrize("rounds", [6, pytest.param(200, marks=pytest.mark.slow)])
+ROUNDS = pytest.mark.parametrize("rounds", [3, pytest.param(200, marks=pytest.mark.slow)])
 CROWD = 50
 
 

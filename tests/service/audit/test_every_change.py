@@ -33,6 +33,11 @@ UNAUDITED: dict[Route, str] = {
     ("POST", "/sdk/log"): "an agent's record is the log itself",
     ("POST", "/sdk/logs"): "an agent's records are the log itself",
     ("POST", "/sdk/approvals/{approval_id}/cancel"): "an agent's own withdrawal, written in the approval",
+    ("POST", "/access/v1/requests"): "an agent's request: the access request is its record",
+    (
+        "POST",
+        "/access/v1/requests/{access_request_id}/cancel",
+    ): "an agent's own withdrawal, written in the approval",
     ("POST", "/api/slack/link-codes"): "a code is no link: the entry is made when it is typed in Slack",
     (
         "POST",
@@ -59,6 +64,12 @@ def end_shadow(owner: Owner, method: str, path: str) -> httpx.Response:
     owner.http.put("/api/policy/shadow", json={"policy": state["policy"]})
     body = {"base": state["digest"]} if path else None
     return owner.http.request(method, f"/api/policy/shadow{path}", json=body)
+
+
+def erase_closed_request(owner: Owner) -> httpx.Response:
+    approval = Scene(owner).make("approval_id")
+    assert owner.http.post(f"/api/approvals/{approval}/deny").status_code == 200
+    return owner.http.post(f"/api/approvals/{approval}/erase")
 
 
 def change_password(owner: Owner) -> httpx.Response:
@@ -117,12 +128,16 @@ AUDITED: dict[Route, str] = {
     ("POST", "/api/approvals/{approval_id}/deny"): "approval.denied",
     ("POST", "/api/approvals/{approval_id}/reject"): "approval.denied",
     ("POST", "/api/grants/{grant_id}/revoke"): "grant.revoked",
+    ("POST", "/api/logs/{entry_id}/erase"): "log_entry.erased",
+    ("POST", "/api/decisions/{decision_id}/erase"): "decision.erased",
+    ("POST", "/api/approvals/{approval_id}/erase"): "approval.erased",
 }
 #: requests of routes whose example in the OpenAPI document has no effect or ends the session; others send the example
 SENDS: dict[Route, Sends] = {
     ("POST", "/auth/password"): change_password,
     ("DELETE", "/api/agents/{agent_id}/denial-blocks"): clear_denials,
     ("DELETE", "/api/policy/shadow"): lambda owner: end_shadow(owner, "DELETE", ""),
+    ("POST", "/api/approvals/{approval_id}/erase"): erase_closed_request,
     ("POST", "/api/policy/shadow/promote"): lambda owner: end_shadow(owner, "POST", "/promote"),
 }
 

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from support.admin import run_admin
@@ -160,7 +161,7 @@ def test_an_environment_has_at_most_200_budgets(gateway: LiveGateway, acme: Owne
         statement = (
             f"INSERT INTO budgets (id, name, {columns}) SELECT ?, ?, {columns} FROM budgets WHERE id = ?"
         )
-        execute(gateway, statement, first[:-3] + f"{number:03x}", f"b{number}", first)
+        execute(gateway, statement, str(uuid4()), f"b{number}", first)
     answer = acme.http.post("/api/budgets", json=VALID)
     assert answer.status_code == 403
     assert "at most 200 budgets" in answer.text

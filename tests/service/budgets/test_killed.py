@@ -90,7 +90,7 @@ def kill(gateways: list[LiveGateway], pause: float, killed: Counter[str], ended:
 
 @pytest.mark.parametrize(
     ("clients", "calls", "pause"),
-    [(8, 40, 0.1), pytest.param(100, 200, 1.5, marks=pytest.mark.slow)],
+    [(6, 25, 0.1), pytest.param(100, 200, 1.5, marks=pytest.mark.slow)],
     ids=["short", "long"],
 )
 def test_limits_hold_and_totals_equal_the_log(tmp_path: Path, clients: int, calls: int, pause: float) -> None:

@@ -200,12 +200,12 @@ def test_a_former_name_is_shown_by_its_present_name(home: Path) -> None:
     assert [(one["state"], one["says"], one["cure"]) for one in renamed] == [
         (
             "warning",
-            "TOOLGATE_PROVIDER_WEBHOOK_SECRET is deprecated and accepted until 0.2",
+            "TOOLGATE_PROVIDER_WEBHOOK_SECRET is deprecated and accepted until version 0.2",
             "set TOOLGATE_STRIPE_WEBHOOK_SECRET instead",
         ),
         (
             "warning",
-            "TOOLGATE_UPKEEP_SECONDS is deprecated and accepted until 0.2",
+            "TOOLGATE_UPKEEP_SECONDS is deprecated and accepted until version 0.2",
             "set TOOLGATE_MAINTENANCE_INTERVAL_SECONDS instead",
         ),
     ]

@@ -81,7 +81,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
     """Everything a gateway can hold, in a file."""
     with LiveGateway(tmp_path_factory.mktemp("filled"), env=ENV) as gateway, Stage(gateway) as stage:
         for environment in ("production", "test"):
-            stage.things(environment, people=True)
+            stage.things(environment, people=True, sealed=True)
         owner = stage.owner
         owner.key = stage.key
         agent, held, logged = _live(stage)
@@ -149,6 +149,12 @@ def _fill_what_is_empty(gateway: LiveGateway, owner: Owner) -> None:
             "team_id": "T1DC2JH3J",
             "slack_user_id": "U2CERLKJA",
             "created_at": MOMENT,
+        },
+        # Only an operator's token creates these rows.
+        "scratch_organizations": {
+            "organization_id": organization,
+            "created_at": MOMENT,
+            "expires_at": "2999-01-01T00:00:00.000000Z",
         },
         "password_resets": {
             "id": new_id(),

@@ -82,6 +82,6 @@ def test_card_of_a_request_shows_the_budget_that_does_not_cover_the_call(newcome
         assert "The budget &#39;Refunds &amp; more&#39; does not cover this call" in page
         assert "The permission requires an approval" not in page
         newcomer.http.delete(f"/api/budgets/{budget}")
-        assert "A budget that was deleted since did not cover" in reader.page(
+        assert "A budget did not cover this call, and was deleted" in reader.page(
             f"/console/approvals/{approval}"
         )

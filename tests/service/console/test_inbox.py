@@ -9,6 +9,7 @@ import pytest
 from support.console import Reader, digest_of, field, text_of
 from support.gateway import LiveGateway, Owner
 from support.people import Board, board
+from support.requester import REFUND, Requester
 from support.tables import execute
 from support.team import Colleague
 
@@ -102,6 +103,23 @@ def test_a_card_shows_the_agents_reason_as_text(maya: Reader, acme: Owner, refun
         assert "Reason given by the agent (not verified) <b>The user</b> asked:" in text_of(card)
         assert "{{ 7*7 }}" in text_of(card)
         assert "No call is waiting for this decision now. The agent last asked for it" in text_of(card)
+
+
+def test_a_card_shows_the_justification_of_an_access_request_as_text(
+    maya: Reader, acme: Owner, refunder: str
+) -> None:
+    client = Requester(acme, refunder)
+    decision = client.evaluate(REFUND)
+    context = REFUND["context"] | {"business_justification": "<b>Paid</b> twice {{ 7*7 }}"}
+    answer = client.submit(client.submission(REFUND, decision) | {"context": context})
+    client.close()
+    assert answer.status_code == 202, answer.text
+    approval = client.approvals()[0]["id"]
+    for path in ("/console/approvals", f"/console/approvals/{approval}"):
+        card = card_of(maya.page(path), approval)
+        assert "<b>" not in card
+        label = "Justification given by the client (not verified)"
+        assert f"{label} <b>Paid</b> twice {{{{ 7*7 }}}}" in text_of(card)
 
 
 def test_an_agents_name_is_text(maya: Reader, acme: Owner) -> None:

@@ -6,6 +6,7 @@ from support.decisions import decision_id
 from support.gateway import LiveGateway, Owner
 from support.insight import set_active
 from support.team import Colleague, invite
+from support.verified_log import until_sealed
 
 from toolgate_service.console.app import PUBLIC_ROUTES, ROUTES
 
@@ -42,6 +43,7 @@ def things(acme: Owner) -> dict[str, str]:
     key = acme.http.post(f"/api/agents/{agent}/keys").json()
     webhook = acme.http.post("/api/webhooks", json={"url": "https://example.com/walked"}).json()
     delivery = acme.http.post(f"/api/webhooks/{webhook['id']}/test").json()
+    until_sealed(acme)
     with Colleague(acme) as colleague:
         return {
             "approval_id": approval,

@@ -106,6 +106,17 @@ def test_an_agent_gets_a_key_of_its_own(maya: Reader, acme: Owner) -> None:
     assert maya.submit(f"{way}/{one['id']}/delete", token=maya.token()).status_code == 404
 
 
+def test_advisory_key_is_created_and_marked(maya: Reader, acme: Owner) -> None:
+    agent = acme.agent("advised")
+    way = f"/console/agents/{agent}/keys"
+    newest = field(maya.page(way), "newest")
+    answer = maya.submit(way, token=maya.token(), newest=newest, advisory="on")
+    assert answer.status_code == 200
+    [key] = acme.http.get(f"/api/agents/{agent}/keys").json()
+    assert key["advisory"] is True
+    assert " advisory " in text_of(maya.page(way))
+
+
 def test_a_member_sees_no_agents_key(member: Reader, acme: Owner) -> None:
     """Creating, showing and revoking need an administrator."""
     agent = acme.agent()

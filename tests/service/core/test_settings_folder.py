@@ -123,7 +123,9 @@ def test_a_former_name_is_accepted(
     assert str(value.get_secret_value() if name == "stripe_webhook_secret" else value) == VALUES[name]
     with caplog.at_level(logging.WARNING, "toolgate.gateway"):
         log_renamed_settings(settings.secrets_dir)
-    message = f"{variable_of(former)} is deprecated and accepted until 0.2; set {variable_of(name)} instead"
+    message = (
+        f"{variable_of(former)} is deprecated and accepted until version 0.2; set {variable_of(name)} instead"
+    )
     assert caplog.messages == [message]
 
 

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
-from support.databases import empty_database, engine
+from support.databases import database_url, engine
 
 from toolgate_service.core.ids import new_id
-from toolgate_service.db.migrate import upgrade
 from toolgate_service.migrations.metadata import METADATA
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -39,10 +38,9 @@ async def insert(connection: AsyncConnection, table: str, **values: Any) -> None
 @pytest.fixture
 async def connection(tmp_path: Path) -> AsyncIterator[AsyncConnection]:
     """Two organizations; the first has an agent with a permission and a key in its production environment."""
-    made = engine(empty_database(tmp_path))
+    made = engine(database_url(tmp_path))
     scope = {"organization_id": ORGANIZATION, "environment": "production"}
     async with made.begin() as connection:
-        await connection.run_sync(upgrade)
         for organization in (ORGANIZATION, OTHER):
             await insert(
                 connection, "organizations", id=organization, name="o", slug=organization, plan="free",

@@ -26,7 +26,7 @@ def test_repeated_failures_are_one_line_until_the_database_works(caplog: pytest.
         ("ERROR", "batches of log entries"),
         (
             "INFO",
-            "the database works again; failures during the outage: 500 batches of log entries, 500 requests",
+            "the database works again; numbers of failures during the outage: 500 batches of log entries, 500 requests",
         ),
         ("ERROR", "requests"),
     ]

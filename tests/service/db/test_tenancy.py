@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
-from support.databases import empty_database, engine
+from support.databases import database_url, engine
 
-from toolgate_service.db.migrate import upgrade
 from toolgate_service.migrations.metadata import METADATA
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -43,9 +42,8 @@ def named(name: str) -> str:
 @pytest.fixture
 async def tenants(tmp_path: Path) -> AsyncIterator[AsyncConnection]:
     """Organizations `a` and `b`, each with both environments, a user, and an agent in either environment."""
-    made = engine(empty_database(tmp_path))
+    made = engine(database_url(tmp_path))
     async with made.begin() as connection:
-        await connection.run_sync(upgrade)
         for name in ("a", "b"):
             organization = {"id": named(name), "name": name, "slug": name, "plan": "free", "is_active": True}
             await insert(connection, "organizations", organization)

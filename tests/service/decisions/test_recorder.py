@@ -23,6 +23,7 @@ from toolgate_service.decisions.recorder import (
     build_row,
     time_of_prefix,
 )
+from toolgate_service.transparency.chunks import Chunk
 
 AUTH = AuthContext(
     key_id=new_id(),
@@ -54,7 +55,8 @@ class Store:
         self.fault: Exception | None = None
         self.attempts = 0
 
-    async def write(self, rows: Sequence[Row]) -> None:
+    async def write(self, rows: Sequence[Row], chunks: Sequence[Chunk]) -> None:
+        assert sum(chunk.number for chunk in chunks) == len(rows)
         self.attempts += 1
         await asyncio.sleep(0)
         if self.fault is not None:
@@ -100,6 +102,7 @@ def test_row_has_the_values_of_the_decision() -> None:
         "outcome": "allowed",
         "reason_code": "allowed",
         "approval_id": None,
+        "salt": row["salt"],
     }
 
 

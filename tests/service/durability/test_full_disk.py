@@ -12,12 +12,12 @@ from support.wire import Wire
 
 pytestmark = pytest.mark.sqlite_only("the disk that fills is the one that the gateway itself writes to")
 
-SIZE = 2 * 1024 * 1024
+SIZE = 4 * 1024 * 1024
 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of two megabytes."""
+    """A file system of four megabytes."""
     with mounted(tmp_path / "disk", SIZE) as folder:
         yield folder
 

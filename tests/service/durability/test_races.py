@@ -10,7 +10,7 @@ from support.crowd import together
 from support.gateway import LiveGateway, Owner
 from support.racing import Race, explained
 
-ROUNDS = [30, pytest.param(500, marks=pytest.mark.slow)]
+ROUNDS = [12, pytest.param(500, marks=pytest.mark.slow)]
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)

@@ -82,11 +82,11 @@ def test_an_answer_keeps_what_it_says_itself() -> None:
         (b"set-cookie", b"a"),
         (b"set-cookie", b"b"),
     ]
-    headers = ResponseHeaders(https=False).complete(given, "id", {b"set-cookie-2": b"c", b"vary": b"Origin"})
+    headers = ResponseHeaders(https=False).complete(given, b"id", {b"set-cookie-2": b"c", b"vary": b"Origin"})
     assert headers[:3] == given
     names = [name for name, _ in headers]
     assert names.count(b"content-security-policy") == 1
-    replaced = ResponseHeaders(https=False).complete([(b"vary", b"x")], "id", {b"vary": b"Origin"})
+    replaced = ResponseHeaders(https=False).complete([(b"vary", b"x")], b"id", {b"vary": b"Origin"})
     assert [value for name, value in replaced if name == b"vary"] == [b"Origin"]
 
 
@@ -96,8 +96,8 @@ def test_headers_reach_the_server_as_lines() -> None:
     given = [(b"content-type", b"application/json")]
     message: Message = {"type": "http.response.start", "status": 200, "headers": given}
     lines: list[bytes] = []
-    headers.add_to(message, "id", {b"vary": b"Origin"}, lines.append)
-    expected = headers.complete(given, "id", {b"vary": b"Origin"})[1:]
+    headers.add_to(message, b"id", {b"vary": b"Origin"}, lines.append)
+    expected = headers.complete(given, b"id", {b"vary": b"Origin"})[1:]
     assert message["headers"] == given
     assert sorted(b"".join(lines).splitlines(keepends=True)) == sorted(
         b"%b: %b\r\n" % header for header in expected
@@ -109,8 +109,8 @@ def test_headers_that_replace_others_are_not_sent_as_lines(given: tuple[bytes, b
     """Otherwise the response would contain both."""
     headers = ResponseHeaders(https=True)
     message: Message = {"type": "http.response.start", "status": 200, "headers": [given]}
-    headers.add_to(message, "id", {b"vary": b"Origin"}, pytest.fail)
-    assert message["headers"] == headers.complete([given], "id", {b"vary": b"Origin"})
+    headers.add_to(message, b"id", {b"vary": b"Origin"}, pytest.fail)
+    assert message["headers"] == headers.complete([given], b"id", {b"vary": b"Origin"})
 
 
 @pytest.mark.parametrize("value", [b"a\r\nset-cookie: b", b"a\nset-cookie: b", b"a\rset-cookie: b"])
@@ -118,7 +118,7 @@ def test_a_line_break_in_a_header_ends_the_response(value: bytes) -> None:
     """It would start another header."""
     message: Message = {"type": "http.response.start", "status": 200, "headers": []}
     with pytest.raises(ValueError, match="line break"):
-        ResponseHeaders(https=False).add_to(message, "id", {b"vary": value}, pytest.fail)
+        ResponseHeaders(https=False).add_to(message, b"id", {b"vary": value}, pytest.fail)
 
 
 def test_no_other_origin_is_let_in(acme: Owner) -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from sqlalchemy import event
 from sqlmodel.ext.asyncio.session import AsyncSession
-from support.databases import empty_database, engine
+from support.databases import database_url, engine
 
 from toolgate_service.accounts.sessions import Caller
 from toolgate_service.approvals.repository import list_approvals
@@ -15,7 +15,6 @@ from toolgate_service.audit.repository import list_audit
 from toolgate_service.core.clock import utcnow
 from toolgate_service.core.ids import new_id
 from toolgate_service.db.database import NOW
-from toolgate_service.db.migrate import upgrade
 from toolgate_service.db.pagination import Page, Position
 from toolgate_service.logs.repository import Filters, list_entries
 
@@ -42,9 +41,7 @@ class Anybody:
 @pytest.mark.parametrize("name", LISTS)
 async def test_a_place_is_found_by_index(tmp_path: Path, name: str) -> None:
     """The page behind a cursor is searched for by tenant and place at once: nothing before it is read, nothing sorted."""
-    made = engine(empty_database(tmp_path))
-    async with made.begin() as connection:
-        await connection.run_sync(upgrade)
+    made = engine(database_url(tmp_path))
     said: list[tuple[str, Any]] = []
     event.listen(
         made.sync_engine,

@@ -43,7 +43,7 @@ def test_a_jumped_clock_is_told_in_the_log(tmp_path: Path, capfd: pytest.Capture
         def halted() -> bool:
             nonlocal said
             said += capfd.readouterr().err
-            return "old rows are not deleted for now: the clock" in said
+            return "old rows are not deleted for now: this machine's clock" in said
 
         until(halted)
         assert rows(gateway, "SELECT count(*) FROM log_entries") == [(3,)]

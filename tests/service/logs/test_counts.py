@@ -10,12 +10,13 @@ from support.entries import new_entry
 from toolgate_service.logs.counts import count_rows, minute_of
 from toolgate_service.logs.models import ACTION, AGENT, ALL, HOUR, MINUTE, STATUSES
 from toolgate_service.logs.schemas import Stored
+from toolgate_service.transparency.leaves import new_salts
 
 MIDNIGHT = datetime(2026, 12, 1, tzinfo=UTC)
 
 
 def stored(moment: datetime) -> Stored:
-    return Stored("id", moment)
+    return Stored("id", moment, new_salts())
 
 
 def test_an_entry_is_counted_by_its_minute_and_its_hour() -> None:

@@ -40,7 +40,7 @@ STEPS_MET = {
 }
 #: two halves, so that two processes may share a full run
 RUNS = [
-    pytest.param(8, id="reduced"),
+    pytest.param(4, id="reduced"),
     *[pytest.param(FULL, id=f"full-{half}", marks=pytest.mark.slow) for half in ("first", "second")],
 ]
 

@@ -27,7 +27,8 @@ SELECT gen_random_uuid(), md5('o' || n % 3)::uuid, 'production', md5('a' || n % 
 FROM generate_series(0, {rows} - 1) AS n
 """
 #: all columns of all entries, whatever the order
-DIGEST = "SELECT count(*), md5(string_agg(e::text, ';' ORDER BY id)) FROM log_entries e"
+# Without the column that a later migration adds.
+DIGEST = "SELECT count(*), md5(string_agg((to_jsonb(e) - 'salt')::text, ';' ORDER BY id)) FROM log_entries e"
 
 
 @pytest.fixture

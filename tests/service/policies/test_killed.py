@@ -32,7 +32,7 @@ def policy_of(number: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "rounds", [pytest.param(3, id="short"), pytest.param(LONG, marks=pytest.mark.slow, id="long")]
+    "rounds", [pytest.param(2, id="short"), pytest.param(LONG, marks=pytest.mark.slow, id="long")]
 )
 def test_killed_apply_leaves_the_old_policy_or_the_new_one(tmp_path: Path, rounds: int) -> None:
     moments = random.Random(1)

@@ -391,6 +391,12 @@ def test_evaluation_returns_the_results_of_both_policies(acme: Owner) -> None:
     assert [one["outcome"] for one in other] == ["allowed", "denied"]
 
 
+def test_an_agent_whose_id_is_empty_is_evaluated(acme: Owner) -> None:
+    policy = {"version": VERSION, "agents": [{"name": "bot", "id": ""}]}
+    body = {"policy": policy, "calls": [{"agent": "unknown", "action": "a.b"}]}
+    assert acme.http.post("/api/policy/evaluate", json=body).status_code < 500
+
+
 def test_evaluation_of_an_unknown_agent_is_refused(acme: Owner) -> None:
     answer = acme.http.post("/api/policy/evaluate", json={"calls": [{"agent": "unknown", "action": "a.b"}]})
     assert answer.status_code == 400

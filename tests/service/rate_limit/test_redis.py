@@ -150,8 +150,7 @@ async def test_a_lost_redis_lets_at_most_twice_the_limit_pass(tmp_path: Path, va
 async def test_a_restarted_redis_is_used_from_the_next_minute_on(
     valkey: Valkey, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has lost its counts: used at once, it would let the limit pass a third time."""
-    monkeypatch.setattr(redis, "_seconds_left", lambda: 0.5)
+    monkeypatch.setattr(redis, "_seconds_left", lambda _moment: 0.5)
     async with counting_in_memory(valkey.url) as limiter:
         for _ in range(3):
             await limiter.count("one", "production/actions", LIMIT)
@@ -161,6 +160,20 @@ async def test_a_restarted_redis_is_used_from_the_next_minute_on(
         await asyncio.sleep(0.2)
         assert limiter.is_degraded
         await until_recovered(limiter)
+
+
+async def test_a_gateway_that_starts_after_a_restart_of_redis_counts_in_the_database(
+    valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis, "_seconds_left", lambda _moment: 0.5)
+    valkey.kill()
+    valkey.start()
+    async with counting_in_memory(valkey.url) as limiter:
+        assert limiter.is_degraded
+        await until_recovered(limiter)
+        # The other gateways use Redis from the same minute on.
+        async with counting_in_memory(valkey.url) as other:
+            assert not other.is_degraded
 
 
 async def test_a_silent_redis_delays_requests_once(
@@ -214,7 +227,7 @@ async def test_an_outage_is_logged_once_and_its_end_too(
     tmp_path: Path, valkey: Valkey, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many requests there are; neither line contains the password."""
-    monkeypatch.setattr(redis, "_seconds_left", lambda: 0.1)
+    monkeypatch.setattr(redis, "_seconds_left", lambda _moment: 0.1)
     caplog.set_level(logging.DEBUG, "toolgate.gateway")
     async with limiters(tmp_path, valkey.url) as [limiter]:
         valkey.kill()

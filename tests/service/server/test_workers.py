@@ -239,7 +239,7 @@ def test_worker_that_cannot_start_ends_the_start(home: Path, kept: dict[str, str
         (signal.SIGTERM, 0, False),
         pytest.param(signal.SIGTERM, 0, True, marks=pytest.mark.slow),
         pytest.param(signal.SIGINT, 130, False, marks=pytest.mark.slow),
-        (signal.SIGINT, 130, True),
+        pytest.param(signal.SIGINT, 130, True, marks=pytest.mark.slow),
     ],
 )
 def test_signal_ends_all_workers(

@@ -137,7 +137,7 @@ def test_a_new_organization_has_no_limits_by_default(tmp_path: Path) -> None:
             assert rows_of(gateway.summary)["plan"].startswith(plan)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_the_limits_of_the_free_plan_are_logged_once(tmp_path: Path, workers: int) -> None:
     """From the plan table with the operator's changes, in the configured log format."""
     home = tmp_path / "home"

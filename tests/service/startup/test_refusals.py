@@ -201,7 +201,7 @@ main()
             "pip install 'toolgate[service]'",
             marks=pytest.mark.slow,
         ),
-        ({"alembic"}, "pip install 'toolgate[service]'"),
+        pytest.param({"alembic"}, "pip install 'toolgate[service]'", marks=pytest.mark.slow),
     ],
 )
 def test_an_extra_that_is_not_installed(home: Path, missing: set[str], install: str) -> None:

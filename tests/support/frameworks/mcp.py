@@ -218,8 +218,8 @@ class Handshake:
     modes: Sequence[Mode] = ("async",)
     holds: Sequence[OnHold] = ("pause", "wait", "notify_model", "raise")
     cannot: Mapping[str, str] = {
-        "test_replayed_after_a_restart": "a call ends with its connection; made again it is a new one",
-        "test_a_finished_run_is_not_carried_out_again": "there is no state of a waiting call that could be sent twice",
+        "test_replayed_after_a_restart": "a call ends with its connection; a repeated call is a new call",
+        "test_a_finished_run_is_not_carried_out_again": "this protocol has no state of a paused call, so a client cannot send it twice",
     }
 
     def __init__(self, name: str = "mcp", kind: Kind = OFFICIAL) -> None:

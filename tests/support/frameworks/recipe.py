@@ -107,7 +107,7 @@ class Recipe:
     prefix = "tools"
     holds: Sequence[OnHold] = ("pause", "wait", "notify_model", "raise")
     cannot: Mapping[str, str] = {
-        "test_default_argument_is_asked_about": "the invented framework fills in defaults behind its hooks",
+        "test_default_argument_is_asked_about": "the example framework fills in defaults after its hooks",
     }
 
     def __init__(self, name: str, modes: Sequence[Mode], hooks: Callable[..., Hooks]) -> None:

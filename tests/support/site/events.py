@@ -16,9 +16,12 @@ TAIL = """
 Deliveries, [webhooks](../guides/webhooks.md) and [audit events](../guides/logs.md#audit-log) have their type in the field `type`. Webhooks and
 audit events also contain its former name, `kind`, with the same value.
 
-A webhook that names no types receives all types except those marked *opt-in*.
+At the end of a task with a [callback](../guides/access-requests.md#callbacks), its webhook receives an event `access_request.<status>` with
+`task` and `state`. Webhooks cannot subscribe to it.
 
-Deleting an agent also deletes its permissions and keys; these send no events of their own.
+A webhook without `events` receives all types except those marked *opt-in*.
+
+Deleting an agent also deletes its permissions and keys. The gateway sends no separate events for these.
 """
 
 DESCRIPTIONS = {

@@ -13,13 +13,13 @@ from toolgate_service.core.settings_sources import RENAMED, STRICT, variable_of
 HEAD = """\
 # Gateway settings
 
-Generated from the class that reads them. The guard's own settings are on
-[Guarding tools](../guides/guarding.md#where-the-guard-gets-its-settings), the outbox's on
-[Durable log entries](../guides/recording.md#settings).
+This page is generated from the class that reads the settings. [Guarding
+tools](../guides/guarding.md#where-the-guard-gets-its-settings) lists the settings of the guard, and [Durable log
+entries](../guides/recording.md#settings) the settings of the outbox.
 
 The gateway reads each setting from an option of `toolgate serve`, the environment, a file in `TOOLGATE_SECRETS_DIR`, or the
 default; the first source wins. `toolgate config show` prints the values and their sources, and `toolgate config check`
-checks them before a start. A misspelt name is reported by `config check`.
+checks them before a start. `config check` also reports misspelt names.
 
 | setting | default | meaning |
 | --- | --- | --- |
@@ -29,8 +29,8 @@ FORMER = """\
 
 ## Former names
 
-The gateway accepts these names until version 0.2, and logs a warning for each at start. If both names are set, the present name
-wins. The gateway does not start if the values differ for {strict}.
+The gateway accepts these names until version 0.2, and logs a warning for each at start. If both names are set, the gateway uses
+the present name. It does not start if the two names have different values for {strict}.
 
 | former name | present name |
 | --- | --- |

@@ -40,6 +40,7 @@ def filled(template: Any, named: Mapping[str, str]) -> Any:
     """Put things in the place of their placeholders."""
     if isinstance(template, str):
         for name, value in named.items():
-            template = template.replace(f"{{{name}}}", value)
+            # A placeholder of several segments names its convertor.
+            template = template.replace(f"{{{name}}}", value).replace(f"{{{name}:path}}", value)
         return template
     return json.loads(filled(json.dumps(template), named))

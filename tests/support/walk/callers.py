@@ -70,7 +70,7 @@ def _unknown(stage: Stage) -> Iterator[Caller]:
         "a key that was replaced": keyed(stage.spent_key),
         "a token as a key": keyed(token),
     }.items():
-        yield Caller(who, headers, lambda stop: None if stop.right == "nobody" else 401)
+        yield Caller(who, headers, lambda stop: None if stop.right == "none" else 401)
     yield Caller(
         "a key on management", keyed(stage.key), lambda stop: 401 if stop.right in MANAGEMENT else None
     )

@@ -75,17 +75,26 @@ AGED = {
     "password_resets": "created_at expires_at",
     "invitations": "expires_at",
     "webhook_secrets": "expires_at",
+    "access_request_items": "expires_at",
+    "access_requests": "expires_at",
 }
 
 
-def do_everything(gateway: LiveGateway) -> None:
-    """Do it: what comes last removes what the rest has left."""
+def do_everything(gateway: LiveGateway, *, filters: int | None = None) -> None:
+    """Use every route, list, page and job. The last steps delete what the other steps created.
+
+    Args:
+        gateway: the gateway.
+        filters: of how many filters a list is read by every combination; None for any number. All at once are combined
+            in any case.
+    """
     with Stage(gateway) as stage:
         _routes(stage)
-        _lists(stage)
+        _lists(stage, filters)
         _pages(stage)
         _people(stage)
         _approvals(stage)
+        _callback(stage)
         _rules(stage)
         _budgets(stage)
         _policies(stage)
@@ -101,30 +110,31 @@ def do_everything(gateway: LiveGateway) -> None:
 def _routes(stage: Stage) -> None:
     for route, stop in WALK.items():
         for _ in range(2):
-            things = stage.things(people="{user_id}" in route or "{invitation_id}" in route)
-            if stop.right == "nobody":
+            people, sealed = "{user_id}" in route or "{invitation_id}" in route, "/receipt" in route
+            things = stage.things(people=people, sealed=sealed)
+            if stop.right == "none":
                 ask(stage, route, stop, things, {})
                 break
             if ask_rightly(stage, route, stop, things).status_code == stop.success:
                 break
             # Somebody before has used them up.
             stage.used_up()
+    stage.read_keys()
 
 
-def _lists(stage: Stage) -> None:
+def _lists(stage: Stage, most: int | None) -> None:
     things = stage.things() | {"user_id": stage.owner.user["id"]}
     write_entries(stage.gateway, stage.owner, [things["agent_id"]], 5)
     for path, filters in LISTS.items():
         for many in range(len(filters) + 1):
+            if most is not None and most < many < len(filters):
+                continue
             for chosen in combinations(filters, many):
                 pairs = [one.partition("=") for one in chosen]
                 params = {name: value or things[name] for name, _, value in pairs}
-                for environment in ("production", "test"):
-                    asked = {**params, "environment": environment, "limit": "1"}
-                    where = path.format(**things)
-                    answer = stage.owner.http.get(where, params=asked)
-                    if "next" in answer.links:
-                        stage.owner.http.get(answer.links["next"]["url"])
+                answer = stage.owner.http.get(path.format(**things), params=params | {"limit": "1"})
+                if "next" in answer.links:
+                    stage.owner.http.get(answer.links["next"]["url"])
 
 
 def _pages(stage: Stage) -> None:
@@ -333,6 +343,29 @@ def _settings(stage: Stage) -> None:
     with Reader.of(stage.owner.url, stage.owner.email) as reader:
         reader.page(f"/console/settings/webhooks/{things['webhook_id']}")
         reader.page(f"/console/agents/{things['agent_id']}/keys")
+
+
+def _callback(stage: Stage) -> None:
+    """Notify a webhook about the end of an access request."""
+    url = f"http://127.0.0.1:9/{fresh('callback')}"
+    hook = {"url": url, "events": ["agent.deleted"]}
+    assert stage.owner.http.post("/api/webhooks", json=hook).status_code == 201
+    agent = stage.owner.agent()
+    stage.owner.permit(agent, "pay", requires_approval=True)
+    call = {"subject": {"type": "agent", "id": agent}, "action": {"name": "call"}}
+    call["resource"] = {"type": "tool", "id": "pay"}
+    headers = {"Authorization": f"Bearer {stage.key}"}
+    context = stage.anybody.post("/access/v1/evaluation", json=call, headers=headers).json()["context"]
+    denial = {
+        "evaluation_id": context["evaluation_id"],
+        "expires_at": context["access_request"]["expires_at"],
+    }
+    submission = call | {"denial": denial, "callback": {"endpoint": url}}
+    answer = stage.anybody.post("/access/v1/requests", json=submission, headers=headers)
+    task = answer.raise_for_status().json()["task"]
+    stage.anybody.post(task["links"]["cancel"], headers=headers).raise_for_status()
+    query = "SELECT callback FROM access_requests WHERE id = ?"
+    until(lambda: rows(stage.gateway, query, task["id"]) == [(None,)])
 
 
 def _entries(stage: Stage) -> None:

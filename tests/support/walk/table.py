@@ -11,7 +11,7 @@ from typing import Any, Literal
 from support.gateway import PASSWORD
 
 #: from the least to the greatest: whoever reads, changes, is logged in fully, administers; or who holds an API key
-Right = Literal["nobody", "reader", "changer", "full", "admin", "key"]
+Right = Literal["none", "reader", "changer", "full", "admin", "key"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,10 @@ _POLICY = {"version": "toolgate.policy/v1", "agents": [{"name": "walker"}]}
 _INVALID_POLICY = _POLICY | {
     "rules": [{"name": "walked", "effect": "forbid", "actions": ["*"], "when": "args."}]
 }
+_SUBJECT = {"type": "agent", "id": "{agent_id}"}
+_TOOL = {"type": "tool", "id": "{action}"}
+_CALL = {"subject": _SUBJECT, "action": {"name": "call"}, "resource": _TOOL}
+_DENIAL = {"evaluation_id": "{evaluation_id}", "expires_at": "{denial_expires_at}"}
 #: 256 bits that no invitation and no reset has
 _TOKEN = "A" * 43
 
@@ -55,23 +59,34 @@ WALK: Mapping[str, Stop] = {
     "GET /sdk/permissions": Stop("key", query={"agent_id": "{agent_id}"}, foreign=404),
     "GET /sdk/approvals/{approval_id}": Stop("key", foreign=404),
     "POST /sdk/approvals/{approval_id}/cancel": Stop("key", foreign=404),
+    "POST /access/v1/evaluation": Stop("key", body=_CALL, foreign=200),
+    "POST /access/v1/evaluations": Stop("key", body=_CALL | {"evaluations": [{}]}, foreign=200),
+    "POST /access/v1/search/subject": Stop("key", body=_CALL, foreign=200),
+    "POST /access/v1/search/resource": Stop("key", body=_CALL, foreign=200),
+    "POST /access/v1/search/action": Stop("key", body=_CALL, foreign=200),
+    "POST /access/v1/requests": Stop("key", 202, body=_CALL | {"denial": _DENIAL}, foreign=400),
+    "GET /access/v1/requests/{access_request_id}": Stop("key", foreign=404),
+    "POST /access/v1/requests/{access_request_id}/cancel": Stop("key", foreign=404),
+    "GET /access/v1/jwks": Stop("none"),
+    "GET /.well-known/authzen-configuration": Stop("none"),
+    "GET /.well-known/authzen-configuration/{base_path:path}": Stop("none", 404),
     # Whoever has no account yet, or forgot the way into it. `success` is what a stranger gets.
     "POST /auth/register": Stop(
-        "nobody", 400, {"email": "{email}", "password": PASSWORD, "organization_name": "Mine"}
+        "none", 400, {"email": "{email}", "password": PASSWORD, "organization_name": "Mine"}
     ),
-    "POST /auth/login": Stop("nobody", 401, {"email": "{email}", "password": "not the password"}),
-    "POST /auth/accept-invitation": Stop("nobody", 400, {"token": _TOKEN, "password": PASSWORD}),
-    "POST /auth/password-reset": Stop("nobody", 202, {"email": "{email}"}),
-    "POST /auth/password-reset/confirm": Stop("nobody", 400, {"token": _TOKEN, "new_password": PASSWORD}),
-    "POST /billing/provider-events": Stop("nobody", 400, {"id": "evt_1", "customer": "{organization_id}"}),
-    "POST /integrations/slack/{webhook_id}": Stop("nobody", 401, {"payload": "{}"}),
-    "GET /openapi.json": Stop("nobody"),
-    "GET /docs": Stop("nobody"),
-    "GET /docs/swagger-ui.css": Stop("nobody"),
-    "GET /docs/swagger-ui-bundle.js": Stop("nobody"),
-    "GET /docs/initializer.js": Stop("nobody"),
-    "GET /health": Stop("nobody"),
-    "GET /health/ready": Stop("nobody"),
+    "POST /auth/login": Stop("none", 401, {"email": "{email}", "password": "not the password"}),
+    "POST /auth/accept-invitation": Stop("none", 400, {"token": _TOKEN, "password": PASSWORD}),
+    "POST /auth/password-reset": Stop("none", 202, {"email": "{email}"}),
+    "POST /auth/password-reset/confirm": Stop("none", 400, {"token": _TOKEN, "new_password": PASSWORD}),
+    "POST /billing/provider-events": Stop("none", 400, {"id": "evt_1", "customer": "{organization_id}"}),
+    "POST /integrations/slack/{webhook_id}": Stop("none", 401, {"payload": "{}"}),
+    "GET /openapi.json": Stop("none"),
+    "GET /docs": Stop("none"),
+    "GET /docs/swagger-ui.css": Stop("none"),
+    "GET /docs/swagger-ui-bundle.js": Stop("none"),
+    "GET /docs/initializer.js": Stop("none"),
+    "GET /health": Stop("none"),
+    "GET /health/ready": Stop("none"),
     # One's own account.
     "GET /auth/me": Stop("reader", environment=False),
     "POST /auth/logout": Stop("reader", 204, environment=False, spends=True),
@@ -187,6 +202,20 @@ WALK: Mapping[str, Stop] = {
     "GET /api/decisions": Stop("reader"),
     "GET /api/decisions/export": Stop("reader", query={"format": "jsonl"}),
     "GET /api/decisions/{decision_id}": Stop("reader", foreign=404),
+    "POST /api/logs/{entry_id}/erase": Stop("admin", 204, foreign=404),
+    "GET /api/logs/{entry_id}/receipt": Stop("reader", foreign=404),
+    "POST /api/decisions/{decision_id}/erase": Stop("admin", 204, foreign=404),
+    "GET /api/decisions/{decision_id}/receipt": Stop("reader", foreign=404),
+    # It waits for a decision, and is not erased before.
+    "POST /api/approvals/{approval_id}/erase": Stop("admin", 409, foreign=404),
+    "GET /api/approvals/{approval_id}/receipt": Stop("reader", foreign=404),
+    "GET /api/transparency": Stop("reader"),
+    "GET /api/transparency/export": Stop("reader"),
+    "GET /tlog/{organization_id}/{tree}/checkpoint": Stop("none"),
+    "GET /tlog/{organization_id}/{tree}/tile/{level}/{position:path}": Stop("none"),
+    "GET /tlog/{organization_id}/{tree}/tile/entries/{position:path}": Stop(
+        "reader", foreign=404, environment=False
+    ),
     "GET /api/audit": Stop("reader"),
     "GET /api/billing/plan": Stop("reader", environment=False),
     "GET /api/billing/usage": Stop("reader", environment=False),

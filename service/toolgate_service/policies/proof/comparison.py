@@ -92,7 +92,10 @@ class Comparer:
         return None
 
     def _include_limits(self, query: "_Query") -> Sequence[str]:
-        """Return reasons if arguments can be so large that the cost limits may make the new policy more lenient."""
+        """Return why the proof does not cover very large arguments, or an empty sequence if it covers them.
+
+        Conditions that exceed the cost limits have no result, so the new policy could be more lenient.
+        """
         if not any(map(can_exceed_limits, _parts(query.call_class))):
             return ()
         answer = self._check(query.solver(CostLimits(self._call, query.conditions)))
@@ -104,7 +107,7 @@ class Comparer:
         if answer == z3.unknown:
             return [_undecided(query.call_class)]
         cause = f"The conditions for {describe(query.call_class)} may exceed the cost limit for very large arguments"
-        return [f"{cause}, and then have no result: the proof covers only smaller arguments"]
+        return [f"{cause}, for which they fail: the proof covers only smaller arguments"]
 
     def _translate(self, call_class: CallClass, part: PolicyPart, *, is_shallow: bool) -> _Conditions:
         conditions = {}

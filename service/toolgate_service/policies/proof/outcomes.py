@@ -38,13 +38,13 @@ class Outcome:
     requiring: tuple[tuple[RuleContent, Bool], ...]
 
     def has_quorum(self, quorum: int) -> Bool:
-        """Return the formula that at least this number of users must approve."""
+        """Return the formula that is true if at least `quorum` users must approve the call."""
         if quorum <= 1 or (self.permission is not None and self.permission.quorum >= quorum):
             return TRUE
         return any_of(*(matches for rule, matches in self.requiring if (rule.quorum or 1) >= quorum))
 
     def expires_within(self, seconds: int) -> Bool:
-        """Return the formula that the permission or a rule limits the time to this number of seconds."""
+        """Return the formula that is true if the permission or a rule limits the time to at most `seconds`."""
         if self.permission is not None and self.permission.ttl is not None and self.permission.ttl <= seconds:
             return TRUE
         return any_of(
@@ -53,11 +53,11 @@ class Outcome:
 
     @property
     def restricts_approvers(self) -> Bool:
-        """Formula that only some users may approve."""
+        """Return the formula that is true if only some users may approve the call."""
         return any_of(*(matches for rule, matches in self.requiring if rule.approvers is not None))
 
     def excludes_approver(self, user: str) -> Bool:
-        """Return the formula that a rule does not permit this user to approve."""
+        """Return the formula that is true if a rule does not permit the user to approve the call."""
         return any_of(
             *(
                 matches

@@ -99,7 +99,8 @@ def _compare(
         if call_class.agent_id.isprintable():
             yield compare(call_class, Confirmation(*evaluators, call_class))
         else:
-            yield [f"The agent id {call_class.agent_id!r} contains characters that CEL may not represent"]
+            agent = f"agent id {call_class.agent_id!r}"
+            yield [f"The {agent} contains characters that conditions (CEL) may not be able to represent"]
 
 
 def _comparison(deadline: float, moment: datetime) -> _Comparison:

@@ -52,7 +52,7 @@ class Kind(IntEnum):
     TEXT = 5
     LIST = 6
     MAP = 7
-    #: value whose content has no variables, such as a timestamp
+    #: value whose content the proof does not model, such as a timestamp
     OTHER = 8
 
 

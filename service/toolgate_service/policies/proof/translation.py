@@ -139,7 +139,7 @@ class Translator:
         return self._call.opaque(key_of(node, self._agent))
 
     def _truth(self, node: Node, values: Sequence[Value]) -> Ternary:
-        """Return the result of a node as a condition."""
+        """Return two formulas for a node that is used as a condition: for the result true, and for false."""
         true = [all_of(value.guard, value.content) for value in values if value.kind is Kind.BOOL]
         false = [all_of(value.guard, negated(value.content)) for value in values if value.kind is Kind.BOOL]
         others = any_of(*(value.guard for value in values if value.kind is Kind.OTHER))

@@ -69,7 +69,7 @@ def test_every_text_of_others_is_escaped_in_full(hostile: PretendGateway, run: A
         ({"waiting": False}, "waiting      no call is waiting for this decision now"),
         (
             {"waiting": False, "last_asked_at": "2026-11-21T12:00:00Z"},
-            "waiting      no call is waiting for this decision now; last asked ",
+            "waiting      no call is waiting for this decision now; the agent last asked for it ",
         ),
         ({"reason": "the user\nasked"}, 'reason       "the user\\nasked" (given by the agent, not verified)'),
     ],
@@ -114,7 +114,10 @@ def test_digits_are_kept(gateway: PretendGateway, run: Any) -> None:
 def test_a_login_that_is_over_says_what_to_do(gateway: PretendGateway, run: Any) -> None:
     """The token of a removed user, for instance."""
     gateway.answers["GET", "/api/approvals"] = (401, {"detail": "Not authenticated"})
-    assert run("approvals", "list").stderr == "toolgate: your login has ended; run: toolgate login\n"
+    assert (
+        run("approvals", "list").stderr
+        == "toolgate: your login has expired or was revoked; log in again: toolgate login\n"
+    )
 
 
 @pytest.mark.parametrize("nonsense", [1, None, {}, {"id": 1}, []], ids=repr)

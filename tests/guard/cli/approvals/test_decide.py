@@ -79,7 +79,7 @@ def test_one_of_two_votes(gateway: PretendGateway, run: Any) -> None:
     becomes(gateway, required_approvals=2, votes=[vote])
     ended = approve(run)
     assert ended.exit_code == 0, ended.output
-    assert "your vote counts, 1 of 2: one more person has to approve" in ended.stdout
+    assert "your vote is stored (1 of 2 approvals): one more person has to approve" in ended.stdout
     shown = run("approvals", "show", ID).stdout
     assert "  approvals    1 of 2" in shown
     assert "approved by ada@example.test" in shown
@@ -180,7 +180,7 @@ def test_the_same_for_a_while(gateway: PretendGateway, run: Any) -> None:
     gateway.answers["GET", "/api/grants"] = (200, [other, grant])
     ended = approve(run, "--for", "1h", "--uses", "10", "--ignore-field", "order", "--any", "order")
     assert ended.exit_code == 0, ended.output
-    assert "--any is deprecated and accepted until 0.2; use --ignore-field" in ended.stderr
+    assert "--any is deprecated and accepted until version 0.2; use --ignore-field" in ended.stderr
     grant = {"max_uses": 10, "duration_seconds": 3600, "ignored_fields": ["order"]}
     assert json.loads(gateway.bodies(APPROVE)[0]) == {"grant": grant}
     assert "you approve up to 10 calls within 1 h" in ended.stdout
@@ -195,7 +195,7 @@ def test_a_grant_that_waits_for_others(gateway: PretendGateway, run: Any) -> Non
     grant = {"id": "grant-1", "approval_id": ID, "status": "proposed", "uses_left": 10}
     gateway.answers["GET", "/api/grants"] = (200, [grant])
     ended = approve(run, "--for", "2d", "--uses", "10")
-    assert "1 of 3: 2 more people have to approve" in ended.stdout
+    assert "1 of 3 approvals): 2 more people have to approve" in ended.stdout
     assert "starts when all required people have approved" in ended.stdout
 
 

@@ -51,7 +51,7 @@ def test_entries_are_searched(shell: Shell, owner: Owner, agent_id: str) -> None
     assert found(shell, "--from", listed[1]["created_at"], "--to", listed[0]["created_at"]) == listed[1:2]
     assert found(shell, "--from", "1h") == listed
     assert found(shell, "--to", "1h") == found(shell, "--environment", "test") == []
-    assert "no entries at" in shell.done("logs", "search", "--text", "nowhere")
+    assert "no entries in the production environment at" in shell.done("logs", "search", "--text", "nowhere")
 
 
 def test_pages_follow_each_other(
@@ -130,7 +130,7 @@ def test_an_export_that_breaks_off_leaves_no_file(gateway: PretendGateway, run: 
     assert ended.exit_code == 1
     assert isinstance(ended.exception, SystemExit)
     (line,) = ended.stderr.splitlines()
-    assert "does not answer" in line
+    assert "does not respond" in line
     assert path.read_text() == "before"
     assert sorted(home.iterdir()) == before
     assert run("logs", "search").exit_code == 1

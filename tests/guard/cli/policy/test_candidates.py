@@ -124,7 +124,7 @@ def test_suggestion_is_written_to_the_file(shell: Shell, owner: Owner, agent_id:
     approve(owner, agent_id, 3)
     assert "0 suggestions" in shell.done("policy", "suggest")
     shown = shell.done("policy", "suggest", "--min", "3", "--since", "12h").splitlines()
-    assert shown[0] == "refund-bot mail.send: 3 approved requests, all with"
+    assert shown[0] == "refund-bot mail.send: 3 approved requests, all of which meet this condition:"
     assert "args.to" in shown[1]
     assert shown[-3].strip().startswith("replay: 0 unchanged, 3 newly allowed, 0 newly held")
     assert shown[-2].strip() == "proven: only calls that meet this condition are treated more leniently"

@@ -158,7 +158,7 @@ def test_only_the_stored_plan_is_applied(shell: Shell, owner: Owner) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_earlier_revision_is_restored(shell: Shell, owner: Owner) -> None:
-    assert shell.done("policy", "revisions").startswith("no revisions at http")
+    assert shell.done("policy", "revisions").startswith("no revisions in the production environment at http")
     applied(shell, "--message", "First policy")
     write("max_amount: 50", "max_amount: 80")
     applied(shell)
@@ -243,8 +243,13 @@ def test_counterexample_is_printed_only_if_the_gateway_confirms_it(
     fake_proof(monkeypatch, found)
     shown = shell.done("policy", "plan")
     assert "the new policy is more lenient for this call" in shown
-    assert shown.endswith("current policy: denied: there is no such agent\n  new policy:     allowed\n")
+    assert shown.endswith(
+        "current policy: denied: the current policy does not contain this agent\n  new policy:     allowed\n"
+    )
     call["context"] = {"amount": 40, "country": "FR"}
     last = shell.done("policy", "plan").splitlines()[-1]
-    assert last == "not proven: the gateway does not confirm the counterexample that was found"
+    assert (
+        last
+        == "not proven: a call was found for which the new policy may be more lenient, but the gateway decides it as before"
+    )
     assert shell.json("policy", "plan")["proof"]["status"] == "not_proven"

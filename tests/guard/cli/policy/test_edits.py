@@ -275,7 +275,7 @@ def commented(text: str) -> str:
     return "\n".join([*lines, ""])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(POLICIES)
 def test_new_file_has_the_same_content(value: dict[str, Any]) -> None:
     compact = without_defaults(complete(value))
@@ -299,7 +299,7 @@ def mixed(one: dict[str, Any], other: dict[str, Any], pick: list[bool]) -> dict[
     return result
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(POLICIES, POLICIES, st.lists(st.booleans(), min_size=8, max_size=8))
 def test_pulled_file_has_the_content_of_the_gateway_and_keeps_comments(
     value: dict[str, Any], other: dict[str, Any], pick: list[bool]

@@ -18,7 +18,7 @@ def webhooks(owner: Owner) -> list[dict[str, Any]]:
 
 
 def test_webhook_is_created_changed_and_deleted(shell: Shell, owner: Owner) -> None:
-    assert shell.done("webhooks", "list").startswith("no webhooks at ")
+    assert shell.done("webhooks", "list").startswith("no webhooks in the production environment at ")
     created = shell.run(
         *("webhooks", "create", URL, "--event", "approval.requested", "--description", "Pager"),
         "--password-stdin",

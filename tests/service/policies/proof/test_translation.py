@@ -110,14 +110,14 @@ def _compare(generator: Generator | ConditionGenerator, pairs: int) -> Counter[b
 
 
 def test_formulas_agree_with_the_evaluation() -> None:
-    exact = _compare(ConditionGenerator(1), 1_500)
-    assert min(exact[True], exact[False], exact[None]) > 150
-    assert sum(_compare(Generator(1), 500).values()) > 150
+    exact = _compare(ConditionGenerator(1), 400)
+    assert min(exact[True], exact[False], exact[None]) > 40
+    assert sum(_compare(Generator(1), 130).values()) > 40
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(2, 7))
-def test_formulas_agree_with_the_evaluation_of_20000_pairs(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_formulas_agree_with_the_evaluation_of_24000_pairs(seed: int) -> None:
     exact = _compare(ConditionGenerator(seed), 3_000)
     assert min(exact[True], exact[False], exact[None]) > 300
     assert sum(_compare(Generator(seed), 1_000).values()) > 300

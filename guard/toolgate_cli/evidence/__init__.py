@@ -1,0 +1,1 @@
+"""``toolgate evidence``: an archive for auditors about a period."""

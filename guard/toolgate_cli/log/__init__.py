@@ -1,0 +1,1 @@
+"""``toolgate log``: export and verify the transparency log."""

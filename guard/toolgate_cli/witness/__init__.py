@@ -1,0 +1,1 @@
+"""Witness of transparency logs: a separate process that cosigns only consistent checkpoints."""

@@ -1,0 +1,71 @@
+"""Erasure of the contexts of log entries, decisions and approval requests."""
+
+from typing import Any
+
+import sqlalchemy
+from sqlmodel import col, select
+from sqlmodel.ext.asyncio.session import AsyncSession
+
+from toolgate_service.access_requests.models import AccessRequest, AccessRequestItem
+from toolgate_service.approvals.models import OPEN, Approval
+from toolgate_service.audit.service import Actor, record
+from toolgate_service.core.errors import ApiError
+from toolgate_service.db.database import now
+from toolgate_service.decisions.models import Decision
+from toolgate_service.logs.models import LogEntry
+from toolgate_service.transparency.chunks import add_leaf
+from toolgate_service.transparency.leaves import ERASURE, SALT_DIGITS, build_leaf
+
+
+async def erase_context(
+    session: AsyncSession, caller: Actor, environment: str, kind: str, row: Decision | LogEntry | Approval
+) -> None:
+    """Erase the context of a row together with its salt, in a write transaction. The leaf and its proofs stay valid.
+
+    Nothing happens if the context was erased before.
+
+    Raises:
+        ApiError: 409, the row is an approval request that is not decided, or whose approval was not used yet.
+    """
+    salt = row.salt or ""
+    if isinstance(row, Approval):
+        if row.status in OPEN:
+            raise ApiError(409, f"The approval request is {row.status}: it can be erased after it is closed")
+        changes: dict[str, object] = {"context": "{}", "digest": "", "reason": None}
+    elif isinstance(row, Decision):
+        changes = {"context": None, "context_digest": ""}
+    else:
+        changes = {"context": None}
+    if len(salt) <= SALT_DIGITS and all(getattr(row, name) == value for name, value in changes.items()):
+        return
+    changes["salt"] = salt[:SALT_DIGITS] or None
+    model: Any = type(row)
+    this = [
+        getattr(model, column.name) == getattr(row, column.name) for column in model.__table__.primary_key
+    ]
+    await (await session.connection()).execute(sqlalchemy.update(model).where(*this).values(changes))
+    if isinstance(row, Approval):
+        await _erase_submissions(session, row)
+    organization_id, moment = caller.organization_id, now(session)
+    leaf = build_leaf(ERASURE, organization_id, environment, moment, id=row.id, of=kind, by=caller.user_id)
+    await add_leaf(session, leaf)
+    record(session, caller, f"{kind}.erased", row.id, environment=environment)
+
+
+async def _erase_submissions(session: AsyncSession, approval: Approval) -> None:
+    """Erase the submissions of access requests for an approval request, which contain its context too."""
+    items = select(AccessRequestItem.request_id).where(
+        AccessRequestItem.organization_id == approval.organization_id,
+        AccessRequestItem.environment == approval.environment,
+        AccessRequestItem.approval_id == approval.id,
+    )
+    statement = (
+        sqlalchemy.update(AccessRequest)
+        .where(
+            col(AccessRequest.organization_id) == approval.organization_id,
+            col(AccessRequest.environment) == approval.environment,
+            col(AccessRequest.id).in_(items),
+        )
+        .values(submission="{}")
+    )
+    await (await session.connection()).execute(statement)

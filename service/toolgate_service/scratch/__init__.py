@@ -1,0 +1,1 @@
+"""Scratch organizations: temporary organizations in which the operator tests the running gateway."""

@@ -1,0 +1,169 @@
+"""Leaves of the transparency log: their format, and the salted digests of the rows that they describe.
+
+A leaf is canonical JSON of less than 1,000 bytes. It contains ids, times and outcomes of a row, and salted digests of the
+complete row. The salts are stored in the row. If the row, or its context together with the context's salt, is deleted,
+the leaf and all proofs remain valid, and the deleted content cannot be found by trying values.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache
+from hashlib import sha256
+from json.encoder import encode_basestring
+from typing import NamedTuple, TypeAlias
+
+from pydantic_core import to_json
+
+from toolgate_service.core.clock import wire
+from toolgate_service.core.ids import is_id
+
+DECISION = "decision"
+LOG_ENTRY = "log_entry"
+APPROVAL = "approval"
+VOTE = "vote"
+AUDIT_EVENT = "audit_event"
+POLICY_REVISION = "policy_revision"
+START = "start"
+RETENTION = "retention"
+ERASURE = "erasure"
+#: value of the member `of` of a `retention` leaf for the contexts of decisions
+CONTEXT = "context"
+
+#: number of hexadecimal digits of one salt
+SALT_DIGITS = 32
+#: number of bytes of an action as a JSON string up to which a leaf contains it
+MAX_ACTION = 257
+
+Value: TypeAlias = str | int | bool | datetime | Decimal | None
+#: value of a member of a leaf
+Member: TypeAlias = str | int | Mapping[str, int] | None
+
+#: columns that the row digest of a leaf covers, by kind
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    DECISION: (
+        "action", "agent_id", "approval_id", "call_id", "created_at", "id", "key_id", "outcome", "permission_id",
+        "policy_revision", "reason_code", "requested_agent", "rule_id", "run_id",
+    ),
+    LOG_ENTRY: (
+        "action", "address_seen", "agent_id", "approval_id", "call_id", "created_at", "decision_id", "id", "ip_address",
+        "key_id", "occurred_at", "run_id", "status",
+    ),
+    VOTE: ("approval_id", "created_at", "credential", "decision", "note", "user_id"),
+    AUDIT_EVENT: (
+        "changes", "created_at", "environment", "id", "ip_address", "kind", "resource_id", "user_id",
+    ),
+    POLICY_REVISION: (
+        "changes", "created_at", "created_by", "digest", "document", "id", "message", "number", "restores",
+    ),
+}  # fmt: skip
+
+_ASKED = ("budget_id", "call_id", "created_at", "key_id", "permission_id", "replaces", "run_id")
+# A further check of the same call can tighten the terms of a pending request.
+_DECIDED = (
+    "amount_required", "approvers", "decided_at", "decided_by", "makers", "max_amount", "note", "required_approvals",
+    "rule_id", "separation_of_duties",
+)  # fmt: skip
+_ENDED = (
+    "cancel_reason", "cancelled_at", "consumed_at", "consumed_call_id", "decision_id", "expires_at", "grant_id",
+    "replaced_by",
+)  # fmt: skip
+#: columns of an approval request that never change once it has reached a state; the digest of the leaf of this state
+#: covers them
+APPROVAL_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "pending": _ASKED,
+    "approved": tuple(sorted(_ASKED + _DECIDED)),
+    **dict.fromkeys(
+        ("denied", "expired", "cancelled", "replaced", "consumed"), tuple(sorted(_ASKED + _DECIDED + _ENDED))
+    ),
+}
+#: columns of an approval request that its approvers see
+SHOWN_COLUMNS = ("action", "agent_id", "context", "id", "reason")
+#: all columns of an approval request in an export
+EXPORTED_APPROVAL = tuple(sorted({*SHOWN_COLUMNS, "status", *APPROVAL_COLUMNS["consumed"]}))
+
+#: length of the big-endian number of bytes before each leaf in a chunk and in an entry bundle
+_LENGTH_BYTES = 2
+
+
+class Leaf(NamedTuple):
+    """Leaf that is not sequenced yet, and the environment to whose log it belongs."""
+
+    organization_id: str
+    environment: str
+    at: datetime
+    data: bytes
+
+
+def new_salts() -> str:
+    """Return the value of the column `salt` for a row with a context: a row salt and a context salt."""
+    return os.urandom(SALT_DIGITS).hex()
+
+
+def new_salt() -> str:
+    """Return the value of the column `salt` for a row without a context."""
+    return os.urandom(SALT_DIGITS // 2).hex()
+
+
+def write_object(columns: Iterable[str], values: Iterable[Value]) -> bytes:
+    """Return the canonical JSON of a row. `columns` must be sorted."""
+    # Each check and log entry writes two objects. The encoder of pydantic takes a third of the time of `json`.
+    texts = [wire(value) if isinstance(value, datetime) else value for value in values]
+    return to_json(dict(zip(columns, texts, strict=True)))
+
+
+@lru_cache(maxsize=1024)
+def _sorted(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(names))
+
+
+@lru_cache(maxsize=1024)
+def is_short(action: str) -> bool:
+    """Return whether a leaf contains an action."""
+    return len(encode_basestring(action).encode()) <= MAX_ACTION
+
+
+def salted(salt: str, text: bytes) -> str:
+    """Return the SHA-256 digest of a salt, given in hexadecimal digits, and a text."""
+    return sha256(bytes.fromhex(salt) + text).hexdigest()
+
+
+def row_digest(kind: str, values: Iterable[Value], salt: str) -> str:
+    """Return the digest of a row. `values` has the order of `COLUMNS[kind]`."""
+    return salted(salt[:SALT_DIGITS], write_object(COLUMNS[kind], values))
+
+
+def context_digest(context: bytes, salt: str) -> str:
+    """Return the digest of a context."""
+    return salted(salt[SALT_DIGITS:], context)
+
+
+def build_leaf(kind: str, organization_id: str, environment: str, at: datetime, **members: Member) -> Leaf:
+    """Return a leaf with these members. Members that are None are omitted."""
+    action = members.get("action")
+    if isinstance(action, str) and not is_short(action):
+        members["action"] = None
+    members |= {"v": 1, "kind": kind, "at": wire(at)}
+    names = _sorted(tuple(members))
+    data = to_json({name: members[name] for name in names if members[name] is not None})
+    return Leaf(organization_id, environment, at, data)
+
+
+def reference(text: str | None) -> str | None:
+    """Return the id of another row for a leaf; None if a client sent a text that is not an id."""
+    return text if text is not None and is_id(text) else None
+
+
+def pack(leaves: Iterable[bytes]) -> bytes:
+    """Return leaves in the form of an entry bundle: the length of each leaf in two bytes, then the leaf."""
+    return b"".join([len(leaf).to_bytes(_LENGTH_BYTES) + leaf for leaf in leaves])
+
+
+def unpack(data: bytes) -> Iterator[bytes]:
+    """Yield the leaves in the form that `pack` returns."""
+    position = 0
+    while position < len(data):
+        start = position + _LENGTH_BYTES
+        position = start + int.from_bytes(data[position:start])
+        yield data[start:position]
