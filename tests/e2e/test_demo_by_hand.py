@@ -41,7 +41,7 @@ def test_a_person_decides_in_a_second_terminal(tmp_path: Path, verb: str, says: 
             assert second.end() == 0, second.shown
         lines = {word: pasted(first, f"approvals {word} ") for word in ("approve", "deny")}
         with paste(f"{lines[verb]} --note 'Not needed.'") as second:
-            shown = second.wait_for(f"to {verb} this: ")
+            shown = second.wait_for(f"to {verb} this request: ")
             assert '│ name  "customers-2019.csv"' in shown
             second.type(password)
             assert second.end() == 0, second.shown
