@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 from toolgate_service.core.errors import REQUIRED, FieldErrors
+from toolgate_service.core.schemas import normalize_whole
 from toolgate_service.core.strict_json import Json
 
 Members: TypeAlias = Mapping[str, Json]
@@ -138,7 +139,7 @@ def read_search(kind: Kind, body: Members) -> Search:
         _read_object(body, "context", problems),
     )
     page = _read_object(body, "page", problems)
-    limit, token = page.get("limit"), page.get("token")
+    limit, token = normalize_whole(page.get("limit")), page.get("token")
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
         problems["page.limit"] = ["must be a whole number, 0 or more"]
     if token is not None and not isinstance(token, str):

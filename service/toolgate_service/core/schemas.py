@@ -223,14 +223,15 @@ def _moment(value: object) -> object:
     return moment_of(value) if isinstance(value, str) else value
 
 
-def _whole(value: object) -> object:
-    # Accept 60, 60.0 and 6e1 as the same whole number, because they also have the same text in canonical JSON.
+def normalize_whole(value: object) -> object:
+    """Return a whole number such as 60.0 or 6e1 as an int, and any other value unchanged."""
+    # 60, 60.0 and 6e1 have the same text in canonical JSON.
     return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
 
 #: Validator with which an `int` field also accepts whole numbers written as 60.0 or 6e1. In `Annotated`, list it after
 #: bounds such as `Field(ge=1)`.
-WHOLE = BeforeValidator(_whole)
+WHOLE = BeforeValidator(normalize_whole)
 Name = Annotated[str, AfterValidator(_name), WithJsonSchema(NAME)]
 Description = Annotated[str, AfterValidator(_description), WithJsonSchema(DESCRIPTION)]
 Action = Annotated[str, AfterValidator(_action), WithJsonSchema(ACTION)]

@@ -4,6 +4,7 @@ import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path
+from starlette.convertors import PathConvertor, register_url_convertor
 from starlette.responses import PlainTextResponse, Response
 
 from toolgate_service.accounts.sessions import Caller
@@ -30,6 +31,14 @@ from toolgate_service.transparency.merkle import HASH_BYTES, WIDTH, TileId
 from toolgate_service.transparency.repository import find_log, latest_note, load_tiles, read_leaves
 from toolgate_service.transparency.schemas import TransparencyStatus
 
+
+class _PositionConvertor(PathConvertor):
+    # Starlette's own pattern excludes line breaks: such a path would match no route, and the response would lack the
+    # headers that the operation promises.
+    regex = "(?s:.*)"
+
+
+register_url_convertor("position", _PositionConvertor())
 router = APIRouter(tags=["transparency"], route_class=StrictRoute)
 
 OrganizationPath = Annotated[str, Path(description="Id of the organization, a UUID.")]
@@ -252,7 +261,7 @@ async def get_checkpoint(
 
 
 @router.get(
-    "/tlog/{organization_id}/{tree}/tile/entries/{position:path}",
+    "/tlog/{organization_id}/{tree}/tile/entries/{position:position}",
     response_model=None,
     responses={**_BYTES, **problems(NOT_FOUND)},
     summary="Get an entry bundle of a log",
@@ -277,7 +286,7 @@ async def get_entry_bundle(
 
 
 @router.get(
-    "/tlog/{organization_id}/{tree}/tile/{level}/{position:path}",
+    "/tlog/{organization_id}/{tree}/tile/{level}/{position:position}",
     response_model=None,
     responses={**_BYTES, **problems(NOT_FOUND)},
     summary="Get a tile of a log",

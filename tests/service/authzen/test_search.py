@@ -11,6 +11,7 @@ from toolgate_service.authzen.search import MAX_EVALUATED
 
 TOOL = {"type": "tool", "id": "stripe.refund"}
 CALL = {"name": "call"}
+JSON = {"Content-Type": "application/json"}
 
 
 def rule(pep: Pep, when: str, *actions: str, effect: str = "allow") -> None:
@@ -111,6 +112,19 @@ def test_every_result_is_on_exactly_one_page(own: Pep) -> None:
                 break
             page["token"] = answer["page"]["next_token"]
         assert found == ids
+
+
+@pytest.mark.parametrize("limit", ["0", "0.0", "0e3"])
+def test_whole_number_as_limit_is_accepted_in_every_form(pep: Pep, limit: str) -> None:
+    body = json.dumps(VALID[SUBJECTS] | {"page": {"limit": "LIMIT"}}).replace('"LIMIT"', limit)
+    answer = pep.http.post(SUBJECTS, content=body, headers=JSON)
+    assert (answer.status_code, answer.json().get("results")) == (200, [])
+
+
+@pytest.mark.parametrize("limit", ["-1", "-1.0", "0.5", "true", '"1"', "1e999999999"])
+def test_other_value_as_limit_is_rejected(pep: Pep, limit: str) -> None:
+    body = json.dumps(VALID[SUBJECTS] | {"page": {"limit": "LIMIT"}}).replace('"LIMIT"', limit)
+    assert pep.http.post(SUBJECTS, content=body, headers=JSON).status_code == 400
 
 
 def test_page_without_results_has_a_token(pep: Pep) -> None:

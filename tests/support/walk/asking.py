@@ -1,6 +1,7 @@
 """Asking at a stop of the walk, with the organization's things in the place of their placeholders."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,6 +42,6 @@ def filled(template: Any, named: Mapping[str, str]) -> Any:
     if isinstance(template, str):
         for name, value in named.items():
             # A placeholder of several segments names its convertor.
-            template = template.replace(f"{{{name}}}", value).replace(f"{{{name}:path}}", value)
+            template = re.sub(rf"{{{name}(:\w+)?}}", lambda _: value, template)
         return template
     return json.loads(filled(json.dumps(template), named))

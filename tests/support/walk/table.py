@@ -212,8 +212,8 @@ WALK: Mapping[str, Stop] = {
     "GET /api/transparency": Stop("reader"),
     "GET /api/transparency/export": Stop("reader"),
     "GET /tlog/{organization_id}/{tree}/checkpoint": Stop("none"),
-    "GET /tlog/{organization_id}/{tree}/tile/{level}/{position:path}": Stop("none"),
-    "GET /tlog/{organization_id}/{tree}/tile/entries/{position:path}": Stop(
+    "GET /tlog/{organization_id}/{tree}/tile/{level}/{position:position}": Stop("none"),
+    "GET /tlog/{organization_id}/{tree}/tile/entries/{position:position}": Stop(
         "reader", foreign=404, environment=False
     ),
     "GET /api/audit": Stop("reader"),
