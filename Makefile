@@ -82,13 +82,15 @@ FAST := tests/guard/_capture tests/guard/running tests/guard/testing/test_fake.p
 test-fast: $(UV) ## rules without processes, for each change while working: about a minute
 	@$(RUN) pytest -q -n 2 -m "not slow" $(FAST)
 
+# Each worker of the tests with three replicas starts six gateways. With more than two workers, the processes wait for each
+# other so long that locks time out.
 reduced:
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" tests --ignore=$(PLUGINS) --ignore=$(TYPES)
 	@$(RUN) pytest -n 3 --dist worksteal -m "not slow" --behaviours=compare $(PLUGINS)
 	@$(APART) pytest -n 2 --dist worksteal -m "not slow" --behaviours=compare $(PLUGINS_APART)
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" --database=postgresql \
 	  $(filter-out $(REPLICAS),$(POSTGRESQL)) $(addprefix --ignore=,$(REPLICAS))
-	@$(RUN) pytest -n $(WORKERS) --dist worksteal -m "not slow" --database=postgresql --replicas=3 -k "not ($(ALIKE))" $(addprefix --ignore=,$(REPLICAS_FULL_ONLY)) \
+	@$(RUN) pytest -n 2 --dist worksteal -m "not slow" --database=postgresql --replicas=3 -k "not ($(ALIKE))" $(addprefix --ignore=,$(REPLICAS_FULL_ONLY)) \
 	  $(filter-out $(REPLICAS_FULL_ONLY),$(REPLICAS))
 
 test-full: check docs ## the same with full counts
@@ -96,8 +98,8 @@ test-full: check docs ## the same with full counts
 	@$(RUN) pytest -n 2 --dist worksteal --behaviours=compare $(PLUGINS)
 	@$(APART) pytest -n 2 --dist worksteal --behaviours=compare $(PLUGINS_APART)
 	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql tests/service tests/e2e
-	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql --replicas=3 $(REPLICAS)
-	@$(RUN) pytest -n $(WORKERS) --dist worksteal --database=postgresql --replicas=3 --no-redis $(REPLICAS)
+	@$(RUN) pytest -n 2 --dist worksteal --database=postgresql --replicas=3 $(REPLICAS)
+	@$(RUN) pytest -n 2 --dist worksteal --database=postgresql --replicas=3 --no-redis $(REPLICAS)
 
 test-pages: $(UV) ## the examples of docs/frameworks, each in an environment with only what its page says to install
 	@$(RUN) pytest -n 2 tests/integrations/test_page_environments.py
