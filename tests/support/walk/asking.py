@@ -40,8 +40,6 @@ def ask_rightly(stage: Stage, route: str, stop: Stop, named: Mapping[str, str]) 
 def filled(template: Any, named: Mapping[str, str]) -> Any:
     """Put things in the place of their placeholders."""
     if isinstance(template, str):
-        for name, value in named.items():
-            # A placeholder of several segments names its convertor.
-            template = re.sub(rf"{{{name}(:\w+)?}}", lambda _: value, template)
-        return template
+        # A placeholder may name its convertor, as in `{position:path}`.
+        return re.sub(r"{(\w+)(?::\w+)?}", lambda match: named.get(match[1], match[0]), template)
     return json.loads(filled(json.dumps(template), named))
