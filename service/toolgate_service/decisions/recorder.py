@@ -304,6 +304,9 @@ class DecisionRecorder:
     def _convert(self) -> None:
         """Convert the new records to rows, and pass the records to the observer."""
         records, self._new = self._new, []
+        if not records:
+            # The recorder was stopped before the scheduled conversion.
+            return
         time_format = self._store.time_format
         for record in records:
             try:

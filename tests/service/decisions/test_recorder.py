@@ -5,6 +5,7 @@ import logging
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from support.waiting import eventually
@@ -250,6 +251,26 @@ async def test_batch_that_fails_for_too_long_is_dropped(store: Store) -> None:
     recorder.record(later)
     await recorder.stop()
     assert (store.ids, recorder.written, recorder.dropped) == ([later.id], 1, 1)
+
+
+async def test_stopped_recorder_starts_no_task(store: Store) -> None:
+    """A conversion is still scheduled when the recorder stops."""
+    recorder, loop = DecisionRecorder(store), asyncio.get_running_loop()
+    recorder.record(made())
+    await recorder.stop()
+    started = list[object]()
+
+    def start(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> asyncio.Task[Any]:
+        started.append(coroutine)
+        return asyncio.Task(coroutine, loop=loop, **options)
+
+    loop.set_task_factory(start)
+    after = asyncio.Event()
+    loop.call_later(2 * recording.CONVERSION_INTERVAL, after.set)
+    await after.wait()
+    loop.set_task_factory(None)
+    assert started == []
+    assert recorder.written == 1
 
 
 async def test_record_that_has_no_row_does_not_prevent_others(
