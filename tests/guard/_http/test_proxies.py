@@ -70,7 +70,7 @@ def test_proxy_is_asked_for_a_tunnel(proxy: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("HTTPS_PROXY", proxy.url)
     wire = HttpSender("https://gateway.example", library)
     with pytest.raises(TransportError):
-        wire.send(Request("GET", "https://gateway.example/x", {"X-API-Key": KEY}), 0.3)
+        wire.send(Request("GET", "https://gateway.example/x", {"X-API-Key": KEY}), 2.0)
     assert proxy.requests[0].startswith(b"CONNECT gateway.example:443 ")
     assert not any(KEY.encode() in each for each in proxy.requests)
     wire.close()

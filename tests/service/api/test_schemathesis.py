@@ -97,6 +97,12 @@ def test_the_gateway_keeps_its_word_at_length(fuzzed: Owner, hand: int) -> None:
 @pytest.mark.slow
 def test_what_one_answer_gave_the_next_request_uses_at_length(fuzzed: Owner) -> None:
     """The same with many more scenarios."""
-    outcome = fuzz(fuzzed, operation_ids(), ("stateful",), 500, seed=1)
-    assert outcome.failures == [], "\n\n".join(outcome.failures[:5])
-    assert outcome.total > 300
+    total = 0
+    for seed in range(1, 6):
+        outcome = fuzz(fuzzed, operation_ids(), ("stateful",), 500, seed=seed)
+        assert outcome.failures == [], "\n\n".join(outcome.failures[:5])
+        total += outcome.total
+        # How many requests the scenarios of one seed make also depends on the random ids in responses.
+        if total > 300:
+            return
+    pytest.fail(f"the scenarios of five seeds made only {total} requests")

@@ -19,8 +19,9 @@ from toolgate_service.app import build
 from toolgate_service.core.settings import Settings
 from toolgate_service.gateway import Gateway
 
-#: milliseconds
+#: maximum time of a step in milliseconds, on a processor that adds a million numbers in `ADDING` milliseconds
 MOST = 20.0
+ADDING = 40.0
 OPEN = (
     "/auth/login",
     "/auth/register",
@@ -36,6 +37,17 @@ CLOSED: Mapping[str, Mapping[str, str]] = {
     "/api/agents": {"Authorization": "Bearer a.b.c"},
     "/auth/password": {"Authorization": "Bearer a.b.c"},
 }
+
+
+def allowed_time() -> float:
+    """Return the maximum time of a step in milliseconds on this processor, longer if it is slow."""
+    fastest = float("inf")
+    for _ in range(3):
+        total, began = 0, time.thread_time()
+        for number in range(1_000_000):
+            total += number
+        fastest = min(fastest, (time.thread_time() - began) * 1000)
+    return MOST * max(1.0, fastest / ADDING)
 
 
 @contextmanager
@@ -91,17 +103,20 @@ async def test_no_authentication_blocks_the_loop(
         # Whatever is imported or prepared for the first request of a kind is not what is measured.
         for path, headers in cases:
             await sent(app, path, b"{}", "", headers)
-        slow = dict[tuple[str, str], float]()
+        most, slow = allowed_time(), dict[tuple[str, str], float]()
         for path, headers in cases:
             for kind, body in bodies(size).items():
                 with longest_step(monkeypatch) as found:
                     status = await sent(app, path, body, kind, headers)
                 assert status < 500, (path, kind, status)
-                if found[0] > MOST:
-                    # A pause of the garbage collector may fall into it.
+                # A pause of the garbage collector may fall into it.
+                repeated = 0
+                while found[0] > most and repeated < 3:
+                    repeated += 1
                     with longest_step(monkeypatch) as found:
                         await sent(app, path, body, kind, headers)
+                if found[0] > most:
                     slow[path, kind] = found[0]
-        assert not {case: milliseconds for case, milliseconds in slow.items() if milliseconds > MOST}
+        assert slow == {}
     finally:
         await gateway.stop()

@@ -342,7 +342,7 @@ def test_hard_formula_ends_at_the_time_limit() -> None:
     agents: list[dict[str, Any]] = [{"name": "bot"}]
     started = monotonic()
     proof = compare(policy(agents=agents), policy(rule("allow", parts[0]), agents=agents), seconds=1.5)
-    assert monotonic() - started < 3
+    assert monotonic() - started < 10
     assert proof.status is Status.NOT_PROVEN
     assert any("time limit" in reason for reason in proof.reasons)
 
