@@ -6,6 +6,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
+from support.wire import Heard
+
 T = TypeVar("T")
 
 
@@ -33,3 +35,16 @@ def meanwhile(works: Sequence[Callable[[threading.Event], T]]) -> Iterator[list[
             enough.set()
         for one in running:
             one.result()
+
+
+def send_until_decided(send: Callable[[], Heard], attempts: int = 20) -> Heard:
+    """Send a request, and again while the gateway answers 503.
+
+    Each request of a crowd waits for the lock of the organization. On a slow machine, the last ones wait until the
+    gateway gives up. Then the gateway has decided nothing, and a client sends the request again.
+    """
+    for _ in range(attempts):
+        heard = send()
+        if heard.status != 503:
+            break
+    return heard

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.crowd import meanwhile, together
+from support.crowd import meanwhile, send_until_decided, together
 from support.databases import finished
 from support.gateway import LiveGateway, Owner
 from support.insight import execute, move_into, rows
@@ -64,7 +64,7 @@ class Arena:
     def send(self, person: int, turn: int, path: str, body: object = None) -> Heard:
         """Send a POST as one of the people."""
         with Wire.of(self.people[person], self.url(turn)) as connection:
-            heard = connection.send("POST", path, body)
+            heard = send_until_decided(lambda: connection.send("POST", path, body))
         assert heard.status < 500, heard.raw
         return heard
 

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import httpx
 import pytest
-from support.crowd import together
+from support.crowd import send_until_decided, together
 from support.gateway import LiveGateway, Owner
 from support.wire import Wire
 
@@ -43,9 +43,13 @@ def crowd(owner: Owner, pair: Pair, ask: Callable[[Wire, int], dict[str, Any]]) 
     return together(*[partial(one, number) for number in range(CROWD)])
 
 
+def _check(wire: Wire, agent: str, **context: object) -> Any:
+    return send_until_decided(lambda: wire.check(agent, "db.drop", **context)).json()
+
+
 def same(agent: str) -> Callable[[Wire, int], dict[str, Any]]:
     """Return what asks the one check."""
-    return lambda wire, _: _answered(wire.check(agent, "db.drop", t=1).json())
+    return lambda wire, _: _answered(_check(wire, agent, t=1))
 
 
 def _answered(result: dict[str, Any]) -> dict[str, Any]:
@@ -77,9 +81,7 @@ def test_the_limit_of_what_waits_is_exact(pair: Pair, owner: Owner, agent: str) 
     """Of fifty distinct checks at once, with ten places left, ten are held."""
     for number in range(PENDING - 10):
         assert owner.check(agent, "db.drop", {"n": number}).json()["requires_approval"] is True
-    results = crowd(
-        owner, pair, lambda wire, number: _answered(wire.check(agent, "db.drop", other=number).json())
-    )
+    results = crowd(owner, pair, lambda wire, number: _answered(_check(wire, agent, other=number)))
     assert Counter(result["requires_approval"] for result in results) == {True: 10, False: CROWD - 10}
     headers = owner.http.get("/api/approvals", params={"status": "pending", "limit": 1}).headers
     assert headers["X-Total-Count"] == str(PENDING)
