@@ -351,7 +351,7 @@ def _ensure_same_call(call: Call, approval: Approval) -> Flow:
         if theirs is not None and theirs != ours:
             raise ConfigurationError(
                 f"approval request {call.approval_id!r} belongs to the {name} {theirs!r}, not to {ours!r}; "
-                "resume the tool call for which it was created"
+                "resume the tool call for which the request was created"
             )
     if approval.context is None:
         return

@@ -283,7 +283,7 @@ def refuse_guarded(function: Any, action: str) -> None:
     if guarded is not None:
         raise ConfigurationError(
             f"{getattr(guarded, '__qualname__', guarded)!r} is already guarded; "
-            f"remove @guarded({action!r}) or the other"
+            f"remove @guarded({action!r}), or remove the other guard"
         )
 
 

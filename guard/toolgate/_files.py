@@ -63,7 +63,8 @@ class Hint(NamedTuple):
 
 
 LOGIN_HINT = Hint(
-    "log in again", "log in again, which replaces it, and change your password if others may have read it"
+    "log in again",
+    "log in again to replace the file, and change your password if others may have read the file",
 )
 
 

@@ -122,7 +122,9 @@ class Guard(GatewayRequests):
 
         if hold is not None:
             if require_approval:
-                raise ConfigurationError("Pass require_approval alone: hold is its deprecated name")
+                raise ConfigurationError(
+                    "Pass only require_approval: hold is the deprecated name of the same option"
+                )
             warn_renamed("Guard.embedded(hold=)", "require_approval=")
             require_approval = hold
         return embedded_guard(cls, path, agent, allow, require_approval, timeout)

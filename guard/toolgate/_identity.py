@@ -317,7 +317,7 @@ class _ActingAs(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         if self._token is not None:
-            raise ConfigurationError("acting_as(…) was already entered; call it again for each with")
+            raise ConfigurationError("acting_as(…) was already entered; call it again for each with block")
         outer = _acting.get()
         run_id = self._run_id if self._run_id is not None or outer is None else outer.run_id
         self._token = _acting.set(Identity(self._agent_id, run_id))
@@ -350,7 +350,7 @@ class _ToolCall(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         if self._token is not None:
-            raise ConfigurationError("tool_call(…) was already entered; call it again for each with")
+            raise ConfigurationError("tool_call(…) was already entered; call it again for each with block")
         self._token = _tool_call.set(self)
 
     def __exit__(
@@ -395,7 +395,7 @@ class Resume:
     def __enter__(self) -> None:
         with self._lock:
             if self._token is not None:
-                raise ConfigurationError("resume(…) was already entered; call it again for each with")
+                raise ConfigurationError("resume(…) was already entered; call it again for each with block")
             self._token = _resumes.set((self, *_resumes.get()))
             self._is_free = True
 

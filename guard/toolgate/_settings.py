@@ -346,7 +346,9 @@ def _named(name: str) -> str:
                     "%s is deprecated and accepted until version 0.2; set %s instead", former, name
                 )
             else:
-                logger.warning("%s is deprecated and ignored, because %s is set; remove it", former, name)
+                logger.warning(
+                    "%s is deprecated and ignored, because %s is set; remove %s", former, name, former
+                )
     return used
 
 

@@ -276,7 +276,7 @@ class _Refused(Exception):
 def _refusal_of(error: GuardError, action: str, agent_id: str | None) -> _Refused:
     ids: dict[str, str | None] = {"action": action, "approval_id": getattr(error, "approval_id", None)}
     if isinstance(error, ApprovalPending):
-        detail = "not run yet: a person must approve the call; repeat the same request after that"
+        detail = "not run yet: a person must approve the call; repeat the same request after the approval"
         return _Refused(202, detail, "pending", **ids)
     if isinstance(error, ActionDenied):
         return _Refused(

@@ -263,7 +263,7 @@ def _load(name: str) -> Any:
         return found[0].load()
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"the embedded gateway needs its extra ({error.name!r} is missing); {_INSTALL}"
+            f"the embedded gateway needs an optional package ({error.name!r} is missing); {_INSTALL}"
         ) from error
 
 

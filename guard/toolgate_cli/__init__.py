@@ -40,7 +40,7 @@ def main() -> None:
         if error.name not in EXTRA:
             raise
         sys.exit(
-            f"toolgate: the command line needs its extra ({error.name!r} is missing); install it with: "
+            f"toolgate: the command line needs an optional package ({error.name!r} is missing); install it with: "
             "pip install 'toolgate[cli]'"
         )
     except OSError as error:

@@ -67,7 +67,7 @@ class _Edit:
         return {"context": self.context}
 
     def lines(self, layout: Layout) -> Iterator[str]:
-        yield "  you approve it with these changes"
+        yield "  you approve the request with these changes"
         for name, value in self.changes.items():
             yield from layout.value(name, value)
 
@@ -88,10 +88,13 @@ class _Grant:
 
     def lines(self, layout: Layout) -> Iterator[str]:
         yield f"  you approve up to {self.max_uses:,} calls within {format_duration(self.duration_seconds)}, without further requests"
-        text = "in these calls, the amount must not be larger than shown, and all other fields must be equal"
+        text = (
+            "the amount of a later call must not be larger than in this request, and all other fields of the call "
+            "must equal the fields of this request"
+        )
         if self.ignored_fields:
             text += f"; these fields may have any value: {', '.join(map(sanitize, self.ignored_fields))}"
-        yield from layout.line("each with", text)
+        yield from layout.line("conditions", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,7 @@ def approve(
     """
     shown = _show_pending(approval_id, environment, full=full)
     if edit and (duration or uses or ignore_field):
-        fail("--edit cannot be combined with --for and --uses; remove one or the other")
+        fail("--edit cannot be combined with --for and --uses; remove --edit, or remove --for and --uses")
     terms = _parse_edits(edit or (), shown) or _parse_grant(duration, uses, ignore_field or (), shown)
     if terms is not None:
         for line in terms.lines(Layout(terminal_width(), full=True)):
@@ -238,15 +241,14 @@ def _outcome_lines(answer: Approval, decision: _Decision, client: GatewayClient)
         try:
             answer = parse_approval(fetch_approval(client, answer.replaced_by, decision.environment))
         except GatewayError as error:
-            yield f"its status is unknown: {error}"
+            yield f"the status of the new request is unknown: {error}"
             return
     if answer.is_pending:
         missing = max(1, answer.required_approvals - answer.approving_votes)
-        others = "one more person has" if missing == 1 else f"{missing} more people have"
-        yield (
-            f"your vote is stored ({answer.approving_votes} of {answer.required_approvals} approvals): {others} "
-            "to approve"
+        others = (
+            "one more person has to approve" if missing == 1 else f"{missing} more people have to approve"
         )
+        yield f"your vote is stored ({answer.approving_votes} of {answer.required_approvals} approvals): {others}"
     elif answer.status == "approved":
         within = format_remaining(answer.expires_at)
         yield f"approved: {sanitize(answer.agent_name)} may make this call once, within {within}"

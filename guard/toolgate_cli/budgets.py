@@ -232,8 +232,8 @@ def create(
         typer.Option(
             metavar="NAME",
             help=(
-                "The argument that contains the currency. Each currency then has its own total, and may use "
-                "the whole limit."
+                "The argument that contains the currency. The budget then keeps one total for each currency, and "
+                "the limit applies to each total."
             ),
             show_default=False,
         ),
@@ -300,7 +300,7 @@ def delete(
     yes: Yes = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Delete a budget with its totals; from the next call on, it limits nothing. Asks for your password."""
+    """Delete a budget with its totals; from the next call on, it limits no calls. Asks for your password."""
     with stored_session() as client:
         found, _ = _find(client, budget, environment)
     confirm(f"Delete the budget {found.label}?", yes=yes)

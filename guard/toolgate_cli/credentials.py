@@ -143,7 +143,7 @@ def password_session(
             try:
                 _revoke(client)
             except GatewayError as error:
-                print_note(f"the login that was created for this command could not be revoked: {error}")
+                print_note(f"the temporary login of this command could not be revoked: {error}")
 
 
 def describe_error(error: GatewayError) -> str:
@@ -185,8 +185,8 @@ def login(
     email: Annotated[
         str | None,
         typer.Option(
-            help="The e-mail address of your account. Default: the one of your last login at this gateway; "
-            "otherwise the command asks for it."
+            help="The e-mail address of your account. Default: the address of your last login at this "
+            "gateway. Without an earlier login, the command asks for the address."
         ),
     ] = None,
     password_stdin: PasswordStdin = False,
@@ -225,7 +225,7 @@ def logout(
         bool,
         typer.Option(
             "--here-only",
-            help="Only delete the login from this machine; its token stays valid at the gateway.",
+            help="Delete the login only from this machine; the login's token stays valid at the gateway.",
         ),
     ] = False,
 ) -> None:
@@ -239,8 +239,8 @@ def logout(
             # An invalid or expired token does not have to be revoked at the gateway, so only the file is removed.
             if not error.is_unauthorized:
                 fail(
-                    f"{error}; you are still logged in; to delete only the login on this machine, add "
-                    "--here-only (its token stays valid at the gateway)"
+                    f"{error}; you are still logged in; to delete the login only from this "
+                    "machine, add --here-only (the login's token then stays valid at the gateway)"
                 )
     try:
         remove_private(login_path())

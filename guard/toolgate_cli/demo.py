@@ -37,7 +37,8 @@ def demo(
         typer.Option("--two-terminals", help="Decide the approval requests yourself, in a second terminal."),
     ] = False,
     example: Annotated[
-        Path | None, typer.Option(help="Run this changed copy of the folder examples/shop.", hidden=True)
+        Path | None,
+        typer.Option(help="Run the demo from this folder, a changed copy of examples/shop.", hidden=True),
     ] = None,
 ) -> None:
     """Watch an agent work in a small shop: one refund allowed, one denied, a deletion that needs approval."""

@@ -47,17 +47,22 @@ _MAX_CHECKED_ACTIONS: Final = 20
 #: Transport errors. Each row contains four texts: a part of the error's message (in lower case), the meaning of the
 #: error, the fix, and the name of the check that reports the error.
 _TRANSPORT_ERRORS: Final = (
-    ("expired", "its certificate has expired", "renew it, and check this machine's clock", "tls"),
-    ("not yet valid", "its certificate is not valid yet", "check this machine's clock", "tls"),
-    ("mismatch", "its certificate is for another name", "set TOOLGATE_URL to a name in the certificate", "tls"),
-    ("not valid for", "its certificate is for another name", "set TOOLGATE_URL to a name in the certificate", "tls"),
-    ("certificate_verify_failed", "its certificate is not signed by a trusted authority",
-     "set SSL_CERT_FILE to a file with the certificate of the authority that signed it", "tls"),
-    ("wrong_version", "it does not use TLS", "set TOOLGATE_URL to its https port, or to http:// on this machine", "tls"),
-    ("record layer", "it does not use TLS", "set TOOLGATE_URL to its https port, or to http:// on this machine", "tls"),
+    ("expired", "the gateway's certificate has expired",
+     "renew the certificate, and check this machine's clock", "tls"),
+    ("not yet valid", "the gateway's certificate is not valid yet", "check this machine's clock", "tls"),
+    ("mismatch", "the gateway's certificate is for another host name",
+     "set TOOLGATE_URL to a name in the certificate", "tls"),
+    ("not valid for", "the gateway's certificate is for another host name",
+     "set TOOLGATE_URL to a name in the certificate", "tls"),
+    ("certificate_verify_failed", "the gateway's certificate is not signed by a trusted authority",
+     "set SSL_CERT_FILE to a file with the certificate of the authority that signed the gateway's certificate", "tls"),
+    ("wrong_version", "the server at this address does not use TLS",
+     "set TOOLGATE_URL to the gateway's https port, or to http:// on this machine", "tls"),
+    ("record layer", "the server at this address does not use TLS",
+     "set TOOLGATE_URL to the gateway's https port, or to http:// on this machine", "tls"),
     ("ssl", "no TLS connection can be established", "check the gateway's certificate and SSL_CERT_FILE", "tls"),
     ("refused", "no program listens at this address", (
-        "start the gateway, or set TOOLGATE_URL to its address"
+        "start the gateway, or set TOOLGATE_URL to the gateway's address"
     ), "gateway"),
     ("name or service", "unknown host name", "set TOOLGATE_URL to the right host", "gateway"),
     ("name resolution", "the host name cannot be resolved", "check the host name and this machine's DNS", "gateway"),
@@ -93,7 +98,7 @@ def check_gateway(settings: LocalSettings) -> Iterator[Finding]:
     yield found
     if found.state == "ok":
         if settings.url.startswith("https:"):
-            yield Finding("tls", "ok", "its certificate is trusted")
+            yield Finding("tls", "ok", "the gateway's certificate is trusted")
         yield _check_clock(response.headers.get("date"), began, ended)
 
 
@@ -157,8 +162,8 @@ def _check_freezes(agent: Settings, permissions: list[Any]) -> Iterator[Finding]
         return
     if frozen:
         action, reason = next(iter(frozen.items()))
-        others = f" and {len(frozen) - 1} more of its actions" if len(frozen) > 1 else ""
-        says = f"the agent's calls of {action}{others} are denied by a freeze ({reason})"
+        others = f" and {len(frozen) - 1} more actions" if len(frozen) > 1 else ""
+        says = f"a freeze denies the agent's calls of {action}{others} ({reason})"
         cure = (
             "an admin lifts the freeze with: toolgate unfreeze FREEZE; to list the ids, run: toolgate freezes"
         )
@@ -181,7 +186,9 @@ def check_login(settings: LocalSettings) -> Iterator[Finding]:
             client.get("/auth/me")
     except GatewayError as error:
         if error.is_unauthorized:
-            yield Finding("login", "wrong", f"the login of {label} has ended", "run: toolgate login")
+            yield Finding(
+                "login", "wrong", f"the login of {label} has expired or was revoked", "run: toolgate login"
+            )
         else:
             yield Finding("login", "unknown", f"whether the login of {label} works is unknown: {error}")
         return
@@ -198,14 +205,14 @@ def _explain_transport_error(message: str) -> Finding:
         if part in message.lower():
             return Finding(check, "wrong", f"{meaning} ({message})", cure)
     cure = "check TOOLGATE_URL, its port and scheme, and firewalls and proxies"
-    return Finding("gateway", "wrong", f"it does not respond ({message})", cure)
+    return Finding("gateway", "wrong", f"the gateway does not respond ({message})", cure)
 
 
 def _check_health(response: Response) -> Finding:
     if HTTPStatus.MULTIPLE_CHOICES <= response.status < HTTPStatus.BAD_REQUEST:
         location = response.headers.get("location", "another address")
         cure = "set TOOLGATE_URL to the gateway's own address; redirects are never followed"
-        return Finding("gateway", "wrong", f"it redirects to {location}", cure)
+        return Finding("gateway", "wrong", f"the address redirects to {location}", cure)
     try:
         health = json.loads(response.body)
         version = health["version"] if health["status"] == "ok" else None

@@ -261,7 +261,7 @@ def _check_folder(folder: Path) -> Iterator[Finding]:
                 yield from _check_mode(path, "file", "600")
     except OSError as error:
         says = f"cannot read the folder {str(folder)!r}: {error.strerror}"
-        yield Finding("files", "wrong", says, "change its owner to yourself, or remove it")
+        yield Finding("files", "wrong", says, "make yourself the owner of the folder, or remove the folder")
 
 
 def _check_mode(path: Path, kind: str, mode: str) -> Iterator[Finding]:
@@ -270,7 +270,7 @@ def _check_mode(path: Path, kind: str, mode: str) -> Iterator[Finding]:
         yield Finding("files", "wrong", f"the {kind} {str(path)!r} belongs to another user", "remove it")
     elif found.st_mode & _OTHERS:
         says = f"other users can use the {kind} {str(path)!r} (its mode is {stat.S_IMODE(found.st_mode):04o})"
-        cure = f"chmod {mode} {path}; if others may have read it, log in again or replace the secrets in it"
+        cure = f"chmod {mode} {path}; if other users may have read the {kind}, log in again or replace its secrets"
         yield Finding("files", "wrong", says, cure)
 
 
@@ -279,7 +279,9 @@ def check_installation() -> Iterator[Finding]:
     wrong = [*find_foreign_owners(), *find_foreign_imports()]
     yield from wrong
     if not wrong:
-        yield Finding("installation", "ok", f"{', '.join(PACKAGES)} belong to this distribution only")
+        yield Finding(
+            "installation", "ok", f"only the distribution 'toolgate' contains {', '.join(PACKAGES)}"
+        )
 
 
 def find_foreign_owners() -> Iterator[Finding]:
@@ -316,7 +318,7 @@ def find_foreign_imports() -> Iterator[Finding]:
     commands = [entry.value for entry in ours.entry_points if entry.group == "console_scripts"]
     if _COMMAND not in commands:
         says = "the installed distribution 'toolgate' belongs to another project"
-        yield Finding("installation", "wrong", says, "pip uninstall toolgate, then install this one")
+        yield Finding("installation", "wrong", says, "pip uninstall toolgate, then install Toolgate again")
         return
     for name in PACKAGES:
         expected, found = _installed_path(ours, name), _imported_path(name)
@@ -360,10 +362,10 @@ def check_users(settings: LocalSettings) -> Iterator[Finding]:
         yield Finding(
             "users",
             "unknown",
-            "which user runs the gateway is unknown: no process of this machine listens there",
+            f"it is unknown which user runs the gateway: no process of this machine listens on port {port}",
         )
     elif os.geteuid() in {0, *listeners}:
-        says = "the gateway and the agent run as the same operating-system user, so the agent can bypass the gateway: it is a guardrail, not a security boundary"
+        says = "the gateway and the agent run as the same operating-system user, so the agent can bypass the gateway: the gateway is a guardrail, not a security boundary"
         yield Finding("users", "warning", says, _SEPARATION_CURE)
     else:
         yield Finding("users", "ok", "the gateway runs as another operating-system user")

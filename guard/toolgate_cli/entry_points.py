@@ -23,7 +23,8 @@ def load_gateway(name: str) -> Any:
         return import_gateway(name)
     except ModuleNotFoundError as error:
         fail(
-            f"the gateway needs its extra ({error.name!r} is missing); install it with: pip install 'toolgate[service]'"
+            f"the gateway needs an optional package ({error.name!r} is missing); install it with: "
+            "pip install 'toolgate[service]'"
         )
 
 
@@ -69,4 +70,6 @@ def load_plugin(name: str, extra: str) -> Any:
     except ConfigurationError as error:
         fail(str(error))
     except ModuleNotFoundError as error:
-        fail(f"this command needs its extra ({error.name!r} is missing); pip install 'toolgate[{extra}]'")
+        fail(
+            f"this command needs an optional package ({error.name!r} is missing); pip install 'toolgate[{extra}]'"
+        )

@@ -102,8 +102,8 @@ def _summarize(found: list[Any], unguarded: list[Any]) -> str:
         return f"{len(unguarded)} of {len(found)} agent frameworks would run tools unguarded"
     guarded = sum(one.guarded for one in found)
     ignored = f", {len(found) - guarded} ignored" if guarded < len(found) else ""
-    by = "a plugin or by hooks" if any(one.framework in _CODING_AGENTS for one in found) else "a plugin"
-    return f"{guarded} of {len(found)} can be guarded by {by}{ignored}"
+    by = "plugins or hooks" if any(one.framework in _CODING_AGENTS for one in found) else "plugins"
+    return f"{guarded} of {len(found)} agent frameworks can be guarded by {by}{ignored}"
 
 
 def _row(one: Any, ignored: set[str]) -> tuple[str, ...]:

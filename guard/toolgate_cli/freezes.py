@@ -73,12 +73,12 @@ def freeze(
         print_json(raw)
         return
     typer.echo(f"frozen: {made.scope}")
-    print_note(f"an admin lifts it with: toolgate unfreeze {made.id}")
+    print_note(f"an admin lifts the freeze with: toolgate unfreeze {made.id}")
 
 
 def freezes(
     lifted: Annotated[
-        bool, typer.Option("--lifted", help="List the freezes that were lifted instead of the active ones.")
+        bool, typer.Option("--lifted", help="List lifted freezes instead of active freezes.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -229,8 +229,8 @@ def upgrade(
         typer.Option(
             "--sql",
             help=(
-                "Print the SQL of these migrations. To obtain it, the command runs the migrations, which locks "
-                "tables, and then rolls them back."
+                "Print the SQL of the migrations that would run. To obtain the SQL, the command runs the "
+                "migrations, which locks tables, and then rolls back all changes."
             ),
         ),
     ] = False,
@@ -249,7 +249,7 @@ def backup(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a consistent copy of the embedded SQLite file to FILE; the gateway may run meanwhile."""
+    """Write a consistent copy of the embedded SQLite file to FILE, also while the gateway runs."""
     _run_on_database("copying the database", as_json, "backup", file, database, force=force)
 
 
@@ -303,7 +303,9 @@ Organization = Annotated[
 @admin.command()
 def create_organization(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The organization's name.")],
-    email: Annotated[str, typer.Argument(metavar="EMAIL", help="The e-mail address of its first admin.")],
+    email: Annotated[
+        str, typer.Argument(metavar="EMAIL", help="The e-mail address of the organization's first admin.")
+    ],
 ) -> None:
     """Create an organization and print a link with which its first admin sets a password.
 
@@ -329,7 +331,9 @@ def set_rate(
     requests_per_minute: Annotated[
         int | None, typer.Argument(metavar="[REQUESTS]", help="The new rate limit, in requests per minute.")
     ] = None,
-    default: Annotated[bool, typer.Option("--default", help="Use the plan's rate limit again.")] = False,
+    default: Annotated[
+        bool, typer.Option("--default", help="Apply the rate limit of the organization's plan again.")
+    ] = False,
 ) -> None:
     """Give an organization the rate limit REQUESTS; with --default, the rate limit of its plan applies again."""
     if (requests_per_minute is None) != default:
@@ -345,7 +349,7 @@ def activate(organization: Organization) -> None:
 
 @admin.command()
 def deactivate(organization: Organization) -> None:
-    """Disable an organization at once; payments do not enable it again."""
+    """Disable an organization at once; a later payment does not enable the organization again."""
     _run_as_operator("deactivate", organization)
 
 
@@ -414,8 +418,8 @@ def rotate_secret(
 
     Users stay logged in.
 
-    The command creates the secret of an embedded gateway. Otherwise set TOOLGATE_SECRET to the new secret and
-    TOOLGATE_SECRET_PREVIOUS to the former one.
+    For an embedded gateway, the command creates the new secret. For any other gateway, set TOOLGATE_SECRET to the new
+    secret and TOOLGATE_SECRET_PREVIOUS to the former secret before you run the command.
     """
     if finish and discard_unreadable:
         fail("--finish and --discard-unreadable exclude each other; use only one of them")

@@ -38,11 +38,11 @@ class LogStatus(StrEnum):
     DENIED = "denied"
 
 
-_MOMENT = "a time such as 2026-01-31T12:00:00Z (UTC by default), or a duration ago such as 2h"
+_MOMENT = "a time such as 2026-01-31T12:00:00Z (UTC by default), or a duration before now, such as 2h"
 AgentFilter = Annotated[
     str | None,
     typer.Option(
-        "--agent", help="Show only entries of this agent: its name or id, for a deleted agent its id."
+        "--agent", help="Show only entries of this agent: its name or id; for a deleted agent, only its id."
     ),
 ]
 ActionFilter = Annotated[
@@ -177,7 +177,10 @@ def parse_moment(text: str | None, option: str) -> datetime | None:
             moment = datetime.fromisoformat(text.strip())
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
-        fail(f"invalid {option} {text[:40]!r}: write a time as 2026-01-31T12:00:00Z, or a duration ago as 2h")
+        fail(
+            f"invalid {option} {text[:40]!r}: write a time such as 2026-01-31T12:00:00Z, or a duration before now, "
+            "such as 2h"
+        )
 
 
 def time_query(begins: str | None, ends: str | None) -> dict[str, str | int | None]:

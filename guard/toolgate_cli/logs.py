@@ -233,8 +233,8 @@ def export(
         Format | None,
         typer.Option(
             "--format",
-            help="The file format: JSON lines, one JSON array, or CSV. Default: chosen by the ending of "
-            "the file's name, otherwise JSON lines.",
+            help="The file format: JSON lines, one JSON array, or CSV. Default: the format that the "
+            "file's extension indicates, otherwise JSON lines.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,

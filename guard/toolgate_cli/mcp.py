@@ -48,20 +48,22 @@ def mcp_proxy(
     name: Annotated[
         str,
         typer.Option(
-            help="A name for the MCP server. Actions begin with it (the tool pay has the action NAME.pay), "
-            "and the tools' descriptions are stored under it."
+            help="A name for the MCP server. Actions begin with this name: the tool pay has the action "
+            "NAME.pay. The proxy also stores the tools' descriptions under this name."
         ),
     ],
     command: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="[-- COMMAND...]",
-            help="The command that starts an MCP server on standard input and output; instead of --url.",
+            help="The command that starts an MCP server on standard input and output; use it instead of --url.",
         ),
     ] = None,
     url: Annotated[
         str | None,
-        typer.Option(help="The address of an MCP server that is reached over HTTP; instead of a command."),
+        typer.Option(
+            help="The address of an MCP server that is reached over HTTP; use it instead of a command."
+        ),
     ] = None,
     agent: Annotated[
         str | None, typer.Option(metavar="ID", help="The agent's id. Default: TOOLGATE_AGENT_ID.")
@@ -92,9 +94,9 @@ def mcp_proxy(
     on_hold: Annotated[
         OnHold,
         typer.Option(
-            help="What happens with a call that needs approval: the proxy asks the user to get a decision "
-            "(pause), waits for the decision, fails the request (raise), or notifies the model that the "
-            "call is pending."
+            help="What happens with a call that needs approval: the proxy shows the approval request to "
+            "the client's user (pause), waits for the decision (wait), fails the request (raise), or notifies "
+            "the model that the call is pending (notify_model)."
         ),
     ] = OnHold.PAUSE,
     hold_timeout: Annotated[
@@ -103,7 +105,8 @@ def mcp_proxy(
     approval_page: Annotated[
         str | None,
         typer.Option(
-            help="The address of the page where people decide, with {approval_id} in place of the request's id."
+            help="The address of the page on which people decide approval requests. In the address, "
+            "{approval_id} stands for the request's id."
         ),
     ] = None,
     only_granted: Annotated[
@@ -152,8 +155,8 @@ def mcp_proxy(
         bool,
         typer.Option(
             "--authzen-mapping",
-            help="Check every request, not only tool calls, by its AuthZEN mapping (COAZ-MCP). Needs access tokens "
-            "and the extra 'policy'.",
+            help="Check every request, not only tool calls, as its AuthZEN mapping defines (COAZ-MCP). Needs access "
+            "tokens and the package toolgate[policy].",
         ),
     ] = False,
 ) -> None:
@@ -207,7 +210,9 @@ def mcp_proxy(
 
 def _connect(command: list[str], url: str | None, pass_env: list[str], header_env: list[str]) -> Any:
     if bool(command) == (url is not None):
-        fail("give exactly one MCP server: either --url ADDRESS, or its command after --")
+        fail(
+            "give exactly one MCP server: either --url ADDRESS, or after -- the command that starts the server"
+        )
     if url is None:
         if header_env:
             fail(
@@ -229,7 +234,10 @@ def _connect(command: list[str], url: str | None, pass_env: list[str], header_en
 def _variable(name: str) -> str:
     value = os.environ.get(name)
     if value is None:
-        fail(f"the environment variable {name!r} is not set; set it, or remove the option that names it")
+        fail(
+            f"the environment variable {name!r} is not set; set the variable, or remove the option that contains "
+            "its name"
+        )
     return value
 
 
@@ -285,17 +293,17 @@ def trust(
     ] = None,
     yes: Yes = False,
 ) -> None:
-    """Show how descriptions of a server's tools have changed since they were trusted, and trust the new ones.
+    """Show how descriptions of a server's tools have changed since they were trusted, and trust the new descriptions.
 
-    The new descriptions are those that the server sent last through the proxy.
+    The new descriptions are the latest that the server sent through the proxy.
     """
     pins = load_plugin("mcp_pins", "mcp")(name)
     try:
         shown = pins.read()
         if not shown:
             fail(
-                f"no tool descriptions of a server {name!r} are stored; check the name: it is the one given "
-                "to toolgate mcp-proxy --name"
+                f"no tool descriptions of a server {name!r} are stored; use the name that was given to "
+                "toolgate mcp-proxy --name"
             )
         for tool in tools or ():
             if tool not in shown:

@@ -48,11 +48,16 @@ _SEND_SECONDS: Final = 60.0
 def list_(
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Maximum number of entries, oldest first. Default: 100, with --json all."),
+        typer.Option(min=1, help="Maximum number of entries, oldest first. Default: 100; with --json, all."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the entries as JSON, in ASCII.")] = False,
 ) -> None:
-    """List unsent log entries: running or waiting (of live processes), orphan or left (of ended processes), parked (refused by the gateway)."""
+    """List log entries that were not sent, with their states.
+
+    The entries of running processes are running or waiting: running if the tool is still running, waiting if the entry
+    waits to be sent. The entries of ended processes are orphan or left: orphan if the outcome of the call is unknown,
+    left if the entry is complete. Entries that the gateway refused are parked.
+    """
     from toolgate._outbox.recovery import list_entries
 
     place, path = _find_folder()
@@ -76,7 +81,7 @@ def list_(
 
 @outbox.command()
 def retry() -> None:
-    """Send entries again that are parked (refused) or left by ended processes, with the key in TOOLGATE_API_KEY."""
+    """Send refused (parked) entries and entries of ended processes again, with the key in TOOLGATE_API_KEY."""
     from toolgate._outbox.delivery import BatchSender
     from toolgate._outbox.recovery import convert_shared_file, unpark_all
     from toolgate._outbox.sender import make_sender
@@ -124,7 +129,7 @@ def purge(
         str | None,
         typer.Option(
             metavar="URL",
-            help="Delete all entries for the gateway at this address, such as one that no longer exists.",
+            help="Delete all entries for the gateway at this address, such as a gateway that was removed.",
         ),
     ] = None,
     yes: Yes = False,

@@ -121,7 +121,7 @@ class Permission(Resource):
             return "no"
         text = "yes" if self.required_approvals == 1 else f"{self.required_approvals} people"
         if self.separation_of_duties:
-            text += ", not by its creators"
+            text += ", but not the creators of the agent or permission"
         if self.approval_ttl_seconds is not None:
             text += f", within {format_duration(self.approval_ttl_seconds)}"
         return text

@@ -141,7 +141,9 @@ class ApprovalTerms(BaseModel):
     @property
     def text(self) -> str:
         """Return the number of approvers and the time limit as text."""
-        people = "as in the permission" if self.quorum is None else f"{self.quorum} people"
+        people = (
+            "as many people as the permission requires" if self.quorum is None else f"{self.quorum} people"
+        )
         if self.quorum == 1:
             people = "1 person"
         return people if self.ttl is None else f"{people}, within {format_duration(self.ttl)}"

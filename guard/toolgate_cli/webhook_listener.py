@@ -40,8 +40,12 @@ _MAX_TYPE: Final = 80
 
 #: maps error messages of the library standardwebhooks to the texts that the command prints instead
 _REASONS: Final = {
-    "Message timestamp too old": "it was signed more than 5 minutes ago: it is an old event, or this machine's clock is ahead",
-    "Message timestamp too new": "it was signed more than 5 minutes in the future: this machine's clock is behind",
+    "Message timestamp too old": (
+        "the event was signed more than 5 minutes ago: the event is old, or this machine's clock is ahead"
+    ),
+    "Message timestamp too new": (
+        "the event was signed more than 5 minutes in the future: this machine's clock is behind"
+    ),
     "Invalid Signature Headers": "the header webhook-timestamp is not a number of seconds",
     "No matching signature found": "no signature matches: the secret is wrong, or the body was changed",
 }
@@ -110,7 +114,7 @@ class Verifier:
         try:
             self._webhook.verify(body, {name: headers[name] for name in _HEADERS})
         except self._failure as error:
-            return _REASONS.get(str(error), "it cannot be verified")
+            return _REASONS.get(str(error), "the signature cannot be verified")
         except json.JSONDecodeError:
             # The signature is valid, because the library parses the JSON only after it has verified the signature.
             return None

@@ -424,7 +424,7 @@ class Bridge:
             logger.warning(
                 "the rejection of a tool call (action %r) could not be logged: %s", call.name, error
             )
-        return f"Not done: it was rejected. {why}".strip()
+        return f"Not done: the call was rejected. {why}".strip()
 
     def _cancel(self, approval_id: str, final: bool) -> Steps[bool]:  # noqa: FBT001 - only passed to `cancel`
         """Cancel an approval request, or the one that replaced it after an approver's edit; return True on success."""

@@ -277,7 +277,7 @@ class _Filler:
 
     def _resolved(self, reference: object, path: str) -> object:
         problem = SchemaDefaultError(
-            f"the input schema refers to {_short(reference)} at {path or 'its root'!r}, which it does not contain"
+            f"the input schema refers to {_short(reference)} at {path or 'its root'!r}, but does not contain it"
         )
         if not isinstance(reference, str) or not reference.startswith("#"):
             raise problem

@@ -226,8 +226,8 @@ def _plain(name: str) -> str:
 def _server(call: ToolCall) -> str:
     if not call.server:
         raise ConfigurationError(
-            f"the server of the tool {call.name!r} has no name, which its action needs; give the server a "
-            "name, or set the tool's action in tool_actions"
+            f"the server of the tool {call.name!r} has no name, which the tool's action must contain; give the server "
+            "a name, or set the tool's action in tool_actions"
         )
     if call.server == "tools":
         raise ConfigurationError(

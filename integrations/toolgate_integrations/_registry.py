@@ -58,7 +58,7 @@ _VERSION: Final = re.compile(
     r"v?(?:(?P<epoch>\d+)!)?(?P<release>\d+(?:\.\d+)*)[._-]?(?P<leads_up>a|b|c|rc|pre|dev)?",
     re.IGNORECASE | re.ASCII,
 )
-_AGENTS: Final = "its agents run tools"
+_AGENTS: Final = "the agents of this framework run tools"
 #: Python distributions that run tools but have no plugin, mapped to a description of the part that runs the tools.
 UNGUARDED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -82,8 +82,8 @@ UNGUARDED: Final[Mapping[str, str]] = {
         ),
         _AGENTS,
     ),
-    "google-genai": "its automatic function calling runs tools",
-    "langchain-classic": "its AgentExecutor runs tools without calling middleware",
+    "google-genai": "the automatic function calling of this library runs tools",
+    "langchain-classic": "the class AgentExecutor runs tools without calling middleware",
 }
 
 
@@ -293,8 +293,8 @@ def _with_dependencies(found: list[Found], path: Sequence[str] | None) -> list[F
 
 def _dependency(one: Found, framework: str) -> Found:
     says = (
-        f"a dependency of {framework!r}, whose agents the plugin guards; code that uses {one.framework!r} "
-        "directly is not guarded"
+        f"the package is a dependency of {framework!r}, whose agents the plugin guards; code that uses "
+        f"{one.framework!r} directly is not guarded"
     )
     return replace(one, state="dependency", says=says, cure=None)
 
@@ -371,7 +371,7 @@ def _judged(
     if version is None:
         return (
             "unknown",
-            "its metadata contains no version",
+            "the metadata of the installed package contains no version",
             f"pip install --force-reinstall {part.distribution}",
         )
     if missing:
@@ -379,19 +379,19 @@ def _judged(
     if order(version) < order(part.minimum):
         return "too old", f"{part.minimum} is the oldest supported version", install
     if order(version) <= order(part.tested):
-        return "covered", f"tested up to {part.tested}", None
+        return "covered", f"the plugin is tested up to version {part.tested}", None
     if series(version) == series(part.tested):
         return (
             "untested",
-            f"newer than {part.tested}, the newest version with which Toolgate was tested",
+            f"the version is newer than {part.tested}, the newest version with which Toolgate was tested",
             None,
         )
     beyond = f"pip install '{part.distribution}<{next_series(part.tested)}'"
     return (
         "too new",
         (
-            f"newer than {part.tested}, the newest version with which Toolgate was tested: the plugin may not guard "
-            "all calls"
+            f"the version is newer than {part.tested}, the newest version with which Toolgate was tested: the plugin "
+            "may not guard all calls"
         ),
         beyond,
     )
@@ -399,10 +399,10 @@ def _judged(
 
 def _without_plugin(name: str, version: str | None, runs: str) -> Found:
     cure = (
-        "guard its tool functions with @guarded, or write a plugin for it: "
+        f"guard the tool functions with @guarded, or write a plugin for {name}: "
         "https://toolgate.github.io/toolgate/frameworks/custom/recipe.html"
     )
-    return Found(name, version, "no plugin", f"{runs}, and Toolgate has no plugin for it", cure)
+    return Found(name, version, "no plugin", f"{runs}, and Toolgate has no plugin for {name}", cure)
 
 
 #: Names of all distributions for which `survey` searches.

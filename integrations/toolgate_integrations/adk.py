@@ -206,8 +206,8 @@ def served_by(tool: BaseTool) -> tuple[str | None, str | None]:
 
 
 _WHY = "rejected when the session was resumed"
-_REJECTED = "Not done: it was rejected. Do not call the tool again for it."
-_ENDED = "Not done: its approval request is no longer pending. Calling the tool again creates a new request."
+_REJECTED = "Not done: the call was rejected. Do not call the tool again for it."
+_ENDED = "Not done: the call's approval request is no longer pending. Calling the tool again creates a new request."
 logger = logging.getLogger("toolgate")
 
 

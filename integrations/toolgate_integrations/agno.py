@@ -267,7 +267,7 @@ _OWN: Final = {"self", "agent", "team", "run_context", "session_state", "depende
 }
 _ASKING: Final = {"get_user_input", "ask_user"}
 _UNSEEN: Final = "Not done: the guard could not identify the call. Tell the operator."
-_TOO_LATE: Final = "Not done: it now needs a person's approval. Call the tool again."
+_TOO_LATE: Final = "Not done: the call now needs a person's approval. Call the tool again."
 
 
 @dataclass

@@ -263,7 +263,7 @@ class GuardedWorkbench(Workbench):
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            return _error(name, "Not done: it was cancelled.")
+            return _error(name, "Not done: the call was cancelled.")
         except GuardError as error:
             if isinstance(error, self._bridge.fatal):
                 self._setup_error = error

@@ -87,9 +87,13 @@ class Gate:
             return {}
         why_not = told["error"] if told["hook_event_name"] == "PostToolUseFailure" else None
         if others := _differing(passed, told["tool_input"]):
-            why_not = f"ran with arguments that differ from the check: {', '.join(others)}"
+            why_not = (
+                f"the tool ran with arguments that differ from the checked arguments: {', '.join(others)}"
+            )
             logger.error(
-                "%r %s; a hook of a settings file or plugin changed them", told["tool_name"], why_not
+                "tool %r: %s; a hook of a settings file or plugin changed the arguments",
+                told["tool_name"],
+                why_not,
             )
         _log_outcome(passed, why_not)
         return {}
@@ -118,7 +122,7 @@ class Gate:
             )
         told, before = self._running.pop(keys[0])
         _log_outcome(
-            before, "not run: can_use_tool changed its arguments; the changed call was checked instead"
+            before, "not run: can_use_tool changed the call's arguments; the changed call was checked instead"
         )
         # The call id is omitted from this check: an approval of the call with this id covers only the arguments before
         # the change, and may already be consumed.
@@ -351,7 +355,7 @@ def _settings(options: ClaudeAgentOptions) -> str:
         why = (
             error.strerror
             if isinstance(error, OSError)
-            else "it must be a JSON object, and its 'env' must be an object"
+            else "the settings must be a JSON object, and their 'env' must be an object"
         )
         raise ConfigurationError(f"options.settings cannot be read: {why}") from None
 
@@ -362,7 +366,7 @@ _LONGEST: Final = 2_000_000
 # The CLI calls no hooks if CLAUDE_CODE_SIMPLE is 1. The process or a settings file may have set the variable, so it
 # is overridden.
 _HOOKS_ON: Final = {"CLAUDE_CODE_SIMPLE": "0"}
-_CHANGED: Final = "Not done: another hook changed its arguments after the check."
+_CHANGED: Final = "Not done: another hook changed the call's arguments after the check."
 _DENIALS: Final[Mapping[str, dict[str, Any]]] = {
     "PreToolUse": {"permissionDecision": "deny", "permissionDecisionReason": _CHANGED},
     "PermissionRequest": {"decision": {"behavior": "deny", "message": _CHANGED}},

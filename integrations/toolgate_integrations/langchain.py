@@ -493,4 +493,4 @@ def _shown(called: Mapping[str, Any], pending: ApprovalPending) -> dict[str, Any
 
 # The first version of LangChain in which a run contains the name of its agent.
 _MIN_AGENT_NAMES: Final = "1.2.4"
-_BESIDE: Final = "Not done: it needs a person's approval, and other calls of this message have already run. Call the tool again, alone."
+_BESIDE: Final = "Not done: the call needs a person's approval, and other calls of this message have already run. Call the tool again, alone."

@@ -283,7 +283,10 @@ def _failed(answer: object) -> str | None:
     return answer.message if isinstance(answer, ToolDenied) else None
 
 
-_UNFIT: Final = "Not done: a person approved other arguments, and they do not fit the tool: {}. Calling the tool again creates a new request."
+_UNFIT: Final = (
+    "Not done: the approver changed the arguments, and the tool does not accept the changed arguments: {}. "
+    "Calling the tool again creates a new approval request."
+)
 
 
 class GuardCapability(AbstractCapability[Any]):

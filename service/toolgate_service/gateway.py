@@ -185,7 +185,7 @@ def _open_stores(
     from toolgate_service.rate_limit.postgres import PostgresRateLimiter
 
     if not isinstance(database, PostgresDatabase):
-        raise TypeError(f"no stores for a {type(database).__name__}")
+        raise TypeError(f"the gateway does not support databases of the type {type(database).__name__}")
     counted, log_store = PostgresRateLimiter(database), PostgresLogStore(database)
     decisions = PostgresDecisionStore(log_store)
     if settings.redis_url is None:

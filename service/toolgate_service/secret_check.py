@@ -92,7 +92,8 @@ def other_secret(settings: Settings, *, missing: bool = False) -> tuple[str, str
         state = "TOOLGATE_SECRET contains a different secret"
         restore = "set TOOLGATE_SECRET to the former secret"
     fix = (
-        f"{restore}; if you changed the secret on purpose, set TOOLGATE_SECRET_PREVIOUS to the former one; if it is lost, run "
+        f"{restore}; if you changed the secret on purpose, set TOOLGATE_SECRET_PREVIOUS to the former secret; if the "
+        "former secret is lost, run "
         "'toolgate admin rotate-secret --discard-unreadable'"
     )
     return f"the API keys in this database were encrypted with another secret: {state}", fix

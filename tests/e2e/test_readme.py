@@ -98,7 +98,10 @@ def test_the_bare_wheel_names_the_missing_extras(bare_python, tmp_path):
     )
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        "toolgate: the command line needs its extra ('typer' is missing); install it with: pip install 'toolgate[cli]'"
+        (
+            "toolgate: the command line needs an optional package ('typer' is missing); install it with: "
+            "pip install 'toolgate[cli]'"
+        )
     ]
 
 

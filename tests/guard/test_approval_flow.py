@@ -324,7 +324,7 @@ def test_request_of_another_call_is_refused_and_the_field_named(status: Any) -> 
 @pytest.mark.parametrize("other", [{"action": "a.c"}, {"agent_id": "agent-2"}])
 def test_request_of_another_action_or_agent_is_a_configuration_error(other: dict[str, Any]) -> None:
     run = resumed("wait")
-    with pytest.raises(ConfigurationError, match="resume the tool call for which it was created"):
+    with pytest.raises(ConfigurationError, match="resume the tool call for which the request was created"):
         run.reply(Approval("approved", **other))
     assert run.entries == []
 

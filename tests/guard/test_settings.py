@@ -191,7 +191,7 @@ def test_the_present_name_of_a_variable_wins(
     monkeypatch.setenv(OLD, "never")
     monkeypatch.setenv(NEW, "8")
     assert load_place().flush_timeout == 8
-    assert unwarned.messages == [f"{OLD} is deprecated and ignored, because {NEW} is set; remove it"]
+    assert unwarned.messages == [f"{OLD} is deprecated and ignored, because {NEW} is set; remove {OLD}"]
 
 
 def test_without_the_former_name_nothing_is_logged(

@@ -131,7 +131,7 @@ def test_held_calls_that_nobody_comes_back_for_take_no_room(monkeypatch: pytest.
 
 @pytest.mark.parametrize(
     ("server", "why"),
-    [("tools", "cannot have the name 'tools'"), ("", "has no name, which its action needs")],
+    [("tools", "cannot have the name 'tools'"), ("", "has no name, which the tool's action must contain")],
 )
 def test_servers_that_need_a_name(server: str, why: str) -> None:
     """A server can neither pass for this process nor name itself."""

@@ -48,8 +48,8 @@ def found(folder: Path, **versions: str | None) -> list[Found]:
         ("mcp", "1.30.0", "too old", "pip install 'toolgate[mcp]'"),
         ("fastmcp_slim", "4.1.2", "incomplete", "pip install 'toolgate[fastmcp]'"),
         ("langgraph", "1.2.22", "incomplete", "pip install 'toolgate[langchain]'"),
-        ("griptape", "1.9.0", "no plugin", "guard its tool functions"),
-        ("google_genai", "1.60.0", "no plugin", "guard its tool functions"),
+        ("griptape", "1.9.0", "no plugin", "guard the tool functions"),
+        ("google_genai", "1.60.0", "no plugin", "guard the tool functions"),
     ],
 )
 def test_what_is_installed_is_judged(

@@ -55,12 +55,16 @@ BEYOND_SCHEMA = (
     ),
     ("changePassword", {"current_password": ["is not your current password"]}),
     ("createPermission", "Permission already exists for this action"),
-    ("exportLogs", {"to": ["must be later than from"]}),
-    ("listDecisions", {"to": ["must be later than from"]}),
-    ("exportDecisionLog", {"to": ["must be later than from"]}),
+    ("exportLogs", {"to": ["must be later than the parameter from"]}),
+    ("listDecisions", {"to": ["must be later than the parameter from"]}),
+    ("exportDecisionLog", {"to": ["must be later than the parameter from"]}),
     (
         "approve",
-        {"grant": ["cannot be combined with an edited context; send one of the two"]},
+        {
+            "grant": [
+                "cannot be combined with an edited context; send either the field grant or the field context"
+            ]
+        },
     ),
     ("createWebhook", "The environment already has 20 webhooks, which is the maximum; delete one first"),
     ("createWebhook", _ONLY_SLACK),

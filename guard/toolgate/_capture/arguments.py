@@ -142,7 +142,7 @@ class CallArguments:
         if mapped is not None and exact(approved.get(mapped)) != exact(approved.get("amount")):
             return (
                 f"the edit gives 'amount' and {mapped!r} different values, but the tool reads the amount from "
-                f"{mapped!r}; give both the same value"
+                f"{mapped!r}; give both fields the same value"
             )
         known = self.snapshot.derived
         derived = known if mapped is None else known | {"amount"}
@@ -219,7 +219,7 @@ def edits_of(
         try:
             edits[name] = edited(values[name], asked[name], approved[name], hint(name))
         except UneditableError as error:
-            raise UneditableError(f"{name!r} {error}") from None
+            raise UneditableError(f"{name!r}: {error}") from None
     return edits
 
 
@@ -240,7 +240,9 @@ def edited(old: object, asked: Json, approved: Json, hint: object = UNKNOWN) -> 
         try:
             return _validated(hint, made)
         except _OtherTypeError:
-            raise UneditableError(edit.problem or "would not have the type of its annotation") from None
+            raise UneditableError(
+                edit.problem or "the edited value does not match the type annotation of the parameter"
+            ) from None
     if edit.problem:
         raise UneditableError(edit.problem)
     return made
@@ -274,7 +276,8 @@ class _Edit:
             return self._members(old, asked, approved)
         if _is_marked(asked) or _is_marked(approved) or isinstance(old, (bytes, bytearray)):
             raise UneditableError(
-                "cannot be edited, because it is redacted or is not plain data (text, numbers, lists, dictionaries)"
+                "the value cannot be edited, because it is redacted or is not plain data (text, numbers, lists, "
+                "dictionaries)"
             )
         return self._single(old, _native(approved), nested=nested)
 
@@ -291,12 +294,12 @@ class _Edit:
             else:
                 return _moment(old, same_type) if isinstance(old, (dt.datetime, dt.time)) else same_type
         if not nested or kind not in _NATIVE:
-            self.problem = f"is of type {kind.__name__!r}, which cannot take the approver's value"
+            self.problem = f"the approver's value cannot be converted to the type {kind.__name__!r}"
         return made
 
     def _items(self, old: Any, asked: list[Json], approved: list[Json]) -> Any:
         if any(map(_is_marked, asked[len(approved) :])):
-            raise UneditableError("has redacted items, which cannot be edited")
+            raise UneditableError("the list contains redacted items, which an edit cannot remove")
         kept = len(old)
         found = [self.value(old[at], asked[at], item) for at, item in enumerate(approved[:kept])]
         found += [self._new(item, old) for item in approved[kept:]]
@@ -309,9 +312,9 @@ class _Edit:
         self, old: dict[str, Any], asked: dict[str, Json], approved: dict[str, Json]
     ) -> dict[str, Any]:
         if not all(type(name) is str for name in old) or old.keys() != asked.keys():
-            raise UneditableError("cannot be edited, because some of its keys are not strings")
+            raise UneditableError("the dictionary cannot be edited, because some of its keys are not strings")
         if any(_is_marked(item) for name, item in asked.items() if name not in approved):
-            raise UneditableError("has redacted members, which cannot be edited")
+            raise UneditableError("the dictionary contains redacted members, which an edit cannot remove")
         kept = {
             name: self.value(item, asked[name], approved[name])
             for name, item in old.items()
@@ -322,28 +325,32 @@ class _Edit:
 
     def _set(self, old: Any, asked: list[Json], approved: list[Json]) -> Any:
         if any(map(_is_marked, asked)):
-            raise UneditableError("cannot be edited, because some of its members are redacted")
+            raise UneditableError("the set cannot be edited, because some of its members are redacted")
         texts = [dumps(item, canonical=True) for item in approved]
         if texts != sorted(set(texts)):
-            raise UneditableError("is a set; write its members in sorted order, each of them once")
+            raise UneditableError(
+                "the value is a set; write the members of the set in sorted order, each member once"
+            )
         members = {_written(member): member for member in old}
         if len(members) != len(old):
-            raise UneditableError("cannot be edited, because two of its members look the same in JSON")
+            raise UneditableError("the set cannot be edited, because two of its members are equal in JSON")
         found = [
             members[exact(item)] if exact(item) in members else self._new(item, old) for item in approved
         ]
         try:
             made = type(old)(found)
         except TypeError:
-            raise UneditableError("would contain a list or an object, which a set cannot contain") from None
+            raise UneditableError(
+                "the edited set would contain a list or an object, which a set cannot contain"
+            ) from None
         if len(made) != len(found):
-            raise UneditableError("would contain the same member twice")
+            raise UneditableError("the edited set would contain the same member twice")
         return made
 
     def _new(self, value: Json, others: Iterable[object]) -> Any:
         """Convert a value that the approver added to a container to the type of `others`, if they have one type."""
         if _is_marked(value):
-            raise UneditableError("would contain a redacted value that the request did not contain")
+            raise UneditableError("the edit adds a redacted value that the request did not contain")
         made = _native(value)
         kinds = set(map(type, others))
         kind = kinds.pop() if len(kinds) == 1 else None
@@ -355,7 +362,7 @@ class _Edit:
         try:
             return _validated(kind, made)
         except _OtherTypeError:
-            self.problem = "would contain a value of another type"
+            self.problem = "the edit adds a value of another type than the existing values"
             return made
 
     def _rebuilt(self, old: Any, fields: dict[str, Any], asked: Json, approved: Json) -> Any:
@@ -365,9 +372,9 @@ class _Edit:
         if getattr(kind, "__pydantic_root_model__", False):
             return _by_class(kind, lambda: _validate_model(old, self.value(old.root, asked, approved)))
         if not isinstance(asked, dict) or not isinstance(approved, dict):
-            raise UneditableError(f"is of type {kind.__name__!r}, which cannot take the approver's value")
+            raise UneditableError(f"the approver's value cannot be converted to the type {kind.__name__!r}")
         if asked.keys() != approved.keys():
-            raise UneditableError("has a fixed set of fields; none can be added or removed")
+            raise UneditableError("the object has a fixed set of fields; an edit cannot add or remove fields")
         known = {*getattr(kind, "model_fields", ()), *(getattr(old, "__pydantic_extra__", None) or ())}
         if is_data:
             known.update(each.name for each in dataclasses.fields(kind))
@@ -378,7 +385,7 @@ class _Edit:
                 continue
             if name not in known or name not in fields:
                 raise UneditableError(
-                    f"cannot be edited, because it contains {name!r}, which is not one of its declared fields"
+                    f"the object cannot be edited, because it contains {name!r}, which is not a declared field"
                 )
             changes[name] = edited(fields[name], asked[name], approved[name], hints.get(name, UNKNOWN))
         if is_data:
@@ -395,7 +402,7 @@ def _by_class(kind: Any, make: Callable[[], Any]) -> Any:
     except UneditableError:
         raise
     except Exception:  # noqa: BLE001 - the class may raise anything; the message may contain the value and is not repeated
-        raise UneditableError(f"is of type {kind.__name__!r}, which refuses the approver's value") from None
+        raise UneditableError(f"the class {kind.__name__!r} does not accept the approver's value") from None
 
 
 def _validate_model(old: Any, value: Any) -> Any:
@@ -432,7 +439,7 @@ def _moment(old: Any, made: Any) -> Any:
     """
     zone = old.tzinfo
     if (zone is None) != (made.tzinfo is None):
-        raise UneditableError("would gain or lose its time zone")
+        raise UneditableError("the edit would add or remove the time zone")
     if zone is None:
         return made
     for fold in (0, 1):
@@ -441,7 +448,7 @@ def _moment(old: Any, made: Any) -> Any:
             return there
     if type(zone).__module__ in _FIXED_ZONES:
         return made.replace(tzinfo=dt.timezone(made.utcoffset()))
-    raise UneditableError("would be in another time zone")
+    raise UneditableError("the edit would change the time zone")
 
 
 def _native(value: Json) -> Any:

@@ -124,8 +124,8 @@ class Rules:
         if self.reserved is not None and AMOUNT in binder.names():
             given = f"names {self.amount!r}" if self.amount is not None else "is a function"
             raise ConfigurationError(
-                f"amount {given}, but {label!r} also has an argument 'amount'; "
-                "rename one: only one of them can be compared with max_amount"
+                f"the option amount {given}, but {label!r} also has an argument 'amount'; rename one of "
+                "them, because only one can be compared with max_amount"
             )
         return fitted
 

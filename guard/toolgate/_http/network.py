@@ -204,8 +204,8 @@ def _readable(path: str, what: str, variable: str) -> None:
             return
     except OSError as error:
         raise ConfigurationError(
-            f"{what} file {path!r} cannot be read: {error.strerror}; check the path and its permissions, or "
-            f"{variable}"
+            f"{what} file {path!r} cannot be read: {error.strerror}; check the path and the file's "
+            f"permissions, or {variable}"
         ) from None
 
 

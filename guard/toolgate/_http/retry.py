@@ -408,8 +408,8 @@ class CircuitBreaker:
     def _describe(self, outage: _Outage, now: float) -> str:
         since = (datetime.now(UTC) - timedelta(seconds=now - outage.since)).isoformat(timespec="seconds")
         left = outage.next_probe - now
-        again = f"in {left:.1f} s" if left > 0 else "now by another call"
-        return f"no response since {since}; the SDK tries again {again}; last error: {outage.reason}"
+        again = f"the SDK tries again in {left:.1f} s" if left > 0 else "another call is trying again now"
+        return f"no response since {since}; {again}; last error: {outage.reason}"
 
     def _lock(self) -> threading.RLock:
         return self._locks.setdefault(os.getpid(), threading.RLock())

@@ -162,7 +162,7 @@ class ResponseParser:
             )
         if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
             return self._unexpected(
-                response, "a redirect, which is never followed; set TOOLGATE_URL to the gateway's own address"
+                response, "the SDK follows no redirects; set TOOLGATE_URL to the gateway's own address"
             )
         return self._unexpected(response, detail or "no detail")
 

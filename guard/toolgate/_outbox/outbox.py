@@ -330,12 +330,12 @@ class Outbox:
 
     def _do(self, work: Callable[[sqlite3.Connection], _T]) -> _T:
         if not self._lock.acquire(timeout=_LOCK_TIMEOUT):
-            raise Busy("another thread is writing")
+            raise Busy("another thread is writing to the outbox")
         try:
             if self._inside:
                 # This thread is already executing a statement. During the statement, the garbage collector ended
                 # another call, which now writes its log entry. The lock does not prevent this, because it is reentrant.
-                raise Busy("this thread is writing")
+                raise Busy("this thread is already writing to the outbox")
             self._inside = True
             try:
                 connection = self._connection

@@ -280,7 +280,7 @@ class Recorder:
     def _let_go(self) -> None:
         """Close the outbox file, so that other processes can send it; count entries that are only in memory as lost."""
         sender = self.sender()
-        self._lose(sender, "the guard was closed before they could be sent")
+        self._lose(sender, "the guard was closed before the log entries could be sent")
         sender.outbox.close()
 
     def _lose(self, sender: Sender, reason: str) -> None:

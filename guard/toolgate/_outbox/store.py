@@ -306,7 +306,7 @@ def open_file(file: Path, *, version: int = _VERSION) -> Iterator[sqlite3.Connec
     except OSError as error:
         raise OutboxFault(
             f"the outbox file {str(file)!r} cannot be read: {error.strerror}",
-            "make it readable for this user",
+            "make the file readable for this user",
         ) from error
 
 
@@ -378,14 +378,14 @@ def explain(error: sqlite3.Error, path: object) -> Exception:
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return OutboxFault(
                 f"the outbox {name} cannot be written ({error})",
-                "make it writable, or set TOOLGATE_OUTBOX to a writable folder or to 'memory'",
+                "make the outbox writable, or set TOOLGATE_OUTBOX to a writable folder or to 'memory'",
             )
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
             # The file is not moved away automatically, because it may contain entries that were never sent.
             return OutboxFault(
                 f"the outbox {name} is damaged, or is not an outbox file ({error})",
-                "move it to another folder together with the files ending in -wal and -shm; keep them, "
-                "because they may contain unsent log entries",
+                "move the file to another folder, together with the files that end in -wal and -shm; keep all "
+                "these files, because they may contain unsent log entries",
             )
     return OutboxFault(
         f"the outbox {name} cannot be used ({error})",

@@ -119,12 +119,12 @@ class _Collection:
             text_entry("access/review.md", "The access review as tables.", write_access(self.review)),
             lines_entry(
                 "access/changes-after-end.jsonl",
-                "Audit events after the end of the period. The access review shows the state before them.",
+                "Audit events after the end of the period. The access review shows the state before these events.",
                 self.review.later,
             ),
             json_entry(
                 "freezes/freezes.json",
-                "Freezes that were active in the period, with their time to effect.",
+                "Freezes that were active in the period, with the time until each freeze took effect.",
                 self.freezes,
             ),
             report.entry,
@@ -134,11 +134,13 @@ class _Collection:
         entries += [
             text_entry(
                 "requirements.md",
-                "Requirements of standards and laws, features, files, and the parts that are not covered.",
+                "Table of the requirements of standards and laws, with the features and files that support them.",
                 write_requirements(names, report.report),
             ),
             json_entry(
-                "requirements.json", "The same table as JSON.", requirements_json(names, report.report)
+                "requirements.json",
+                "The table of requirements.md as JSON.",
+                requirements_json(names, report.report),
             ),
         ]
         text = write_index(facts, entries, self.log, self.review, self.freezes, report)
@@ -186,7 +188,7 @@ def _remarks(collected: _Collection) -> Iterator[str]:
     if later := collected.review.later:
         yield (
             f"After the end of the period, {len(later):,} changes of the access were made. The access review shows the state "
-            f"before them. Number of values that the audit log does not contain: {collected.review.unknown:,}."
+            f"before these changes. Number of values that the audit log does not contain: {collected.review.unknown:,}."
         )
     yield "The access review contains the open invitations at the time of the collection, not at the end of the period."
 
@@ -198,7 +200,7 @@ def _missing_remarks(collected: _Collection) -> Iterator[str]:
         yield f"MISSING: retention has deleted data of the period: {rows}. log/missing.json has the numbers."
     for kind, name in _DELETED.items():
         if (before := deletions.before.get(kind, begin)) > begin:
-            yield f"Retention has deleted {name} from before {format_time(before)}, or may have deleted them."
+            yield f"Retention has deleted, or may have deleted, {name} from before {format_time(before)}."
     if deletions.contexts:
         yield f"The arguments of {deletions.contexts:,} decisions of the period were deleted. The decisions are included."
     if deletions.log_begin is not None and deletions.log_begin > begin and deletions.earlier:

@@ -13,7 +13,8 @@ from toolgate_cli.options import Environment, EnvironmentOption
 from toolgate_cli.output import fail, print_note
 
 _MOMENT: Final = (
-    "a time such as 2026-01-01 or 2026-01-31T12:00:00Z (UTC by default), or a duration ago such as 90d"
+    "a time such as 2026-01-01 or 2026-01-31T12:00:00Z (UTC by default), or a duration before now, such as "
+    "90d"
 )
 
 
@@ -43,7 +44,9 @@ def evidence(
     verify_report: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="The output of 'toolgate verify --json', to include it.", show_default=False
+            metavar="FILE",
+            help="A file with the output of 'toolgate verify --json', which the archive will contain.",
+            show_default=False,
         ),
     ] = None,
     allow_missing: Annotated[

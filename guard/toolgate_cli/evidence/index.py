@@ -21,12 +21,12 @@ _SPECIAL: Final = "\\`*[]<>|&"
 _MEASUREMENT: Final = (
     "The gateway does not measure the time to effect. It is computed from `log/export.jsonl`: the time from the creation "
     "of the freeze to the last allowed decision that the freeze covers, or 0 if no such call was allowed. Calls that were "
-    "checked while the freeze was being stored are part of it. Decisions of the other environment are not part of it."
+    "checked while the gateway stored the freeze are included. Decisions of the other environment are not included."
 )
 _TABLE: Final = (
     "A row names the features that support a requirement, and the files that show how they were used. The last column "
-    "names what neither Toolgate nor this archive covers. The column about 'toolgate verify' counts the results of its "
-    "report that are about these AISVS requirements."
+    "names what neither Toolgate nor this archive covers. The column about 'toolgate verify' counts the test results "
+    "in the report of that command that refer to the AISVS requirements of the row."
 )
 
 
@@ -94,7 +94,7 @@ def _files(entries: Iterable[Entry]) -> Iterator[tuple[str, ...]]:
             yield one.name, one.purpose, f"{one.size:,}"
     yield RECEIPTS, "Receipts of the approval requests: proofs that the log contains their latest states.", ""
     yield "manifest.json", "All files with their SHA-256 digests.", ""
-    yield CHECKSUMS, "The same digests for 'sha256sum --check'.", ""
+    yield CHECKSUMS, "The SHA-256 digests of all files, for 'sha256sum --check'.", ""
 
 
 def _check(log: LogEvidence) -> Iterator[str]:
@@ -108,7 +108,10 @@ def _check(log: LogEvidence) -> Iterator[str]:
         "",
         "The commands need no gateway and no login. Compare `log/key.txt` with the key that you received on",
     )
-    yield "another channel: a complete forgery has its own key. Checksums show damage, not who made the archive."
+    yield (
+        "another channel: a complete forgery has its own key. Checksums detect damage, but do not show who made the "
+        "archive."
+    )
 
 
 def _freezes(freezes: Sequence[dict[str, Any]]) -> Sequence[str]:

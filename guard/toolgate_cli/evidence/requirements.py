@@ -69,14 +69,16 @@ REQUIREMENTS: Final = (
         "ASI04 Agentic supply chain",
         "The MCP proxy pins tool definitions, and blocks a tool that has changed",
         (),
-        "NOT COVERED by this archive: pins are on the machines of the agents. Models, packages and plugins are outside.",
+        "NOT COVERED by this archive: pins are on the machines of the agents. Models, packages and plugins are "
+        "outside Toolgate.",
     ),
     Requirement(
         _ASI,
         "ASI05 Unexpected code execution, ASI06 Memory and context poisoning",
         "Permissions and rules on the actions of coding agents, through hooks",
         (POLICY, LOG),
-        "Toolgate is not a sandbox, and does not inspect what a command does. Memory of agents is outside.",
+        "Toolgate is not a sandbox, and does not inspect what a command does. The memory of agents is outside "
+        "Toolgate.",
     ),
     Requirement(
         _ASI,
@@ -112,7 +114,7 @@ REQUIREMENTS: Final = (
     Requirement(
         _AISVS,
         "9.1.3, 9.6.1, 9.6.3 kill switch",
-        "Freezes of the organization, an agent or an action; members freeze, only admins lift",
+        "Freezes of the organization, an agent or an action; members can create freezes, only admins can lift them",
         (FREEZES, AUDIT, VERIFY),
         "A freeze stops calls of tools, not the inference of a model. Calls that already run continue.",
         ("9.1.3", "9.6.1", "9.6.3"),
@@ -151,7 +153,7 @@ REQUIREMENTS: Final = (
     Requirement(
         _AISVS,
         "9.5.1, 9.5.3, 9.5.6, 5.2.1, 5.2.5 authorization",
-        "Permissions and rules, decided by a separate process at each call, and again when an approval is used",
+        "A process outside the agent decides each call by permissions and rules, and again when an approval is used",
         (POLICY, ACCESS, COUNTS, VERIFY),
         "Only calls that are checked are authorized.",
         ("9.5.1", "9.5.3", "9.5.6", "5.2.1", "5.2.5"),
@@ -191,8 +193,8 @@ REQUIREMENTS: Final = (
         "Articles 12, 19, 26(6) records and their retention",
         "Decisions, log entries and approvals with times; a signed log that shows later changes",
         (LOG, CHECKPOINT, VERIFIED, RECEIPTS),
-        "Whether a system is a high-risk system, and how long its records must be kept, is for the provider and the "
-        "deployer to determine. Events inside of the model are not recorded.",
+        "The provider and the deployer determine whether a system is a high-risk system, and how long its records must "
+        "be kept. Events inside the model are not recorded.",
         ("12.1.2",),
     ),
     Requirement(
@@ -200,7 +202,7 @@ REQUIREMENTS: Final = (
         "Article 14 human oversight (understand, override, stop)",
         "Approvals, rejections, edited arguments, freezes",
         (APPROVALS, FREEZES, VERIFY),
-        "Training and authority of the persons, and the understanding of the model's output, are outside.",
+        "Training and authority of the persons, and the understanding of the model's output, are outside Toolgate.",
         ("9.1.3", "9.2.1", "9.2.2", "9.6.1"),
     ),
     Requirement(
@@ -209,7 +211,7 @@ REQUIREMENTS: Final = (
         "Roles, permissions, API keys per agent, allowed networks; each change has an audit event",
         (ACCESS, AUDIT),
         "The approval of the access review by a responsible person, physical access, the identity provider, and the "
-        "access to the operating system and the database of the gateway are outside.",
+        "access to the operating system and the database of the gateway are outside Toolgate.",
         ("5.2.1", "5.3.1", "9.5.6"),
     ),
     Requirement(
@@ -217,7 +219,7 @@ REQUIREMENTS: Final = (
         "CC7 system operations",
         "Decision log, freezes with time to effect, signed log",
         (LOG, COUNTS, FREEZES, VERIFIED, VERIFY),
-        "Monitoring, incident response and recovery of the organization are outside.",
+        "Monitoring, incident response and recovery of the organization are outside Toolgate.",
         ("12.1.2", "12.4.3"),
     ),
     Requirement(
@@ -225,14 +227,14 @@ REQUIREMENTS: Final = (
         "CC8 change management",
         "Policy revisions with author, message and changes; each other change has an audit event",
         (POLICY, AUDIT),
-        "A review before a policy is applied takes place outside, for example in a repository. Updates of the gateway "
-        "itself are not recorded.",
+        "A review before a policy is applied takes place outside Toolgate, for example in a repository. Updates of the "
+        "gateway itself are not recorded.",
     ),
     Requirement(
         _ISO,
         "Annex A.6.2.8 event logs, A.9 use of AI systems",
         "Decision log and audit log; policy revisions; human oversight by approvals",
         (LOG, AUDIT, POLICY, APPROVALS, ACCESS),
-        "The management system, the risk and impact assessments and all other controls are outside.",
+        "The management system, the risk and impact assessments and all other controls are outside Toolgate.",
     ),
 )

@@ -55,7 +55,8 @@ class LogEvidence:
         return [
             Entry(
                 EXPORT_NAME,
-                "The transparency log from its beginning until the collection, with all rows that it describes.",
+                "The transparency log from its beginning until the collection, with all database rows that the "
+                "log describes.",
                 self.path,
             ),
             text_entry(
@@ -78,7 +79,7 @@ class LogEvidence:
             ),
             json_entry(
                 "log/missing.json",
-                "Rows of the period that retention has deleted, and rows from before the log.",
+                "Rows of the period that retention has deleted, and rows that are older than the log.",
                 self.deletions.to_json(),
             ),
             *self.receipts,

@@ -90,7 +90,7 @@ def load_verify_report(path: Path | None, url: str, version: str) -> VerifyRepor
     if path is None:
         text = (
             f"NOT INCLUDED: {_NOT_GIVEN}.\n"
-            "Run `toolgate verify URL --json > report.json` against the gateway, and name the file."
+            "Run `toolgate verify URL --json > report.json` against the gateway, and add --verify-report report.json."
         )
         entry = text_entry(ABSENT, "Why the archive has no report of 'toolgate verify'.", text)
         return VerifyReport(entry, None, (f"The report of 'toolgate verify' is NOT INCLUDED: {_NOT_GIVEN}.",))

@@ -49,7 +49,7 @@ def resolve_agents(
     if names and not has_login:
         where = f" --url {url}" if url else ""
         fail(
-            f"{names[0]!r} is not an agent id, and names are looked up with your login at the gateway; "
+            f"{names[0]!r} is not an agent id, and the command can look up a name only with a login at the gateway; "
             f"run: toolgate login{where}, or write the id (a UUID)"
         )
     ids: dict[str, str] = {}
@@ -93,7 +93,7 @@ def grant_reading(url: str | None, agents: Sequence[str], *, password_stdin: boo
     if not agents or not has_login or not (password_stdin or sys.stdin.isatty()):
         typer.echo(
             f"tools that only read files have the action {READING_ACTION}, and the agent needs a permission "
-            "for it; an admin creates it with:"
+            f"for {READING_ACTION}; an admin creates the permission with:"
         )
         for name in agents or ["AGENT"]:
             typer.echo(f"  toolgate permissions create {sanitize(name)} {READING_ACTION}")

@@ -254,13 +254,15 @@ def read_status(versions: Any) -> Status | None:
 def _check_settings(version: str | None, settings: Mapping[str, dict[str, Any]]) -> Status | None:
     user = settings.get(str(settings_path("user")), {})
     if (name := find_effective_disabling(os.environ, user, list(settings.values()))) is not None:
-        return Status(version, "disabled", f"{name!r} disables all hooks", "remove or unset it")
+        return Status(version, "disabled", f"{name!r} disables all hooks", f"remove or unset {name!r}")
     coverage = {path: find_coverage(each) for path, each in settings.items()}
     if "full" in coverage.values():
         return None
     partial = next((path for path, found in coverage.items() if found == "partial"), None)
     if partial is None:
-        return Status(version, "no hooks", "no hook checks its tool calls here", _INSTALL)
+        return Status(
+            version, "no hooks", "no hook checks the tool calls of Claude Code in this folder", _INSTALL
+        )
     description = f"the hook in {partial!r} does not check every tool, or does not block tools when it fails"
     return Status(version, "no hooks", description, _INSTALL)
 
@@ -278,7 +280,7 @@ def _check_version(versions: Any, version: str | None, program: str | None) -> S
     if version is None:
         return Status(None, "unknown", f"{program!r} --version prints no version", "check that command")
     if versions.order(version) < versions.order(OLDEST):
-        description = f"a hook that fails can block the tool only in version {OLDEST} or later"
+        description = f"a hook that fails can block the tool only with Claude Code {OLDEST} or later"
         return Status(version, "too old", description, "claude update")
     newer = check_newer_version(versions, version, TESTED, f"claude install {TESTED}")
     return newer or Status(version, "covered", "tool calls are checked before they run")

@@ -69,13 +69,13 @@ Local: TypeAlias = Annotated[
 ]
 File: TypeAlias = Annotated[Path | None, typer.Option(help="Use the settings file at this path.")]
 Print: TypeAlias = Annotated[
-    bool, typer.Option("--print", help="Print the new content of the file instead of writing it.")
+    bool, typer.Option("--print", help="Print the new content of the file instead of writing the file.")
 ]
 Http: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--http",
-        help="Send tool calls to a running toolgate hook serve, which avoids a new process for each call.",
+        help="Send tool calls to the server toolgate hook serve, instead of starting a process for each call.",
     ),
 ]
 HttpPort: TypeAlias = Annotated[
@@ -202,9 +202,10 @@ def install(
 ) -> None:
     """Check Claude Code's tool calls before they run; a call that cannot be checked is blocked.
 
-    Changes this project's settings, .claude/settings.json; OpenCode gets a plugin, .opencode/plugins/toolgate.js.
-    No key is written: set TOOLGATE_API_KEY where the coding agent is started. A file that is shared in a repository
-    names the command as found on PATH; with --user or --local it names this installation.
+    The command changes this project's settings of Claude Code, .claude/settings.json. For OpenCode, the command writes
+    the plugin .opencode/plugins/toolgate.js. The command writes no API key: set TOOLGATE_API_KEY in the environment of
+    the coding agent. A file that is shared in a repository contains only the name toolgate, which the coding agent
+    finds on the PATH. With --user or --local, the file contains the path of this installation.
     """
     path = _find_file(program, user=user, local=local, file=file)
     has_hook_options = bool(url or agent or subagent or tool_action or allow_reading)
@@ -241,8 +242,8 @@ def install(
     _print_next_steps(program, path, text, http=http)
     if not http and not allow_reading:
         typer.echo(
-            "every tool needs a permission, also tools that only read files; to permit these with one "
-            "permission, add --allow-reading"
+            "every tool needs a permission, also tools that only read files; to permit all tools that "
+            "only read files with one permission, add --allow-reading"
         )
     if not http and shared:
         _print_shared_notes()
@@ -292,7 +293,7 @@ def serve(
 ) -> None:
     """Serve the hooks of `toolgate hook install --http` on this machine, until interrupted.
 
-    Set TOOLGATE_API_KEY here; where claude is started it is not needed.
+    Set TOOLGATE_API_KEY in the environment of this command. Claude Code does not need the key.
     """
     hooks = load_plugin("hooks", "cli")
     options = _HookOptions.read(
@@ -311,9 +312,9 @@ def serve(
         serve_hooks(parsed, secret, port)
     except OSError as error:
         fail(
-            f"cannot listen on 127.0.0.1, port {port}: {error.strerror}; choose another --port, here and "
-            "for toolgate hook install --http, because another program on this port could answer in place "
-            "of this server"
+            f"cannot listen on 127.0.0.1, port {port}: {error.strerror}; another program on this port "
+            "could answer the hooks, so choose another --port for this command and for toolgate hook install "
+            "--http"
         )
 
 
@@ -327,7 +328,8 @@ def installed_command() -> str:
     found = shutil.which(_COMMAND, path=sysconfig.get_path("scripts"))
     if found is None:
         fail(
-            "the command toolgate is not installed beside this Python; install it with: pip install 'toolgate[cli]'"
+            "the command toolgate is not installed in this Python environment; install it with: "
+            "pip install 'toolgate[cli]'"
         )
     return str(Path(found).absolute())
 
@@ -384,7 +386,7 @@ def _check_hooks_enabled(path: Path) -> None:
     for other in map(settings_path, SCOPES):
         if other != path and (name := find_disabling_setting(read_settings(other))) is not None:
             raise SettingsFileError(
-                f"{name!r} in {str(other)!r} disables all hooks, also those of this file; remove it first"
+                f"{name!r} in {str(other)!r} disables all hooks, also the hooks of this file; remove {name!r} first"
             )
 
 

@@ -151,8 +151,8 @@ def check_loaded(path: Path, *, user: bool) -> None:
     other = plugin_path(user=not user)
     if other.resolve() != path.resolve() and is_plugin(other):
         raise SettingsFileError(
-            f"the plugin is already installed at {str(other)!r}, and two would check each call twice; "
-            "uninstall it first"
+            f"the plugin is already installed at {str(other)!r}, and two plugins would check each call "
+            "twice; uninstall the other plugin first"
         )
 
 

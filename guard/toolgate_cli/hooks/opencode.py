@@ -55,9 +55,13 @@ def _check_plugin(version: str | None) -> Status | None:
         elif is_unchanged:
             return None
         else:
-            description = f"the plugin in {str(path)!r} was changed, or written by another version"
+            description = (
+                f"the plugin in {str(path)!r} was changed, or was written by another version of Toolgate"
+            )
             found = Status(version, "no hooks", description, _INSTALL + (" --user" if user else ""))
-    return found or Status(version, "no hooks", "no plugin checks its tool calls here", _INSTALL)
+    return found or Status(
+        version, "no hooks", "no plugin checks the tool calls of OpenCode in this folder", _INSTALL
+    )
 
 
 def _check_version(versions: Any, version: str | None, program: str | None) -> Status:
@@ -73,6 +77,7 @@ def _check_version(versions: Any, version: str | None, program: str | None) -> S
     if version is None:
         return Status(None, "unknown", f"{program!r} --version prints no version", "check that command")
     if versions.order(version) < versions.order(TESTED):
-        return Status(version, "untested", f"older than {TESTED}, the version with which Toolgate was tested")
+        description = f"OpenCode {version} is older than {TESTED}, the version with which Toolgate was tested"
+        return Status(version, "untested", description)
     newer = check_newer_version(versions, version, TESTED, f"opencode upgrade {TESTED}")
     return newer or Status(version, "covered", "tool calls are checked before they run")

@@ -102,7 +102,7 @@ export const Toolgate = async ({ directory }) => {
       for (const name of [part.callID, part.id]) {
         const call = `${part.sessionID} ${name}`
         asking.get(call)?.kill() // The call has ended: the process cancels its approval request.
-        await record(call, part.state.error || "it failed without an error message")
+        await record(call, part.state.error || "the tool failed without an error message")
       }
     },
 

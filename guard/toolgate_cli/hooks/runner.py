@@ -57,11 +57,9 @@ def run(words: list[str]) -> NoReturn:
         code, message = BLOCKED, f"Not done: the hook could not check the call. {error}."
     except ModuleNotFoundError as error:
         code = BLOCKED
-        message = (
-            f"Not done: the hook needs an extra ({error.name!r} is missing); pip install 'toolgate[cli]'."
-        )
+        message = f"Not done: the hook needs an optional package ({error.name!r} is missing); pip install 'toolgate[cli]'."
     except _SignalError as error:
-        code, message = BLOCKED, f"Not done: the hook was ended by {error} before there was a decision."
+        code, message = BLOCKED, f"Not done: the hook was ended by {error} before the gateway decided."
     except _HelpError as error:
         # A coding agent that has sent a tool call would run the tool after status 0, so the status is then `BLOCKED`.
         has_call = _has_call()
@@ -74,7 +72,7 @@ def run(words: list[str]) -> NoReturn:
         code, message = BLOCKED, "Not done: the options of this hook are wrong, so the call was not checked."
     except SystemExit:
         # The call was not checked, so the status is `BLOCKED`, and the status in `SystemExit` is ignored.
-        code, message = BLOCKED, "Not done: the hook was ended before there was a decision."
+        code, message = BLOCKED, "Not done: the hook ended before the gateway decided."
     except BaseException as error:  # noqa: BLE001 - after any error, the tool must not run
         code, message = BLOCKED, f"Not done: the hook failed with {error_location(error)}."
     if message:

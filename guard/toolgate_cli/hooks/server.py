@@ -292,7 +292,7 @@ def secret_export() -> str:
     """Return the shell command that sets the secret in the environment from which Claude Code is started."""
     if os.environ.get(SECRET_VARIABLE):
         # The secret comes from the environment, so the file may not exist.
-        return f"export {SECRET_VARIABLE}=…, with the value that is set here"
+        return f"export {SECRET_VARIABLE}=…, with the value that the variable has in this shell"
     return f'export {SECRET_VARIABLE}="$(cat {shlex.quote(str(secret_path()))})"'
 
 
@@ -301,8 +301,7 @@ def _checked_secret(secret: str, source: str) -> str:
     if len(secret) < _MIN_SECRET_LENGTH or not all("!" <= char <= "~" for char in secret):
         raise PrivateFileError(
             f"{source} does not contain a valid secret: use at least {_MIN_SECRET_LENGTH} visible ASCII "
-            "characters, "
-            "or remove it"
+            f"characters, or remove {source}"
         )
     return secret
 

@@ -70,13 +70,16 @@ def check_newer_version(versions: Any, version: str, tested: str, fix: str) -> S
         return None
     if versions.series(version) == versions.series(tested):
         return Status(
-            version, "untested", f"newer than {tested}, the newest version with which Toolgate was tested"
+            version,
+            "untested",
+            f"the version is newer than {tested}, the newest version with which Toolgate was tested",
         )
     return Status(
         version,
         "too new",
         (
-            f"newer than {tested}, the newest version with which Toolgate was tested: hooks may work differently"
+            f"the version is newer than {tested}, the newest version with which Toolgate was tested: hooks may work "
+            "differently"
         ),
         fix,
     )

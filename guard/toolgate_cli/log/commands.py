@@ -53,7 +53,8 @@ def verify(
         str | None,
         typer.Argument(
             metavar="[FILE]",
-            help="An export or a receipt, or - for standard input. Default: an export from the gateway of your login.",
+            help="An export or a receipt, or - for standard input. Default: an export from the gateway at which you are "
+            "logged in.",
             show_default=False,
         ),
     ] = None,
@@ -82,8 +83,8 @@ def verify(
         typer.Option(
             metavar="VKEY",
             help=(
-                "The public key of a witness, a server that cosigns the log's checkpoints; repeat it for several "
-                "witnesses."
+                "The public key of a witness, a server that cosigns the log's checkpoints; repeat the option for "
+                "several witnesses."
             ),
         ),
     ] = None,
@@ -92,7 +93,7 @@ def verify(
         typer.Option(
             min=0,
             metavar="N",
-            help="Number of these witnesses that must have cosigned the checkpoint. Default: all.",
+            help="Number of the witnesses in --witness that must have cosigned the checkpoint. Default: all.",
         ),
     ] = None,
     fail_on_gaps: Annotated[
@@ -140,7 +141,7 @@ def export(
     force: Force = False,
     environment: EnvironmentOption = Environment.PRODUCTION,
 ) -> None:
-    """Write the leaves of the transparency log, and the database rows that they describe, to a file."""
+    """Write the transparency log, and the database rows that its leaves (entries) describe, to a file."""
     if output == _STDIO and sys.stdout.isatty():
         fail("log export does not print to a terminal; name a file with --output")
     with stored_session() as client, _open_output(output, force=force) as file:
@@ -154,15 +155,15 @@ def export(
 
 @log.command()
 def receipt(
-    subject: Annotated[Subject, typer.Argument(help="The kind of the row.", show_default=False)],
+    subject: Annotated[Subject, typer.Argument(help="The kind of the database row.", show_default=False)],
     row_id: Annotated[
-        str, typer.Argument(metavar="ID", help="The complete id of the row.", show_default=False)
+        str, typer.Argument(metavar="ID", help="The complete id of the database row.", show_default=False)
     ],
     output: Output = _STDIO,
     force: Force = False,
     environment: EnvironmentOption = Environment.PRODUCTION,
 ) -> None:
-    """Write the receipt of a row: a proof that the row is in the transparency log."""
+    """Write the receipt of a database row: a proof that the transparency log contains the row."""
     if not is_id(row_id):
         fail(
             f"invalid id {row_id[:80]!r}: expected a complete id, such as 0199a3f2-4b1c-7000-8000-000000000001"

@@ -39,7 +39,7 @@ _ROWS: Final = (
 
 Since = Annotated[
     str,
-    typer.Option(metavar="TIME", help="Begin at this time (UTC), or a duration ago as 30d."),
+    typer.Option(metavar="TIME", help="Begin at this time (UTC), or at a duration before now, such as 30d."),
 ]
 
 
@@ -49,7 +49,9 @@ def replay(
     until: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="End at this time (UTC), or a duration ago as 2h.", show_default=False
+            metavar="TIME",
+            help="End at this time (UTC), or at a duration before now, such as 2h.",
+            show_default=False,
         ),
     ] = None,
     agent: Annotated[
@@ -97,7 +99,7 @@ def replay(
 
 shadow = typer.Typer(
     name="shadow",
-    help="Compare the coming decisions of the gateway with a candidate policy, without an effect on them.",
+    help="Compare future decisions of the gateway with a candidate policy, without a change of the decisions.",
     no_args_is_help=True,
 )
 
@@ -111,23 +113,23 @@ def start(
     as_json: AsJson = False,
     password_stdin: PasswordStdin = False,
 ) -> None:
-    """Start a shadow policy from a file: later checks are compared with it, but it decides nothing.
+    """Start a shadow policy from a file: the gateway compares later checks with the policy, which decides nothing.
 
-    It replaces the present shadow policy. Asks for your password.
+    The new shadow policy replaces the present one. Asks for your password.
     """
     document = load_policy_file(file)
     with stored_session() as client:
         made = request_plan(client, document, environment)
     if not as_json:
         made.print()
-    confirm(f"Start this shadow in the {environment} environment?", yes=yes)
+    confirm(f"Start this shadow policy in the {environment} environment?", yes=yes)
     body = {"policy": document.value, "message": message or f"Apply {file.name}"}
     with password_session("start a shadow", password_stdin=password_stdin) as client:
         raw = post(client, "/shadow", body, environment, document, method="PUT")
     if as_json:
         print_json(raw)
     else:
-        typer.echo("the shadow is active; see its results with: toolgate policy shadow show")
+        typer.echo("the shadow policy is active; see its results with: toolgate policy shadow show")
 
 
 @shadow.command("show")
@@ -165,8 +167,8 @@ def promote(
         made = parse_model(Plan, post(client, "/plan", {"policy": candidate}, environment, None), "plan")
     if not as_json:
         made.print()
-    confirm(f"Apply the policy of the shadow to the {environment} environment?", yes=yes)
-    with password_session("apply the policy of the shadow", password_stdin=password_stdin) as client:
+    confirm(f"Apply the shadow policy to the {environment} environment?", yes=yes)
+    with password_session("apply the shadow policy", password_stdin=password_stdin) as client:
         raw = post(client, "/shadow/promote", {"base": made.base}, environment, None)
     if as_json:
         print_json(raw)
@@ -183,10 +185,10 @@ def discard(
     """End the shadow policy, and delete its results. Asks for your password."""
     with stored_session() as client:
         _get_shadow(client, environment)
-    confirm(f"Discard the shadow of the {environment} environment?", yes=yes)
+    confirm(f"Discard the shadow policy of the {environment} environment?", yes=yes)
     with password_session("discard the shadow", password_stdin=password_stdin) as client:
         client.delete(f"{SHADOW_PATH}?environment={environment}")
-    typer.echo("the shadow is discarded")
+    typer.echo("the shadow policy is discarded")
 
 
 def _get_shadow(client: GatewayClient, environment: str) -> dict[str, Any]:
@@ -195,7 +197,9 @@ def _get_shadow(client: GatewayClient, environment: str) -> dict[str, Any]:
         raw: dict[str, Any] = client.get(SHADOW_PATH, {"environment": environment})
     except GatewayError as error:
         if error.status == HTTPStatus.NOT_FOUND:
-            fail(f"the {environment} environment has no shadow; start one with: toolgate policy shadow start")
+            fail(
+                f"the {environment} environment has no shadow policy; start one with: toolgate policy shadow start"
+            )
         raise
     return raw
 

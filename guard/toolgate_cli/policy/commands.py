@@ -318,7 +318,7 @@ policy.add_typer(shadow)
 
 @policy.command()
 def schema() -> None:
-    """Print the JSON Schema of policy files, with which editors validate and complete them."""
+    """Print the JSON Schema of policy files, which editors use to validate and complete the files."""
     typer.echo(SCHEMA_FILE.read_text(), nl=False)
 
 

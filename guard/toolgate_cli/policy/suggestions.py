@@ -58,7 +58,7 @@ def suggest(
     since: Annotated[
         str,
         typer.Option(
-            metavar="DURATION", help=("Use only approval requests of this period until now, such as 30d.")
+            metavar="DURATION", help=("Use only approval requests of the last days or hours, such as 30d.")
         ),
     ] = "30d",
     agent: Annotated[
@@ -160,7 +160,7 @@ def _print_proof(proof: Mapping[str, Any]) -> None:
 
 def _write(path: Path, found: Sequence[Suggestion]) -> None:
     if len(found) != 1:
-        fail(f"--write needs one suggestion, not {len(found)}; choose it with --agent and --action")
+        fail(f"--write needs one suggestion, not {len(found)}; choose one with --agent and --action")
     [one] = found
     with document_errors():
         update_file(path, one.policy, {(change.resource, change.name) for change in one.changes})

@@ -31,30 +31,35 @@ def verify(
         list[str] | None,
         typer.Option(
             metavar="URL",
-            help="The address of a replica; repeat it for several replicas. Default: the address of the gateway.",
+            help="The address of a replica of the gateway; repeat the option for several replicas. "
+            "Default: the address of the gateway.",
         ),
     ] = None,
     operator_token_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help=f"A file with the operator's token. Default: {TOKEN_VARIABLE}."),
+        typer.Option(
+            metavar="FILE", help=f"A file with the operator's token. Default: the variable {TOKEN_VARIABLE}."
+        ),
     ] = None,
     rate: Annotated[
         float, typer.Option(min=1, max=10_000, help="Maximum number of requests per second.")
     ] = 100,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Test only this guarantee or topic; repeat it for several."),
+        typer.Option(
+            metavar="NAME", help="Test only this guarantee or topic; repeat the option for several."
+        ),
     ] = None,
     webhook_url: Annotated[
         str | None,
         typer.Option(
             metavar="URL",
-            help="The URL under which the gateway reaches this command's receiver of webhooks. Default: its address, if "
-            "the gateway runs on this machine.",
+            help="The URL to which the gateway can send webhooks for this command. Default: the address of "
+            "--webhook-listen, if the gateway runs on this machine.",
         ),
     ] = None,
     webhook_listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The address on which the receiver of webhooks listens.")
+        str, typer.Option(metavar="HOST:PORT", help="The address on which this command listens for webhooks.")
     ] = "127.0.0.1:0",
     gateway_log: Annotated[
         list[Path] | None,
@@ -66,7 +71,9 @@ def verify(
         str | None,
         typer.Option(
             metavar="CMD",
-            help=("A shell command that stops the gateway or one replica. The tests of an outage need it."),
+            help=(
+                "A shell command that stops the gateway or one replica. The tests of an outage need this option."
+            ),
         ),
     ] = None,
     restore_hook: Annotated[
@@ -74,7 +81,7 @@ def verify(
         typer.Option(
             metavar="CMD",
             help=(
-                "A shell command that restarts the gateway or replica that the command of --kill-hook stopped."
+                "A shell command that restarts the gateway or the replica that the command of --kill-hook stopped."
             ),
         ),
     ] = None,
@@ -83,7 +90,7 @@ def verify(
         typer.Option(
             min=60,
             max=3600,
-            help="Seconds after which the gateway deletes the scratch organizations if this command does not.",
+            help="Seconds after which the gateway deletes the scratch organizations if this command did not.",
         ),
     ] = 900,
     junit: Annotated[
@@ -177,7 +184,7 @@ def _start_receiver(
     if webhook_url is None and not is_local:
         return (
             None,
-            "the gateway does not run on this machine; name the URL of the receiver with --webhook-url",
+            "the gateway does not run on this machine; give the URL of the receiver of webhooks with --webhook-url",
         )
     try:
         return WebhookReceiver(*listen, url=webhook_url or "").start(), ""

@@ -138,7 +138,7 @@ class Runner:
                 if not answer.is_success:
                     problem = f"status {answer.status}"
             except (GatewayUnreachable, GatewayOverloaded, TimeoutError) as error:
-                problem = str(error) or "no response in time"
+                problem = str(error) or "the gateway did not respond in time"
             if problem is not None:
                 self.notes.append(
                     f"the scratch organization {organization.id} was not deleted ({problem}); it expires at "

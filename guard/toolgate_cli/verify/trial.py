@@ -258,7 +258,7 @@ class Trial:
             NotTested: there is none left.
         """
         if not self.main.spares:
-            raise NotTested("the scratch organization has no unused member for this test")
+            raise NotTested("the scratch organization has no member left whose role this test can change")
         return self.main.spares.pop()
 
 

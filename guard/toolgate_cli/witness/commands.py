@@ -42,7 +42,7 @@ def keygen(
         created = create_key(name, path)
     except (WitnessNameError, PrivateFileError) as error:
         fail(str(error))
-    print_note(f"the private key is in {str(path)!r}; back it up without the state of the witness")
+    print_note(f"the private key is in {str(path)!r}; back up the key, but not the state of the witness")
     typer.echo(created.vkey)
 
 
@@ -67,7 +67,7 @@ def serve(
         Path | None, typer.Option(help="A file with one verifier key per line; # begins a comment.")
     ] = None,
 ) -> None:
-    """Cosign the checkpoints of logs over HTTP, each only if it is consistent with the one before.
+    """Cosign the checkpoints of logs over HTTP, if each is consistent with the log's previous checkpoint.
 
     Never restore the state from a backup, and never run two witnesses with one key and different states: such a witness
     may cosign two inconsistent checkpoints. After a loss of the state, create another key.

@@ -186,7 +186,7 @@ class ClaudeCode:
             case "PostToolUse":
                 return After(_call(told), _beside(told), duration_ms=duration_of(told))
             case "PostToolUseFailure":
-                why = own_text(told, "error") or "it failed without an error message"
+                why = own_text(told, "error") or "the tool failed without an error message"
                 return After(_call(told), _beside(told), error=why, duration_ms=duration_of(told))
             case "SessionEnd":
                 return Ended(text_of(told, "session_id"))

@@ -230,7 +230,7 @@ class GuardHook(_Hook):
                 serialized.
         """
         if self._written is None:
-            raise ConfigurationError("the hook cannot be serialized: remove guard=, map tool_actions by name")
+            raise ConfigurationError("the hook cannot be serialized; use a tool_actions mapping, no guard=")
         return default_to_dict(self, **self._written)
 
     def _turn(self, state: State) -> Turn:

@@ -77,7 +77,7 @@ class Address:
     def __post_init__(self) -> None:
         if not _is_address(self.url):
             raise ConfigurationError(
-                f"the server's address is {self.told}; use one such as 'https://mcp.example.com/mcp', without a "
+                f"the server's address is {self.told}; use an address such as 'https://mcp.example.com/mcp', without a "
                 "user or a password in it"
             )
 
@@ -161,7 +161,7 @@ class Backend:
                     await self._connected(tasks)
                     tasks.cancel_scope.cancel()
             except Exception as error:  # noqa: BLE001 - every failure of a connection is reported in one line
-                self._failed(f"the server {self._place.told} {_why(error)}")
+                self._failed(_why(self._place.told, error))
             self._settled.set()
             if isinstance(self._place, Command) or not self._was_there:
                 break
@@ -253,17 +253,17 @@ def first_of(error: BaseException) -> BaseException:
     return error
 
 
-def _why(error: BaseException) -> str:
+def _why(server: str, error: BaseException) -> str:
     match error := first_of(error):
         case OSError(strerror=str(why)) if not isinstance(error, ssl.SSLError):
-            return f"cannot be started: {why}"
+            return f"the server {server} cannot be started: {why}"
         case httpx2.HTTPError():
-            return f"cannot be reached: {str(error) or type(error).__name__}"
+            return f"the server {server} cannot be reached: {str(error) or type(error).__name__}"
         case MCPError():
-            return f"did not complete the initialization of the MCP protocol: {error}"
+            return f"the server {server} did not complete the initialization of the MCP protocol: {error}"
         case ValidationError():
-            return "sent a response that is not valid in the MCP protocol"
-    return f"cannot be used: {str(error) or type(error).__name__}"
+            return f"the server {server} sent a response that is not valid in the MCP protocol"
+    return f"the server {server} cannot be used: {str(error) or type(error).__name__}"
 
 
 def _is_address(url: str) -> bool:

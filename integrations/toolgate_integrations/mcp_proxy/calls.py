@@ -96,7 +96,7 @@ class Tools:
         if pin is None:
             return f"The server {self._name!r} lists no tool called {tool!r}."
         if pin.changed:
-            return f"The description of the tool {tool!r} of the server {self._name!r} has changed since it was trusted. Calling it again does not help until the operator has checked it with `toolgate mcp trust {self._name}`."
+            return f"The description of the tool {tool!r} of the server {self._name!r} has changed since it was trusted. Calling the tool again does not help until the operator has checked the description with `toolgate mcp trust {self._name}`."
         return None
 
     def trusted(self, tool: str) -> Tool:

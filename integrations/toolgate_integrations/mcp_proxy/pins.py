@@ -31,7 +31,8 @@ _TOLD: Final = {"name", "title", "description", "input_schema", "output_schema",
 # Maximum size of the pin file in bytes, which is enough for several thousand tools.
 _LONGEST: Final = 4 * 1024 * 1024
 _HINT: Final = Hint(
-    "inspect the server's tools before you trust it again", "remove it, and inspect the server's tools"
+    "inspect the server's tools before you trust the server again",
+    "remove the file, and inspect the server's tools",
 )
 
 
@@ -188,7 +189,7 @@ class Pins:
             return _PINS.validate_json(content, strict=True)["tools"]
         except (ValidationError, KeyError) as error:
             raise ConfigurationError(
-                f"{self._unknown}: {str(self._path)!r} contains no valid descriptions; remove it to trust "
+                f"{self._unknown}: {str(self._path)!r} contains no valid descriptions; remove the file to trust "
                 "the server again"
             ) from error
 

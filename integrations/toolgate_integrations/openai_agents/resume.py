@@ -31,7 +31,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from toolgate_integrations.openai_agents import GuardedAgent
-_NO_MORE: Final = "its request was rejected, cancelled, or expired"
+_NO_MORE: Final = "the approval request was rejected, cancelled, or expired"
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,9 @@ class _Item:
                 gateway.
         """
         if self.answer is False:
-            return _Verdict(refused="it was rejected in the framework", request=await self._request(bridge))
+            return _Verdict(
+                refused="the call was rejected in the framework", request=await self._request(bridge)
+            )
         if not self.tool.pauses:
             # The run was paused by the tool's own approval policy, about which the gateway does not decide.
             return _Verdict()

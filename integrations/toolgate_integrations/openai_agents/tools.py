@@ -190,9 +190,9 @@ class GuardedTool:
     def _refusal(self, error: GuardError) -> str:
         if isinstance(error, ApprovalPending) and self.pauses:
             return (
-                f"Not done: {error.action!r} is not approved (approval {error.approval_id}): only a "
-                "decision at the gateway "
-                "counts, and there is none yet. Calling the tool again creates a new request."
+                f"Not done: {error.action!r} is not approved (approval {error.approval_id}): the "
+                "gateway has not decided yet, and only a decision at the gateway counts. "
+                "Calling the tool again creates a new request."
             )
         return self._bridge.refusal(error)
 

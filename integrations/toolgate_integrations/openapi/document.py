@@ -235,7 +235,7 @@ def _parsed(text: str, what: str) -> Any:
         yaml = importlib.import_module("yaml")
     except ImportError:
         raise ConfigurationError(
-            f"{what} is not JSON, and YAML needs a library; pip install pyyaml, or pass it as JSON"
+            f"{what} is not JSON, and YAML needs a library; pip install pyyaml, or pass the document as JSON"
         ) from None
     try:
         return yaml.safe_load(text)

@@ -112,21 +112,21 @@ class Routes:
         """
         origin = origin_of(request.url)
         if origin is None or origin not in self._origins:
-            return "its address does not belong to a server of the document"
+            return "the address of the request does not belong to a server of the document"
         segments = _segments(request.url.raw_path.partition(b"?")[0].decode("ascii", "replace"))
         if segments is None:
-            return "its path has dots, slashes, semicolons or bytes that servers read in several ways"
+            return "the path of the request has dots, slashes, semicolons or bytes that servers read in several ways"
         fitting = self._fitting(origin, request.method, segments)
         if not fitting:
             return "the document has no operation with this method and path"
         best = next((one for one in fitting if all(one is each or one.beats(each) for each in fitting)), None)
         if best is None:
-            return f"{fitting[0].path!r} and {fitting[1].path!r} both match its path"
+            return f"{fitting[0].path!r} and {fitting[1].path!r} both match the path of the request"
         values: dict[str, str] = {}
         for ours, theirs in zip(best.segments, segments, strict=True):
             exact = ours.pattern.fullmatch(theirs)
             if exact is None:
-                return f"its path is not spelled exactly like {best.path!r}"
+                return f"the path of the request is not spelled exactly like {best.path!r}"
             values.update(zip(ours.names, exact.groups(), strict=True))
         return Found(best.operation, values, best)
 

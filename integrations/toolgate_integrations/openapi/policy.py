@@ -67,7 +67,7 @@ def edited(
         pass
     raise ConfigurationError(
         f"{told(request)} was approved with a changed {changed[0]!r}, but the new value cannot be written "
-        "into the request; it was not sent"
+        "into the request; the request was not sent"
     ) from None
 
 
@@ -271,7 +271,7 @@ class TransportBase:
             return Asked(request, action, arguments, found, self._amounts.get(action))
         if self._unknown is None:
             raise ConfigurationError(
-                f"{told(request)} is not an operation of the OpenAPI document: {found}; it was not sent. "
+                f"{told(request)} is not an operation of the OpenAPI document: {found}; the request was not sent. "
                 "Add the operation to the document, or set an action for unknown requests with unknown="
             )
         arguments = self._arguments(request, body, None, self._unknown)
@@ -323,7 +323,7 @@ class TransportBase:
         except SeveralPlacesError as error:
             raise ConfigurationError(
                 f"{told(request)} has {error.name!r}, which has a default in another part of the request, "
-                "so the value is ambiguous; it was not sent: send the value in that part"
+                "so the value is ambiguous; the request was not sent: send the value in that part"
             ) from None
 
 
@@ -370,7 +370,7 @@ def _refuse_disguised(request: Any) -> None:
         if name in request.headers:
             raise ConfigurationError(
                 f"{told(request)} has the header {name!r}, which can make an API treat it as a different "
-                "request; it was not sent: remove the header"
+                "request; the request was not sent: remove the header"
             )
     host = request.headers.get("host", "").encode("utf-8", "replace").lower()
     if host != request.url.netloc.lower() or _ELSEWHERE & request.extensions.keys():
@@ -391,5 +391,5 @@ def _refuse_renamed(request: Any, arguments: Arguments) -> None:
     if _RENAMES in named or (body.kind == "bytes" and _RENAMES_PART.search(body.value)):
         raise ConfigurationError(
             f"{told(request)} has the argument {_RENAMES!r}, which can make an API treat it as a different "
-            "request; it was not sent: remove the argument"
+            "request; the request was not sent: remove the argument"
         )

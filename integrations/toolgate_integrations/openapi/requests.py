@@ -93,7 +93,7 @@ def parsed(request: Any, body: bytes) -> Body:
         return Body("bytes", body)
     charset = _CHARSET.search(parameters)
     if charset is not None and charset[1].lower() not in _UTF_8:
-        raise _unreadable(request, f"its charset is {charset[1]!r}, not UTF-8")
+        raise _unreadable(request, f"the charset is {charset[1]!r}, not UTF-8")
     if is_form:
         return Body("form", pairs_of(request, body, "body"))
     try:
@@ -135,19 +135,19 @@ def told(request: Any) -> str:
 def _said(error: Exception) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8"
-    return "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+    return "the content is nested too deep" if isinstance(error, RecursionError) else str(error)
 
 
 def _unreadable(request: Any, why: str, what: str = "body") -> ConfigurationError:
     return ConfigurationError(
-        f"the {what} of {told(request)} cannot be read: {why}; it was not sent, because the API might read it "
+        f"the {what} of {told(request)} cannot be read: {why}; the request was not sent, because the API might read it "
         "differently than the approver"
     )
 
 
 def _too_long(request: Any, longest: int) -> ConfigurationError:
     return ConfigurationError(
-        f"the body of {told(request)} is longer than {longest} bytes; it was not sent: send a shorter body, "
+        f"the body of {told(request)} is longer than {longest} bytes; the request was not sent: send a shorter body, "
         "or set a larger max_body for the transport"
     )
 
@@ -265,5 +265,5 @@ def _twice(request: Any, name: str) -> ConfigurationError:
     return ConfigurationError(
         f"{told(request)} contains {name!r} in several places, or together with a body that cannot be read, "
         "so it is "
-        "unclear which value the API uses; it was not sent: pass the value once"
+        "unclear which value the API uses; the request was not sent: pass the value once"
     )

@@ -44,7 +44,9 @@ async def read_callback(
     except InvalidUrl as error:
         raise FieldErrors({"callback.endpoint": [str(error)]}) from None
     if await find_receiver(session, auth.organization_id, auth.environment, url) is None:
-        problem = "must be the URL of an enabled webhook of type 'standard' in this environment; create one"
+        problem = (
+            "must be the URL of an enabled webhook of type 'standard' in this environment; create the webhook"
+        )
         raise FieldErrors({"callback.endpoint": [problem]})
     stored = _Stored(url=url, base_url=base_url, state=callback.state, events=callback.events)
     return stored.model_dump_json()

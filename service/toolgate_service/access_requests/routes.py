@@ -25,7 +25,7 @@ router = APIRouter(tags=["authzen"], route_class=StrictRoute)
 #: maximum age of the public keys in caches, in seconds; the former key of a rotated secret stays valid for longer
 _MAX_AGE = 300
 
-_DECIDED: Responses = {201: {"model": TaskView, "description": "The request is decided already."}}
+_DECIDED: Responses = {201: {"model": TaskView, "description": "The access request was already decided."}}
 AccessRequestIdPath = Annotated[str, Path(description="Id of the access request, a UUID.")]
 IdempotencyKey = Annotated[
     str | None,

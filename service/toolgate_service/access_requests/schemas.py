@@ -27,15 +27,21 @@ class _Received(BaseModel):
 class Denial(_Received):
     """Members of the denied decision, unchanged."""
 
-    evaluation_id: str | None = Field(default=None, description="`context.evaluation_id` of the decision.")
-    evaluated_at: str | None = Field(default=None, description="`context.evaluated_at` of the decision.")
-    expires_at: str = Field(description="`context.access_request.expires_at` of the decision.")
-    reason: str | None = Field(default=None, description="`context.reason` of the decision.")
+    evaluation_id: str | None = Field(
+        default=None, description="Value of `context.evaluation_id` in the denied decision."
+    )
+    evaluated_at: str | None = Field(
+        default=None, description="Value of `context.evaluated_at` in the denied decision."
+    )
+    expires_at: str = Field(
+        description="Value of `context.access_request.expires_at` in the denied decision."
+    )
+    reason: str | None = Field(default=None, description="Value of `context.reason` in the denied decision.")
     binding_token: str | None = Field(
         default=None,
         max_length=MAX_TOKEN,
-        description="`context.access_request.binding_token` of the decision. Either this token or the id of the evaluation "
-        "is required.",
+        description="Value of `context.access_request.binding_token` in the denied decision. Either this token or "
+        "the id of the evaluation is required.",
     )
     template: str | None = Field(default=None, description="Ignored.")
 
@@ -61,7 +67,7 @@ class Client(_Received):
 
     actor: dict[str, Any] | None = Field(
         default=None,
-        description="The agent that acts for the subject. Its `id` must be the agent of the evaluation.",
+        description="Agent that acts for the subject. The `id` must be the id of the agent in the denied evaluation.",
     )
 
 
@@ -73,7 +79,9 @@ class Callback(_Received):
         "the secret of the webhook."
     )
     state: str | None = Field(
-        default=None, max_length=MAX_STATE, description="Text that the notification contains unchanged."
+        default=None,
+        max_length=MAX_STATE,
+        description="Text that the gateway copies unchanged into the notification.",
     )
     events: list[str] | None = Field(
         default=None,
@@ -132,8 +140,14 @@ class Cancellation(_Received):
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"reason": "user_left"}]})
 
-    reason: str | None = Field(default=None, max_length=100, description="Code of the reason.")
-    comment: str | None = Field(default=None, max_length=1000, description="Note, which is not stored.")
+    reason: str | None = Field(
+        default=None, max_length=100, description="Code of the reason for the cancellation."
+    )
+    comment: str | None = Field(
+        default=None,
+        max_length=1000,
+        description="Note about the cancellation. The gateway does not store the note.",
+    )
 
 
 class TaskProgress(BaseModel):
@@ -150,7 +164,7 @@ class ApprovalReference(BaseModel):
 
     id: str = Field(description="Id of the approval.")
     approved_at: str = Field(description="Time of the approval.")
-    approved_until: str = Field(description="Time until which the access must be evaluated again.")
+    approved_until: str = Field(description="Deadline for the client to evaluate the access again.")
 
 
 class TaskResult(BaseModel):

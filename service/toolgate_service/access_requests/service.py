@@ -218,7 +218,8 @@ def _verify_actor(submission: Submission, found: Sequence[Approval]) -> None:
     if not acts_for_subject or any(actor_id != one.agent_id for one in found):
         raise ApiError(
             403,
-            "client.actor: the API key does not prove this actor; send the id of the agent of the evaluation",
+            "client.actor: the API key does not authenticate this actor; send the id of the agent in the denied "
+            "evaluation",
         )
 
 

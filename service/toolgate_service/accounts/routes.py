@@ -53,7 +53,7 @@ async def logout(caller: AnyCaller, gateway: GatewayDep) -> NoContent:
     return NoContent()
 
 
-@router.post("/password", response_model=TokenView, summary="Change the own password")
+@router.post("/password", response_model=TokenView, summary="Change the password of the current user")
 async def change_password(
     change: PasswordChange, caller: AnyCaller, request: Request, gateway: GatewayDep
 ) -> Reply:

@@ -143,8 +143,8 @@ class LinkUser:
 
 #: description of a stored credential in the OpenAPI document
 CREDENTIAL = (
-    "How the user was authenticated: `type` is `token`, `console` or `slack` (`kind` has the same value), the other "
-    "members are ids and not secrets. Null unless the caller is an admin, and for votes from before version 0.2."
+    "How the user was authenticated. `type` is `token`, `console` or `slack`, and `kind` has the same value. The "
+    "other members are ids, not secrets. Null if the caller is not an admin, and for votes from before version 0.2."
 )
 
 

@@ -106,8 +106,8 @@ class AgentKeyView(BaseModel):
         description="The API key: in full for admins, masked (`ak_…` and the last four characters) for other users."
     )
     advisory: bool = Field(
-        description="True if the key is advisory: its checks and AuthZEN evaluations are dry runs, and it cannot change "
-        "anything."
+        description="True if the key is advisory: checks and AuthZEN evaluations with this key are dry runs, and "
+        "requests with this key cannot change anything."
     )
     created_at: CreatedAt
     created_by: str | None = Field(description="Id of the user who created the key, a UUID.")

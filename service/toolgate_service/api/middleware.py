@@ -288,7 +288,7 @@ class EdgeMiddleware:
         if len(given) != len(scope["headers"]):
             name = repeated_header(scope["headers"])
             if name is not None:
-                return ErrorReply({name: ["was sent more than once; send it once"]}, 400)
+                return ErrorReply({name: ["was sent more than once; send this header only once"]}, 400)
         # Respond with 404 without a query: no id contains a NUL character, and PostgreSQL rejects text that contains
         # one.
         if "\0" in scope["path"]:

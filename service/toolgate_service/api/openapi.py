@@ -65,14 +65,15 @@ SECURITY_SCHEMES = {
         "type": "http",
         "scheme": "bearer",
         "bearerFormat": "JWT",
-        "description": "The `access_token` of a login or registration; works for seven days.",
+        "description": "The `access_token` from the response to a login or registration. The token is valid for "
+        "seven days.",
     },
     API_KEY: {
         "type": "apiKey",
         "in": "header",
         "name": "X-API-Key",
-        "description": "An organization's key, or one that acts only as a single agent. "
-        "`ak_…` selects the production environment, `test_…` the test environment.",
+        "description": "API key of an organization or of a single agent. A key that begins with `ak_` selects the "
+        "production environment, and a key that begins with `test_` selects the test environment.",
     },
     API_KEY_BEARER: {
         "type": "http",
@@ -170,7 +171,11 @@ TAGS = (
     {"name": "team", "description": "The organization's users and invitations."},
     {"name": "organization", "description": "The organization and its keys."},
     {"name": "agents", "description": "Agents and their API keys."},
-    {"name": "permissions", "description": "Actions that an agent may perform, and under which conditions."},
+    {
+        "name": "permissions",
+        "description": "Permissions: the actions that an agent may perform, and the conditions "
+        "for these actions.",
+    },
     {
         "name": "rules",
         "description": "Rules that forbid, require approval for, or allow calls by action and by conditions.",
@@ -204,7 +209,7 @@ TAGS = (
     {"name": "slack", "description": "Links between Slack users and members."},
     {"name": "billing", "description": "Plan, usage, subscription and invoices."},
     {"name": "audit", "description": "Audit log of management changes."},
-    {"name": "documentation", "description": "This document, as JSON and as a page."},
+    {"name": "documentation", "description": "This OpenAPI document, as JSON and as an HTML page."},
     {"name": "health", "description": "Health checks."},
 )
 

@@ -184,7 +184,8 @@ async def _find_proposal(session: AsyncSession, approval: Approval) -> Grant | N
     if grant is not None and grant.status != PROPOSED:
         raise ApiError(
             409,
-            f"The temporary approval that was proposed for this request is {grant.status}; approve the request without one",
+            f"The temporary approval that was proposed for this request is {grant.status}; approve the request "
+            "without a temporary approval",
         )
     return grant
 

@@ -202,14 +202,14 @@ def _reason(terms: Terms, user: User) -> str | None:
 
 def _shortfall(terms: Terms | None, reasons: Sequence[str | None], required: int) -> str | None:
     if terms is None:
-        return "its permission was deleted"
+        return "the permission was deleted"
     counted = reasons.count(None)
     if counted >= required:
         return None
     lost = next((reason for reason in reasons if reason is not None), None)
     if lost is None and required == 1:
         return "the approver is not a member of this organization"
-    return lost or f"{required} users must approve it, but only {counted} of the approvals are valid"
+    return lost or f"{required} users must approve the call, but only {counted} of the approvals are valid"
 
 
 async def approval_invalid_reason(session: AsyncSession, approval: Approval, more: Terms) -> str | None:
@@ -224,7 +224,7 @@ async def approval_invalid_reason(session: AsyncSession, approval: Approval, mor
         return await quorum_failure(session, approval, voters, more)
     grant = (await session.exec(select(Grant).where(Grant.id == approval.grant_id))).first()
     if grant is None:
-        return "its temporary approval was deleted"
+        return "the temporary approval was deleted"
     return await grant_invalid_reason(session, grant, more) or await quorum_failure(
         session, approval, voters_of(grant), more
     )
@@ -237,7 +237,7 @@ async def grant_invalid_reason(session: AsyncSession, grant: Grant, more: Terms)
     here.
     """
     if grant.status != ACTIVE:
-        return "its temporary approval was revoked"
+        return "the temporary approval was revoked"
     return await quorum_failure(session, grant, voters_of(grant), more)
 
 

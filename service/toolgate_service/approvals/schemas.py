@@ -76,7 +76,7 @@ class SdkApprovalView(BaseModel):
         "was allowed) or `replaced` (approved with an edited context)."
     )
     context: Mapping[str, Any] = Field(
-        description="Context of the call as the agent sent it: the arguments. Redacted values appear as fingerprints."
+        description="Context of the call: the arguments that the agent's SDK sent. The SDK sends fingerprints of redacted values."
     )
     run_id: str | None = Field(description="Identifier of the agent run, chosen by the client.")
     call_id: str | None = Field(description="Identifier of the call, chosen by the client.")
@@ -84,8 +84,8 @@ class SdkApprovalView(BaseModel):
     created_at: CreatedAt
     expires_at: datetime = Field(
         description=(
-            "Time at which the request expires: a pending request can be decided, and an approved one be used, "
-            "until then."
+            "Time at which the request expires. Until this time, a pending request can be decided, and an approved "
+            "request can be used."
         )
     )
     decided_at: datetime | None = Field(
@@ -137,8 +137,8 @@ class ApprovalView(SdkApprovalView):
 
     agent_name: str = Field(description="Current name of the agent.")
     permission_id: str = Field(
-        description="Id of the permission that covers the call, a UUID. If only rules require the approval, all its "
-        "digits are 0."
+        description="Id of the permission that covers the call, a UUID. If only rules require the approval, all "
+        "digits of the id are 0."
     )
     rule_id: str | None = added_field(
         None,
@@ -157,7 +157,8 @@ class ApprovalView(SdkApprovalView):
         ),
     )
     digest: str = Field(
-        description="SHA-256 digest of the context's canonical JSON, in hexadecimal. The approval is bound to it."
+        description="SHA-256 digest of the context's canonical JSON, in hexadecimal. The approval is bound to this "
+        "digest."
     )
     reason: str | None = Field(
         default=None,
@@ -196,7 +197,9 @@ class DenialBlockView(BaseModel):
 
     model_config = example(action="stripe.refund", blocked_until=EXAMPLE_EXPIRY)
 
-    action: str = Field(description="Action whose checks the gateway denies.")
+    action: str = Field(
+        description="Blocked action: the gateway denies the agent's checks of this action until `blocked_until`."
+    )
     blocked_until: datetime = Field(description="Time at which the block ends by itself.")
 
 
@@ -233,7 +236,8 @@ class GrantTerms(Body):
         description="Number of further calls that are allowed, 1-1,000."
     )
     duration_seconds: Annotated[int, Field(ge=60, le=30 * 24 * 3600), WHOLE] = Field(
-        description="Duration in seconds, 60-2,592,000 (30 days). It begins when enough approvers have voted."
+        description="Duration in seconds, 60-2,592,000 (30 days). The duration begins when enough approvers have "
+        "voted."
     )
     ignored_fields: Annotated[list[str], Field(max_length=MAX_FIELDS)] = Field(
         default_factory=list,

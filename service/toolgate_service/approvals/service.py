@@ -212,7 +212,16 @@ async def _approve(
             403, f"You may not approve this request: {reason}; reject it, or ask another user to approve it"
         )
     if decision.context is not None and decision.grant is not None:
-        raise FieldErrors({"grant": ["cannot be combined with an edited context; send one of the two"]})
+        raise FieldErrors(
+            {
+                "grant": [
+                    (
+                        "cannot be combined with an edited context; send either the field grant or the "
+                        "field context"
+                    )
+                ]
+            }
+        )
     approved = await _apply_edit(session, caller, approval, decision)
     votes = await _load_votes(session, approved)
     voted_before = caller.user_id in votes

@@ -30,7 +30,11 @@ async def erase_context(
     salt = row.salt or ""
     if isinstance(row, Approval):
         if row.status in OPEN:
-            raise ApiError(409, f"The approval request is {row.status}: it can be erased after it is closed")
+            raise ApiError(
+                409,
+                f"The approval request is {row.status}: the context can be erased only after the "
+                "request is closed",
+            )
         changes: dict[str, object] = {"context": "{}", "digest": "", "reason": None}
     elif isinstance(row, Decision):
         changes = {"context": None, "context_digest": ""}

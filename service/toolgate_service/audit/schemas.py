@@ -46,7 +46,9 @@ class AuditEntryView(BaseModel):
     user_id: str | None = Field(
         description="Id of the user who made the change; null if an API key, the operator or the payment provider did."
     )
-    user_email: str | None = Field(description="Current e-mail address of this user, or null.")
+    user_email: str | None = Field(
+        description="Current e-mail address of the user who made the change, or null."
+    )
     changes: Mapping[str, Any] | None = Field(
         description="Changed fields with their new values, without secrets."
     )

@@ -36,7 +36,8 @@ def _attributes(description: str) -> dict[str, Any]:
 
 
 _TOOLGATE_CONTEXT = _object(
-    "Options and identifiers for the gateway, as in `POST /sdk/check`. They are not attributes of the environment.",
+    "Options and identifiers for the gateway, with the same names as in the body of `POST /sdk/check`. The fields "
+    "are not arguments of the call.",
     approval_id=nullable(REFERENCE)
     | {"description": "Id of an approval request. Only this request may then permit the call."},
     call_id=nullable(REFERENCE) | {"description": "Identifier of the call, chosen by the client."},
@@ -52,8 +53,8 @@ _CONTEXT = {
     "additionalProperties": True,
     "properties": {"toolgate": _TOOLGATE_CONTEXT},
     "description": (
-        "Attributes of the environment. The gateway ignores `time`; `approval` is the approval of an access "
-        "request."
+        "Attributes of the circumstances of the access. The gateway ignores `time`. The field `approval` contains "
+        "the approval of an access request."
     ),
 }
 _SUBJECT = _object(
@@ -82,12 +83,12 @@ _RESOURCE = _object(
 _IGNORED_ID = {"id": {"description": "Ignored."}}
 _SEARCHED_SUBJECT = _SUBJECT | {
     "required": ["type"],
-    "description": "Type of the subjects, and their attributes.",
+    "description": "Type and attributes of the subjects to search for.",
     "properties": _SUBJECT["properties"] | _IGNORED_ID,
 }
 _SEARCHED_RESOURCE = _RESOURCE | {
     "required": ["type"],
-    "description": "Type of the resources, and their attributes.",
+    "description": "Type and attributes of the resources to search for.",
     "properties": _RESOURCE["properties"] | _IGNORED_ID,
 }
 _ANY_ENTITY = {"type": ["object", "null"], "additionalProperties": True}
@@ -104,7 +105,8 @@ _PAGE = _object(
 _USER = {"type": "user", "id": "alice@example.com"}
 _RECORD = {"type": "record", "id": "record-1"}
 _DECISION_CONTEXT = _object(
-    "Additional information about the decision. Absent from a permitted evaluation that reserved and consumed nothing.",
+    "Additional information about the decision. Absent if the evaluation was permitted, reserved no budget and "
+    "consumed no approval.",
     evaluation_id=_TEXT | {"description": "Id of the decision. Send it as `decision_id` of the log entry."},
     reason=_TEXT
     | {"description": "Code of the decision, for instance `no_permission` or `approval_required`."},
@@ -113,13 +115,20 @@ _DECISION_CONTEXT = _object(
     rule_id=_TEXT | {"description": "Id of the rule that denies the call, or that requires the approval."},
     budget_left=_TEXT
     | {"description": "The smallest remaining amount of all budgets that apply to the call."},
-    evaluated_at=_TEXT | {"description": "Time of the decision, for an access request."},
+    evaluated_at=_TEXT
+    | {
+        "description": "Time of the decision. An access request contains this value as `denial.evaluated_at`."
+    },
     access_request=_object(
         "Present if an access request can be submitted for the denied evaluation.",
         ("endpoint", "expires_at", "binding_token"),
         endpoint=_TEXT | {"description": "URL to which the access request is sent."},
         expires_at=_TEXT | {"description": "Time until which the access request must be sent."},
-        binding_token=_TEXT | {"description": "Send it unchanged as `denial.binding_token`."},
+        binding_token=_TEXT
+        | {
+            "description": "Token that proves the denial. The client sends the token unchanged as "
+            "`denial.binding_token` of the access request."
+        },
     ),
     approval=_object(
         "The approval from `context.approval` of the request, which permitted the evaluation.",
@@ -200,29 +209,30 @@ AUTHZEN_SCHEMAS: dict[str, dict[str, Any]] = {
     )
     | {"examples": [{"subject": _USER, "action": {"name": "read"}, "resource": _RECORD}]},
     "AuthzenEvaluations": _object(
-        "Access evaluations request of AuthZEN. Without evaluations, it is a single access evaluation request. Unknown "
-        "members are ignored.",
-        subject=_ANY_ENTITY | {"description": "Default of the evaluations without a subject."},
-        action=_ANY_ENTITY | {"description": "Default of the evaluations without an action."},
-        resource=_ANY_ENTITY | {"description": "Default of the evaluations without a resource."},
-        context=_ANY_ENTITY | {"description": "Default of the evaluations without a context."},
+        "AuthZEN request for several access evaluations. A request without `evaluations` is a single access "
+        "evaluation. Unknown members are ignored.",
+        subject=_ANY_ENTITY | {"description": "Subject of all evaluations that contain no subject."},
+        action=_ANY_ENTITY | {"description": "Action of all evaluations that contain no action."},
+        resource=_ANY_ENTITY | {"description": "Resource of all evaluations that contain no resource."},
+        context=_ANY_ENTITY | {"description": "Context of all evaluations that contain no context."},
         evaluations={
             "type": ["array", "null"],
             "maxItems": MAX_EVALUATIONS,
             "items": {},
-            "description": f"At most {MAX_EVALUATIONS} evaluations. An invalid one does not affect the others.",
+            "description": f"At most {MAX_EVALUATIONS} evaluations. An invalid evaluation does not affect the others.",
         },
         options=_object(
             "Options of the evaluation.",
             evaluations_semantic={
                 "enum": [*SEMANTICS, None],
-                "description": "After which evaluation the gateway stops: none, the first denial, or the first permit.",
+                "description": "Point at which the gateway stops: after all evaluations, the first denial, or the "
+                "first permit.",
             },
             toolgate=_object(
-                "Options of the gateway.",
+                "Options that only Toolgate supports.",
                 explain={
                     "type": ["boolean", "null"],
-                    "description": "True to add `context` to each denial, not only to those that wait for approval.",
+                    "description": "True to add `context` to each denial, not only to denials that wait for approval.",
                 },
             )
             | {"type": ["object", "null"]},
@@ -319,10 +329,12 @@ DESCRIPTIONS: dict[str, tuple[str, str, str, str, str]] = {
         "authzenEvaluation",
         "Evaluate access",
         (
-            "Decide about one access evaluation of AuthZEN. The evaluation is a check: it reserves budgets, consumes approvals "
-            "and is recorded as `POST /sdk/check` does, unless the API key is advisory or `context.toolgate.dry_run` is true.\n\n"
-            "A call that waits for approval has `decision: false`, the reason `approval_required` and an `approval_id`. With "
-            "`access_request`, the client can follow the request at `/access/v1/requests`."
+            "Decide about one access evaluation of AuthZEN. The gateway handles the evaluation like `POST /sdk/check`: "
+            "it reserves budgets, consumes approvals and records the decision, unless the API key is advisory or "
+            "`context.toolgate.dry_run` is true.\n\n"
+            "A call that waits for approval has `decision: false`, the reason `approval_required` and an "
+            "`approval_id`. If the decision contains `access_request`, the client can submit an access request at "
+            "`/access/v1/requests`."
         ),
     ),
     EVALUATIONS: (
@@ -331,9 +343,10 @@ DESCRIPTIONS: dict[str, tuple[str, str, str, str, str]] = {
         "authzenEvaluations",
         "Evaluate access several times",
         (
-            "Decide about several access evaluations of AuthZEN, one after the other. Each one is a check, and counts towards the "
-            "rate limit.\n\nThe entities outside the array are the defaults of the evaluations. An evaluation that is not valid "
-            "has `decision: false` and the error in its context."
+            "Decide about several access evaluations of AuthZEN, one after the other. Each evaluation is a check, "
+            "and counts towards the rate limit.\n\n"
+            "The entities outside the array are the defaults of the evaluations. The decision about an invalid "
+            "evaluation is `decision: false`, with the error in `context`."
         ),
     ),
     SEARCH_SUBJECT: (

@@ -119,7 +119,7 @@ def read_evaluations(body: Members) -> Evaluation | Batch:
     for name in _ENTITIES:
         _read_object(body, name, problems)
     if isinstance(items, list) and len(items) > MAX_EVALUATIONS:
-        problems["evaluations"] = [f"must hold at most {MAX_EVALUATIONS} evaluations, not {len(items)}"]
+        problems["evaluations"] = [f"must contain at most {MAX_EVALUATIONS} evaluations, not {len(items)}"]
     _finish(problems)
     defaults = {name: body.get(name) for name in _ENTITIES}
     return Batch([_read_item(item, defaults) for item in cast("list[Json]", items)], semantic, explain)

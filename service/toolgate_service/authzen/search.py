@@ -118,10 +118,19 @@ def _position(search: Search) -> _Position:
         return _Position(fingerprint, page.limit)
     position = _read_token(page.token)
     if position is None:
-        raise FieldErrors({"page.token": ["is not a token of this gateway: begin without a token"]})
+        raise FieldErrors(
+            {"page.token": [("is not a page token of this gateway: start the search again without a token")]}
+        )
     if position.fingerprint != fingerprint or not _is_same_limit(page, position):
         raise FieldErrors(
-            {"page.token": ["belongs to another search: send the same entities and the same limit"]}
+            {
+                "page.token": [
+                    (
+                        "belongs to another search: send the token only with the entities and the limit of the "
+                        "original search"
+                    )
+                ]
+            }
         )
     return position
 

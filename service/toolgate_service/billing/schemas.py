@@ -26,7 +26,7 @@ class LimitsView(BaseModel):
         description="Maximum number of production log entries per calendar month (UTC); -1 for no limit."
     )
     log_retention_days: int = Field(
-        description="Number of days after which log entries are deleted; -1 if they are kept."
+        description="Number of days after which log entries are deleted; -1 if log entries are never deleted."
     )
     max_team_members: int = Field(description="Maximum number of users; -1 for no limit.")
     features: Sequence[str] = Field(
@@ -94,8 +94,8 @@ class ShareView(BaseModel):
     current: int = Field(description="Current number.")
     limit: int = Field(description="Limit of the plan; -1 for no limit.")
     percentage: float = Field(
-        description="Used share in percent, rounded down to two decimals, so that 100 means that the limit is reached; "
-        "0 if there is no limit."
+        description="Used share of the limit in percent, rounded down to two decimals; 0 if there is no limit. 100 "
+        "means that the limit is reached."
     )
 
 

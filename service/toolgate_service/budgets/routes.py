@@ -55,7 +55,8 @@ async def list_reservations(
     state: Annotated[
         State | None,
         Query(
-            description="Return only reservations in this state. `unsettled` ones have no log entry about the outcome yet."
+            description="Return only reservations in this state. `unsettled`: no log entry has reported the outcome "
+            "of the call yet."
         ),
     ] = None,
     budget_id: Annotated[str | None, Query(description="Return only reservations of this budget.")] = None,

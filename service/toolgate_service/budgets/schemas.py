@@ -8,7 +8,6 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
 
 from toolgate_service.budgets.evaluation import COUNT, measured_argument
-from toolgate_service.budgets.models import STATES
 from toolgate_service.budgets.windows import parse_window
 from toolgate_service.core.schemas import (
     AMOUNT,
@@ -249,15 +248,15 @@ class ReservationView(BaseModel):
     )
     state: State = Field(
         description=(
-            f"One of {', '.join(f'`{state}`' for state in STATES)}. In this order: the outcome of the call is "
-            "unknown, the call succeeded, or the call failed or did not run."
+            "`unsettled` (the outcome of the call is unknown), `settled` (the call succeeded) or `released` (the call "
+            "failed or did not run)."
         )
     )
     over_limit: bool = Field(description="True if the call exceeded the limit and an approval allowed it.")
     approval_id: str | None = Field(description="Id of the approval request that allowed the call, or null.")
     created_at: CreatedAt
     settled_at: datetime | None = Field(
-        description="Time at which a log entry last changed the state; null if no log entry did."
+        description="Time at which a log entry last changed the state of the reservation, or null."
     )
     age_seconds: int = Field(description="Whole seconds since the check.")
 

@@ -107,7 +107,7 @@ def parse_window(text: str) -> Window:
     name = found["zone"] or "UTC"
     if name != "UTC" and name not in _zones():
         raise ValueError(
-            f"{name!r} is not a time zone that this gateway knows; use a name such as Europe/Berlin"
+            f"{name!r} is not in the time zone database of this gateway; use a name such as Europe/Berlin"
         )
     return Window(found["kind"] or found["local"], ZoneInfo(name))
 

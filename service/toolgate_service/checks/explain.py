@@ -243,7 +243,7 @@ async def _explain_settled(
     decision = await settled(on_step)
     match decision:
         case Allowed(budget_left=str(left)):
-            summary = f"The budgets cover the call. After it, {left} would be left."
+            summary = f"The budgets cover the call. After the call, {left} would be left."
             return Explanation(decision, Step.BUDGET, summary, passed[:-1])
         case Allowed():
             return Explanation(

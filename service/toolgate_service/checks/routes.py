@@ -146,8 +146,8 @@ CHECK = operation(
     "Decide whether an agent may perform a call: the call is allowed, denied with a reason, or needs an approval.\n\n"
     "All three decisions have the status 200, even for an unknown or disabled agent, whose calls are denied. If the "
     "call needs an approval, wait for the decision with `GET /sdk/approvals/{approval_id}` and then repeat the check, "
-    "which is allowed once. The header `X-Reason-Code` contains a code of the decision. A check stores no log entry, but "
-    "a record in the decision log (`GET /api/decisions`), unless it is a dry run.",
+    "which is allowed once. The header `X-Reason-Code` contains a code of the decision. A check stores no log entry. "
+    "A check stores a record in the decision log (`GET /api/decisions`), unless the check is a dry run.",
     body="CheckRequest",
     answer="CheckResult",
     ok="Decision about the call.",

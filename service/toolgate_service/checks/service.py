@@ -490,7 +490,8 @@ async def _pending_limit_denial(
     if await has_free_place(session, settings, auth):
         return None
     return Denied(
-        f"{settings.pending_per_agent} requests of this agent wait for approval, and no more may "
-        "(TOOLGATE_PENDING_PER_AGENT); have some of them decided or cancelled, then check again",
+        f"{settings.pending_per_agent} requests of this agent wait for approval, which is the maximum "
+        "(TOOLGATE_PENDING_PER_AGENT); ask an approver to decide some of these requests, or cancel some, then check "
+        "again",
         Step.PENDING_LIMIT,
     )

@@ -48,12 +48,12 @@ SECRET = "secret"  # noqa: S105 - the name of a lock
 
 RESTART = "restart every gateway that does not use the new secret yet; a gateway uses the former secret until it is restarted"
 AGAIN = (
-    "when all gateways use the new secret, run this command again; unset TOOLGATE_SECRET_PREVIOUS when the command has "
-    "encrypted 0 values and all tokens of the former secret have expired"
+    "when all gateways use the new secret, run this command again; unset TOOLGATE_SECRET_PREVIOUS as soon as the "
+    "command reports 0 newly encrypted values and all tokens that were signed with the former secret have expired"
 )
 KNOWN = (
-    f"users stay signed in: tokens of the former secret stay valid until they expire, at most {SESSION_LIFETIME.days} days "
-    "from now"
+    "users stay signed in: tokens that were signed with the former secret stay valid until they expire, at most "
+    f"{SESSION_LIFETIME.days} days from now"
 )
 LEAKED = "all users must sign in again, because TOOLGATE_SECRET_PREVIOUS_LEAKED is set"
 
@@ -109,7 +109,10 @@ async def _discard_unreadable(operator: OperatorSession) -> Lines:
                 audit.record_outside(session, organization_id, "gateway.sealed_values_discarded")
     return [
         f"deleted {discarded} encrypted values that none of the known secrets can decrypt",
-        "API keys still work, but cannot be shown again; create new signing secrets for the webhooks; all users must sign in again",
+        (
+            "API keys among the deleted values still work, but cannot be shown again; create new signing secrets for the "
+            "webhooks; all users must sign in again"
+        ),
     ]
 
 
@@ -201,7 +204,10 @@ async def _audit(session: AsyncSession, *, finish: bool) -> None:
 def _summary(counts: Counter[str]) -> str:
     line = f"encrypted {counts['resealed']} values with the new secret; {counts['present']} values were already encrypted with it"
     if counts["lost"]:
-        line += f"; {counts['lost']} values cannot be decrypted and were not changed: API keys among them work, but cannot be shown"
+        line += (
+            f"; {counts['lost']} values cannot be decrypted and were not changed: API keys among these values still "
+            "work, but cannot be shown"
+        )
     return line
 
 
@@ -213,7 +219,7 @@ def _next_steps(tokens: str, *, is_in_file: bool, begun: bool, finish: bool) -> 
     return [
         f"stored the new secret in {str(secret_path())!r}"
         if begun
-        else "a rotation of the secret was already in progress, so this command used its new secret",
+        else "a rotation of the secret was already in progress, so this command used the new secret of that rotation",
         RESTART,
         tokens,
         "when all gateways use the new secret, run 'toolgate admin rotate-secret --finish', which deletes the former secret",
@@ -257,7 +263,9 @@ def set_rate(name: str, requests_per_minute: int | None) -> Lines:
         audit.record_outside(session, organization.id, "organization.rate_changed", changes=changes)
         rate = requests_per_minute or operator.settings.plans[organization.plan].requests_per_minute
         source = (
-            "its own rate limit" if requests_per_minute else f"the rate limit of the plan {organization.plan}"
+            "an individual rate limit"
+            if requests_per_minute
+            else f"the rate limit of the plan {organization.plan}"
         )
         return [f"{display_organization(organization)} now has {source}: {rate} requests per minute"]
 
@@ -285,7 +293,8 @@ def deactivate(name: str) -> Lines:
         if not await organizations.deactivate(session, organization, OPERATOR):
             return [f"{display_organization(organization)} was already deactivated by an operator"]
         what = (
-            "its API keys are rejected and its users can only read, until you run 'toolgate admin activate'"
+            "the API keys of the organization are rejected and its users can only read, until you run 'toolgate admin "
+            "activate'"
         )
         return [f"{display_organization(organization)} is now deactivated: {what}"]
 
@@ -308,9 +317,12 @@ def link_customer(name: str, customer_id: str | None, *, replace: bool = False) 
         terms = BillingTerms(operator.settings.plans, grace)
         before = organization.provider_customer_id
         if customer_id == before:
-            return [
-                f"{display_organization(organization)} {f'is already linked to {before}' if before else 'is not linked to a customer'}"
-            ]
+            linked = (
+                f"already linked to the customer {before} of the payment provider"
+                if before
+                else "not linked to a customer of the payment provider"
+            )
+            return [f"{display_organization(organization)} is {linked}"]
         await _refuse_taken(session, organization, customer_id, replace=replace)
         organization.provider_customer_id = customer_id
         await session.flush()
@@ -318,10 +330,15 @@ def link_customer(name: str, customer_id: str | None, *, replace: bool = False) 
         audit.record_outside(session, organization.id, "organization.customer_linked", changes=changes)
         applied = await apply_waiting_events(session, terms, organization) if customer_id else 0
         await update_activation(session, organization, grace)
+        linked = (
+            f"now linked to the customer {customer_id} of the payment provider"
+            if customer_id
+            else "no longer linked to a customer of the payment provider"
+        )
         return [
-            f"{display_organization(organization)} is {f'now linked to {customer_id}' if customer_id else 'no longer linked to a customer'}",
-            f"applied {applied} earlier events of the customer; the plan of the organization is {organization.plan}, and it is "
-            + ("active" if organization.is_active else "not active"),
+            f"{display_organization(organization)} is {linked}",
+            f"applied {applied} earlier events of the customer; the organization has the plan {organization.plan} and "
+            + ("is active" if organization.is_active else "is not active"),
         ]
 
     return change_organization(name, change, customer_lock(customer_id))
@@ -336,12 +353,13 @@ async def _refuse_taken(
     other = (await session.exec(query)).first()
     if other is not None:
         raise StartError(
-            f"the customer {customer_id!r} is linked to {display_organization(other)}; unlink it there first, with --unlink"
+            f"the customer {customer_id!r} of the payment provider is linked to {display_organization(other)}; first "
+            "unlink the customer from that organization with --unlink"
         )
     if organization.provider_customer_id is not None and not replace:
         raise StartError(
-            f"{display_organization(organization)} is linked to {organization.provider_customer_id!r}; to link it to "
-            f"{customer_id!r} instead, add --replace"
+            f"{display_organization(organization)} is linked to the customer {organization.provider_customer_id!r}; to "
+            f"link it to {customer_id!r} instead, add --replace"
         )
 
 

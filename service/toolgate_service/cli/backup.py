@@ -82,7 +82,7 @@ def check_file(path: Path, named: Path) -> str:
         with closing(connect_file(path)) as connection:
             problems = [row[0] for row in connection.execute("PRAGMA integrity_check(1)") if row[0] != "ok"]
             if not problems and connection.execute("PRAGMA foreign_key_check").fetchone():
-                problems = ["some rows refer to rows that do not exist"]
+                problems = ["some rows refer to rows of another table that do not exist"]
             if problems:
                 raise StartError(f"{str(named)!r} is damaged: {problems[0]}")
             return revision_of(connection, named)
@@ -232,11 +232,11 @@ def backup(file: Path, url: str | None = None, *, force: bool = False) -> Report
     target = file.expanduser().absolute()
     if target.exists() and target.samefile(source):
         raise StartError(
-            f"{str(file)!r} is the database that would be copied; name another file for the copy"
+            f"{str(file)!r} is the database that this command copies; name another file for the copy"
         )
     if target.resolve() in companion_files(source.resolve()):
         raise StartError(
-            f"{str(file)!r} belongs to the database that would be copied; name another file for the copy"
+            f"{str(file)!r} belongs to the database that this command copies; name another file for the copy"
         )
     if target.is_dir():
         raise StartError(f"{str(file)!r} is a folder; name a file in it")

@@ -246,7 +246,7 @@ def _unknown_name_finding(name: str, label: str, known: Collection[str]) -> Iter
         yield Finding("variables", "warning", f"{message} and has no effect")
 
 
-USE = "set TOOLGATE_DATABASE_URL to sqlite:///PATH with a file in a directory that the gateway can write"
+USE = "set TOOLGATE_DATABASE_URL to sqlite:///PATH with a file in a directory to which the gateway can write"
 _VERSION = text("SHOW server_version")
 
 
@@ -303,14 +303,14 @@ def _check_file(path: Path, settings: Settings, vault: Vault | None) -> Sequence
 def _file_problem(path: Path) -> str | None:
     """Return why a gateway cannot use or create this database file; None if it can."""
     if path.is_dir():
-        return "it is a directory, not a file"
+        return "the path is a directory, not a file"
     if path.exists():
-        return None if os.access(path, os.R_OK | os.W_OK) else "this user may not read and write it"
+        return None if os.access(path, os.R_OK | os.W_OK) else "no permission to read and write the file"
     folder = next(parent for parent in path.parents if parent.exists())
     if not folder.is_dir():
         return f"{str(folder)!r} is not a directory"
     may_write = os.access(folder, os.W_OK | os.X_OK)
-    return None if may_write else f"this user may not write to the directory {str(folder)!r}"
+    return None if may_write else f"no permission to write to the directory {str(folder)!r}"
 
 
 def _findings(
@@ -336,21 +336,21 @@ def _schema_finding(what: str, schema: Schema, settings: Settings) -> Finding:
             return Finding(
                 "database",
                 "warning",
-                f"{what}; a newer version of Toolgate created the schema {schema.current}, and this version can use it",
+                f"{what}; a newer version of Toolgate created the schema {schema.current}, which this version can use",
             )
         return Finding(
             "database",
             "wrong",
-            f"{what}; this version of Toolgate does not know the schema {schema.current}",
+            f"{what}; this version of Toolgate does not support the schema {schema.current}",
             "install a newer version of Toolgate",
         )
     if not schema.pending:
         return Finding("database", "ok", f"{what}; the schema {schema.current} is up to date")
-    state = f"the schema {schema.current} is outdated" if schema.current else "there is no schema yet"
+    state = f"the schema {schema.current} is outdated" if schema.current else "the database has no schema yet"
     if settings.migrate == "check":
         return Finding("database", "wrong", f"{what}; {state}", "run 'toolgate db upgrade'")
     return Finding(
-        "database", "ok", f"{what}; {state}, and the gateway upgrades it to {schema.newest} when it starts"
+        "database", "ok", f"{what}; {state}, and the gateway upgrades it to {schema.newest} at the next start"
     )
 
 
@@ -411,7 +411,7 @@ def _find_missing_packages() -> Sequence[Finding]:
     try:
         import_module("toolgate_service.server.run")
     except ImportError as error:
-        hint = "install it with: pip install 'toolgate[service]'"
+        hint = "install the packages with: pip install 'toolgate[service]'"
         return [Finding("packages", "wrong", f"the gateway's packages cannot be imported: {error}", hint)]
     return []
 

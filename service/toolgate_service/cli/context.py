@@ -284,7 +284,8 @@ async def find_organization(session: AsyncSession, name: str) -> Organization:
     best = min(found, key=lambda organization: organization.id != name, default=None)
     if best is None:
         raise StartError(
-            f"no organization matches {name!r}: write its id, its slug, or the e-mail address of one of its admins"
+            f"no organization matches {name!r}: enter the organization's id, its slug, or the e-mail address of one of "
+            "its admins"
         )
     return best
 

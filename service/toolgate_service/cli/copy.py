@@ -164,7 +164,8 @@ def _differ(columns: Columns, row: tuple[Any, ...]) -> StartError:
     named = dict(zip(columns.names, row, strict=True))
     key = {column.name: named[column.name] for column in columns.table.primary_key.columns}
     return StartError(
-        f"PostgreSQL returned other values for row {key} of {columns.table.name!r} than were copied; nothing was copied"
+        f"row {key} of {columns.table.name!r} in PostgreSQL differs from the row in the SQLite file, so the copy was "
+        "undone"
     )
 
 
@@ -309,8 +310,8 @@ async def _transaction(target: Database) -> AsyncIterator[Any]:
         # If the connection was lost during the commit, the result is unknown. Running the command again detects a
         # committed copy, because the tables are then not empty.
         raise StartError(
-            f"the copy to PostgreSQL failed ({type(error).__name__}: {first_line(error)}); run this command again; if it "
-            "then reports that the target is not empty, the first copy was complete"
+            f"the copy to PostgreSQL failed ({type(error).__name__}: {first_line(error)}); run this command again; if "
+            "the command then reports that the target is not empty, the first copy was complete"
         ) from None
 
 

@@ -161,7 +161,7 @@ def _facts(url: str, schema: Schema) -> dict[str, Any]:
 def _up_to_date(schema: Schema) -> str:
     if schema.known:
         return f"the schema is up to date at {schema.current}"
-    return f"a newer version of Toolgate created the schema {schema.current}, and this version can use it"
+    return f"a newer version of Toolgate created the schema {schema.current}, which this version can use"
 
 
 #: Maximum number of problems that are reported for a database file.
@@ -218,13 +218,13 @@ def _problems(connection: Connection) -> tuple[Schema, list[str]]:
 
 def _revision(schema: Schema) -> list[str]:
     if schema.pending:
-        state = f"is at {schema.current}" if schema.current else "has not been created"
-        return [f"the schema {state}, but this version needs {schema.newest}; run: toolgate db upgrade"]
+        state = f"the schema is at {schema.current}" if schema.current else "the schema has not been created"
+        return [f"{state}, but this version needs {schema.newest}; run: toolgate db upgrade"]
     if not schema.known:
         usable = (
-            "and this version can use it"
+            "and this version can use the schema"
             if schema.usable
-            else "and this version cannot use it: install a newer version of Toolgate"
+            else "and this version cannot use the schema: install a newer version of Toolgate"
         )
         return [f"a newer version of Toolgate created the schema {schema.current}, {usable}"]
     return []

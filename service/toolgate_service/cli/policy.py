@@ -33,11 +33,11 @@ class CaseCall(Body):
 class Expectation(Body):
     """Expected result of a test case. Fields that are missing are not compared."""
 
-    outcome: Literal["allowed", "approval_required", "denied"] = Field(description="Outcome of the call.")
+    outcome: Literal["allowed", "approval_required", "denied"] = Field(description="Expected decision.")
     rule: Name | None = Field(
-        default=None, description="Name of the rule that decides; null if no rule does."
+        default=None, description="Name of the rule that decides; null if no rule decides the call."
     )
-    reason_code: str | None = Field(default=None, description="Code of the reason.")
+    reason_code: str | None = Field(default=None, description="Reason code of the expected decision.")
     quorum: int | None = Field(default=None, description="Number of different users who must approve.")
 
 

@@ -148,13 +148,14 @@ async def _handle_failure(request: Request, error: Exception) -> Response:
         response = _error_page(
             request,
             503,
-            "If you made a change, it may not have been saved. Reload the page in a few seconds, and check before you try again.",
+            "If you made a change, it may not have been saved. Reload the page in a few seconds, and check whether the "
+            "change was saved before you try again.",
         )
         response.headers["Retry-After"] = "1"
         return response
     message = (
-        "If you made a change, it may or may not have been saved: check before you try again. "
-        f"The operator finds the error in the log under request id {request.scope[REQUEST_ID]}."
+        "If you made a change, it may or may not have been saved: check whether it was saved before you try again. The "
+        f"operator of the gateway finds the error in the gateway's log under request id {request.scope[REQUEST_ID]}."
     )
     return _error_page(request, 500, message)
 

@@ -133,7 +133,7 @@ def read_number(form: Form, name: str) -> Json:
     except strict_json.InvalidJson:
         value = None
     if isinstance(value, bool | str | list | dict) or value is None:
-        raise FieldErrors({name: [f"{text[:40]!r} is not a number; enter one such as 49.90"]})
+        raise FieldErrors({name: [f"{text[:40]!r} is not a number; enter a number such as 49.90"]})
     return value
 
 
@@ -320,8 +320,8 @@ def form_route(
 
 
 REPEATED = (
-    "This form was submitted before, or another user made a change first; nothing was changed now. Open the page again "
-    "and check whether the change is still needed"
+    "This form was submitted before, or another user changed the same data first, so nothing was changed now. Open the "
+    "page again and check whether your change is still needed"
 )
 
 

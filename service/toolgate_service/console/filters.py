@@ -76,7 +76,7 @@ def _pieces(text: str, *, lines: bool) -> Iterator[Markup]:
 
 @lru_cache(maxsize=512)
 def _named(char: str) -> Markup:
-    name = unicodedata.name(char, "a character without a name")
+    name = unicodedata.name(char, "character without a Unicode name")
     return Markup('<span class="chr" title="{}">U+{:04X}</span>').format(name.capitalize(), ord(char))
 
 

@@ -285,33 +285,35 @@ def _reasons(
     reasons = []
     if view.rule_id is not None:
         reasons.append(
-            "A rule required an approval for this call, and was deleted afterwards."
+            "A rule required an approval for this call. The rule was deleted afterwards."
             if rule is None
             else f"The rule '{rule}' requires an approval for this call."
         )
     if view.budget_id is not None:
         reasons.append(
-            "A budget did not cover this call, and was deleted afterwards."
+            "This call would have exceeded a budget. The budget was deleted afterwards."
             if budget is None
-            else f"The budget '{budget}' does not cover this call: if you approve it, it may exceed the limit."
+            else f"This call would exceed the budget '{budget}'. If you approve the call, it may run nevertheless."
         )
     if view.approvers is not None:
         reasons.append("Only the approvers that the rule names may approve this request.")
     by_permission = view.rule_id is None and view.budget_id is None
     if permission is not None and (permission.requires_approval or by_permission):
-        limit = permission.max_amount
-        also = "" if limit is None else f", and allows amounts up to {plain_number(limit)}"
-        reasons.append(f"The permission requires an approval for every call{also}.")
+        reasons.append("The permission requires an approval for every call.")
+        if permission.max_amount is not None:
+            reasons.append(f"The permission allows amounts up to {plain_number(permission.max_amount)}.")
     required = max(view.required_approvals, permission.required_approvals if permission else 1)
     if required > 1:
         voted = sum(vote.decision == "approved" for vote in view.votes)
         reasons.append(f"{required} people must approve this request; {voted} of them have approved so far.")
     if _is_separated(view, permission):
         reasons.append(
-            "Users who created the agent, or created or loosened the permission, may not approve this request."
+            "Users who created the agent, or created or loosened the permission, cannot approve this request."
         )
     if any(hidden_names(view.context)):
-        reasons.append("Some arguments are redacted: the SDK sent only their fingerprints.")
+        reasons.append(
+            "Some arguments are redacted: the SDK sent only fingerprints (keyed hashes) of their values."
+        )
     return reasons
 
 

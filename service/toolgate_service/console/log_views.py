@@ -120,14 +120,17 @@ def _find_errors(typed: Mapping[str, str]) -> Sequence[tuple[str, str]]:
     if agent and not is_id(agent):
         found.append((AGENT, f"{agent[:40]!r} is not the id of an agent; choose an agent from the list"))
     if action and not is_action(action):
-        found.append((ACTION, f"{action[:40]!r} is not an action: it {ACTION_RULE}"))
+        found.append((ACTION, f"{action[:40]!r} is not an action: an action {ACTION_RULE}"))
     if status and status not in STATUSES:
         found.append((STATUS, f"unknown status {status[:40]!r}: expected one of {', '.join(STATUSES)}"))
     if span and span not in SPANS:
         found.append((SPAN, f"unknown time range {span[:40]!r}: expected one of {', '.join(SPANS)}"))
     if span and (typed[FROM] or typed[TO]):
         found.append(
-            (SPAN, f"{span[:40]!r} cannot be combined with 'from' and 'to'; leave out one or the other")
+            (
+                SPAN,
+                f"{span[:40]!r} cannot be combined with 'from' and 'to'; remove the time range, or 'from' and 'to'",
+            )
         )
     if len(typed[TEXT]) > MAX_TEXT_LENGTH:
         found.append((TEXT, f"has {len(typed[TEXT]):,} characters; the maximum is {MAX_TEXT_LENGTH}"))
@@ -143,7 +146,7 @@ def parse_moment(text: str, name: str, wrong: dict[str, list[str]]) -> datetime 
     try:
         return moment_of(text)
     except ValueError:
-        wrong.setdefault(name, []).append(f"{text[:40]!r} is not a time: it {MOMENT_RULE}")
+        wrong.setdefault(name, []).append(f"{text[:40]!r} is not a time: a time {MOMENT_RULE}")
         return None
 
 

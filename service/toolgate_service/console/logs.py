@@ -176,7 +176,7 @@ async def stream_events(request: Request) -> Response:
     page = await load_page_context(request)
     since = decode_moment(request.query_params.get("since", ""))
     if since is None:
-        raise FieldErrors({"since": ["must be microseconds since 1970; reload the page"]})
+        raise FieldErrors({"since": ["must be a time in microseconds since 1970; reload the page"]})
     async with page.gateway.database.reading() as session:
         query = parse_query(read_params(request.query_params), now(session))
     live: EventStreams = request.app.state.live
@@ -197,7 +197,9 @@ async def export_log(page: PageContext) -> Response:
     async with page.gateway.database.reading() as session:
         query = parse_query(read_params(page.request.query_params), now(session))
     if query.matcher is not None:
-        raise FieldErrors({TEXT: ["cannot be used for an export; remove the text and use the other filters"]})
+        raise FieldErrors(
+            {TEXT: ["cannot be used for an export; remove the text and filter by other fields"]}
+        )
     parts = export_entries(page.gateway, page.caller.organization_id, page.environment, query.filters, form)
     return Stream(
         parts, FORMATS[form].media_type, {**HEADERS, **NO_STORE, **download_headers(page.environment, form)}

@@ -31,7 +31,7 @@ MAX_VALUE = 80
 CATEGORIES: Mapping[str, str] = {
     "unchanged": "Unchanged",
     "newly_allowed": "Newly allowed",
-    "newly_held": "Newly held for approval",
+    "newly_held": "Newly requires an approval",
     "newly_denied": "Newly denied",
     "not_replayable": "Not replayable",
 }

@@ -42,24 +42,24 @@ QUESTIONS: Mapping[Step, str] = {
     Step.AGENT: "Does the agent exist?",
     Step.FREEZE: "Does a freeze deny the call?",
     Step.AGENT_ENABLED: "Is the agent enabled?",
-    Step.RULES: "Does a rule decide about the call?",
+    Step.RULES: "Does a rule decide the call?",
     Step.PERMISSION: "Does the agent have a permission for the action?",
     Step.AMOUNT_PRESENT: "Does the call contain an amount?",
     Step.AMOUNT_VALID: "Is the amount a number?",
     Step.AMOUNT_WITHIN: "Is the amount within the permission's maximum?",
     Step.APPROVAL: "Does the permission or a rule require an approval?",
-    Step.APPROVAL_ID: "Does the named approval belong to this call?",
-    Step.BUDGET_AMOUNT: "Do the arguments contain the amounts that budgets need?",
-    Step.BUDGET: "Do the budgets cover the call?",
+    Step.APPROVAL_ID: "Does the approval with the given id belong to this call?",
+    Step.BUDGET_AMOUNT: "Do the arguments contain the amounts that the budgets add up?",
+    Step.BUDGET: "Is the call within the limits of all budgets?",
     Step.CALL_ID: "Is this the first check with this call id?",
     Step.APPROVED: "Is there an approval for this call?",
-    Step.EDITED: "Did an approver edit the call?",
-    Step.OPEN: "Is the named approval request still pending?",
+    Step.EDITED: "Did an approver change the arguments of the call?",
+    Step.OPEN: "Can the approval request with the given id still allow the call?",
     Step.DENIED: "Was an identical call rejected recently?",
     Step.DENIAL_BLOCK: "Is the action blocked after repeated rejections?",
     Step.GRANT: "Does a temporary approval cover the call?",
     Step.PENDING: "Does an identical call already wait for approval?",
-    Step.PENDING_LIMIT: "Can the agent have another pending request?",
+    Step.PENDING_LIMIT: "Is the agent below its maximum number of pending requests?",
     Step.NEW_REQUEST: "Who must approve?",
 }
 _COMMON_STEPS = tuple(QUESTIONS)[: tuple(QUESTIONS).index(Step.APPROVAL) + 1]
@@ -112,7 +112,7 @@ def _read_check(form: Form, agent_id: str) -> Mapping[str, Json]:
     amount = read_number(form, "amount")
     if amount is not None:
         if "amount" in context:
-            raise FieldErrors({"amount": ["is also part of the arguments; enter it only once"]})
+            raise FieldErrors({"amount": ["is also part of the arguments; enter the amount only once"]})
         context = {"amount": amount, **context}
     references = {name: form.text(name) for name in ("run_id", "call_id", "approval_id")}
     return {"agent_id": agent_id, "action": form["action"].strip(), "context": context, **references}

@@ -34,7 +34,7 @@ class Metrics:
         )
         self.request_durations = Histogram(
             "toolgate_request_duration_seconds",
-            "Time from the start of a request to the head of the response",
+            "Time from the start of a request until the headers of the response are sent",
             ("route",),
             buckets=DURATIONS,
             registry=registry,

@@ -95,7 +95,7 @@ BUILT_IN: Plans = MappingProxyType(
                 UNLIMITED,
                 UNLIMITED,
                 FEATURES,
-                "Without limits; arranged with the operator",
+                "No limits; by agreement with the operator",
                 ip_allow_list=True,
             ),
         )
@@ -180,7 +180,9 @@ def _overridden(content: Mapping[str, object]) -> Plans:
         if name not in PLAN_NAMES:
             raise PlanFileError(f"{name!r} is not a plan; the plans are {', '.join(PLAN_NAMES)}")
         if not isinstance(fields, dict):
-            raise PlanFileError(f"plan {name!r} is {_shown(fields)}; write a table with its fields instead")
+            raise PlanFileError(
+                f"plan {name!r} is {_shown(fields)}; write a table with the fields of the plan instead"
+            )
         values = {field: _read(name, field, value) for field, value in fields.items()}
         plans[name] = replace(plans[name], **values)
     _refuse_shared_prices(plans)

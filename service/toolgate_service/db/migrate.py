@@ -176,11 +176,12 @@ def require_current(connection: Connection) -> None:
 def _use_unknown(schema: Schema) -> None:
     if not schema.usable:
         raise _unknown(
-            f"it is at revision {schema.current!r}, and this version knows the revisions up to {schema.newest!r}"
+            f"it is at revision {schema.current!r}, and this version of Toolgate supports revisions up "
+            f"to {schema.newest!r}"
         )
     logger.warning(
-        "a newer version of Toolgate migrated the database's schema to %s; gateways that know schema %s can use it, and this "
-        "gateway knows schema %s",
+        "a newer version of Toolgate migrated the database's schema to %s; gateways that support at least schema %s "
+        "can use the database, and this gateway supports schema %s",
         schema.current,
         schema.floor,
         schema.newest,

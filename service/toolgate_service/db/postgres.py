@@ -456,7 +456,8 @@ class StalledSessions:
                 ended = await connection.fetchval(_END_STALLED, self._idle)
                 if ended:
                     logger.warning(
-                        "ended %d database sessions of a gateway that stopped responding: other sessions waited for their locks",
+                        "ended %d database sessions of a gateway that stopped responding, because other sessions "
+                        "waited for the locks of these sessions",
                         ended,
                     )
                 await asyncio.sleep(self._interval)

@@ -393,7 +393,7 @@ class PostgresPool:
             LostRace: Another transaction caused a rollback; the transaction may be retried.
         """
         if self._pool is None:
-            raise RuntimeError("the pool is not open")
+            raise RuntimeError("the connection pool is not open")
         try:
             connection = await self._acquired(self._pool)
             try:

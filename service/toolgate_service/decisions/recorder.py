@@ -335,7 +335,7 @@ class DecisionRecorder:
                     await self._task
         self._has_stopped = True
         if self.waiting:
-            self._drop(self.waiting, "the database did not store them before the shutdown")
+            self._drop(self.waiting, "the database did not store the records before the shutdown")
 
     async def _drain(self) -> None:
         try:
@@ -361,7 +361,7 @@ class DecisionRecorder:
             try:
                 await self._store.write(rows, chunks)
             except Exception as error:  # noqa: BLE001 - the error is logged, and the batch is written again
-                OUTAGE.failed("batches of decision records", error)
+                OUTAGE.failed("attempts to store batches of decision records", error)
                 if loop.time() >= ends:
                     self._in_batch = 0
                     self._drop(len(rows), "the database was unavailable for too long")

@@ -58,7 +58,7 @@ async def _filters(
     ] = None,
 ) -> Filters:
     if begins is not None and ends is not None and ends <= begins:
-        raise FieldErrors({"to": ["must be later than from"]})
+        raise FieldErrors({"to": ["must be later than the parameter from"]})
     return Filters(agent_id, run_id, outcome, action, reason_code, rule_id, begins, ends)
 
 

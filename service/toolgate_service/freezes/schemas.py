@@ -21,7 +21,7 @@ _AGENT = "Id of the agent whose calls are denied; null for the calls of all agen
 _ACTION = (
     "Action that is denied: an exact name, or a prefix and `*`, such as `stripe.*`; null for all actions."
 )
-_REASON = "Why the calls are denied. Agents receive this text with each denial."
+_REASON = "Reason for the freeze. Agents receive this text with each denied call."
 
 
 def _valid_pattern(action: str) -> str:

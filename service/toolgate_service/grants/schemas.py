@@ -75,8 +75,8 @@ class GrantView(BaseModel):
     agent_name: str = Field(description="Current name of the agent.")
     action: str = Field(description="Action of the calls that the temporary approval allows.")
     permission_id: str = Field(
-        description="Id of the permission that covers the calls, a UUID. If only rules require the approvals, all its "
-        "digits are 0."
+        description="Id of the permission that covers the calls, a UUID. If only rules require the approvals, all "
+        "digits of the id are 0."
     )
     approval_id: str = Field(
         description="Id of the approval request with which the temporary approval was given, a UUID."
@@ -86,7 +86,9 @@ class GrantView(BaseModel):
     )
     max_uses: int = added_field(0, "Number of further calls that the temporary approval allows in total.")
     uses_left: int = Field(description="Number of calls that are still allowed.")
-    duration_seconds: int = added_field(0, "Duration in seconds. It begins when enough users have voted.")
+    duration_seconds: int = added_field(
+        0, "Duration in seconds. The duration begins when enough users have voted."
+    )
     context: Mapping[str, Any] = Field(
         description="Context of the approved call. Calls with the same context are allowed."
     )
@@ -104,17 +106,24 @@ class GrantView(BaseModel):
         deprecated=True,
         description="Former name of `ignored_fields`, part of the response until version 0.2.",
     )
-    required_approvals: int = Field(description="Number of different users who must vote for it.")
+    required_approvals: int = Field(
+        description="Number of different users who must vote for the temporary approval."
+    )
     votes: Sequence[GrantVoteView] = Field(description="Votes, oldest first.")
     created_at: CreatedAt
     starts_at: datetime | None = Field(
-        description="Time at which the last required user voted; null while it is proposed."
+        description="Time at which the last required user voted; null while the temporary approval is `proposed`."
     )
     expires_at: datetime = Field(
-        description="Time at which it expires. While it is proposed, the time at which the proposal expires."
+        description="Time at which the temporary approval expires. While the status is `proposed`, the time at which "
+        "the proposal expires."
     )
-    revoked_at: datetime | None = Field(description="Time at which it was revoked, or null.")
-    revoked_by: str | None = Field(description="Id of the user who revoked it, a UUID, or null.")
+    revoked_at: datetime | None = Field(
+        description="Time at which the temporary approval was revoked, or null."
+    )
+    revoked_by: str | None = Field(
+        description="Id of the user who revoked the temporary approval, a UUID, or null."
+    )
 
 
 async def serialize_grants(

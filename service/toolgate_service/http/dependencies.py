@@ -322,7 +322,8 @@ async def _whole_or_page(
     limit: Annotated[
         PageSize | None,
         Query(
-            description="Maximum number of items on the page, 1-100. Without it, the response is the whole list."
+            description="Maximum number of items on the page, 1-100. Without this parameter, the response contains "
+            "the whole list."
         ),
     ] = None,
     offset: Offset = 0,

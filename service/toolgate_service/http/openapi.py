@@ -78,7 +78,7 @@ NOT_FOUND = Problem(
     404, "Problem", "The resource does not exist in the caller's organization and environment."
 )
 CONFLICT = Problem(409, "Problem", "The current state of the resource does not permit this operation.")
-GONE = Problem(410, "Problem", "The denial or the task has expired.")
+GONE = Problem(410, "Problem", "The denial or the task of the access request has expired.")
 SLOW = Problem(408, "Problem", "The client sent the request too slowly.")
 HEAD_TOO_LARGE = Problem(431, "Problem", "The request line and the headers are too large.")
 NOT_READY = Problem(
@@ -335,7 +335,8 @@ HEADERS: dict[str, dict[str, Any]] = {
         required=False,
     ),
     "Idempotency-Replayed": _header(
-        "Present if this is the stored response to an earlier request with the same `Idempotency-Key`. No entry was stored.",
+        "Present if this is the stored response to an earlier request with the same `Idempotency-Key`. The repeated "
+        "request stored no entry.",
         {"type": "string", "enum": ["true"]},
         required=False,
     ),
@@ -354,8 +355,8 @@ HEADERS: dict[str, dict[str, Any]] = {
         {"type": "string", "pattern": r"^(\d{1,5}|10000\+)$"},
     ),
     "Known-Total-Count": _header(
-        "Number of items on all pages; `10000+` if there are more than 10,000. Absent if it is unknown, because the request "
-        "read only a part of the list.",
+        "Number of items on all pages; `10000+` if there are more than 10,000. Absent if the number is unknown, "
+        "because the request read only a part of the list.",
         {"type": "string", "pattern": r"^(\d{1,5}|10000\+)$"},
         required=False,
     ),

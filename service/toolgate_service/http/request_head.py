@@ -56,7 +56,7 @@ def check_head(version: str, target: bytes, headers: Iterable[RawHeader]) -> Non
     if host is None and version == "1.1":
         raise ValueError("no Host")
     if b"#" in target:
-        raise ValueError("a fragment in the request target")
+        raise ValueError("the request target contains a fragment")
     if not target.startswith(b"/"):
         _check_absolute(target, host)
 

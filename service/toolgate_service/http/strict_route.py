@@ -79,7 +79,7 @@ class StrictRequest(Request):
             raw = await self.body()
             value = await parser.run(len(raw), lambda: strict_json.read_object(raw, max_nodes=self.max_nodes))
             if len(value) > MAX_MEMBERS:
-                what = f"The body has {len(value)} members; no request takes more than {MAX_MEMBERS}"
+                what = f"The body has {len(value)} members; the maximum is {MAX_MEMBERS}"
                 raise FieldErrors({"body": [what]})
         except ApiError as problem:
             self.problem = problem

@@ -240,7 +240,7 @@ class Scheduler:
             # holds the lease only while its jobs run.
             await release(self._database, self._id, done=False)
         except StorageFault as failed:
-            OUTAGE.failed("releases of the maintenance lease", failed)
+            OUTAGE.failed("attempts to release the maintenance lease", failed)
         except Exception:
             logger.exception("could not release the maintenance lease; other gateways wait until it expires")
 
@@ -274,7 +274,7 @@ class Scheduler:
                 await renew(self._database, self._id, self._rounds)
             except Exception as failed:  # noqa: BLE001 - logged; the lease only saves work
                 # Continue: if the lease expires, another gateway may run the jobs at the same time, which is harmless.
-                OUTAGE.failed("renewals of the maintenance lease", failed)
+                OUTAGE.failed("attempts to renew the maintenance lease", failed)
 
     def _log_problem(self, problem: str | None) -> None:
         """Log a problem that prevents maintenance, or the end of the problem, once per change."""

@@ -109,8 +109,8 @@ LOG_SCHEMAS: dict[str, dict[str, Any]] = {
         | {
             "idempotency_key": nullable(REFERENCE)
             | {
-                "description": "Key of this entry, as the header `Idempotency-Key` of `/sdk/log`: 1-255 printable "
-                "characters. The response to a repeated key is the stored one, for 24 hours."
+                "description": "Idempotency key of this entry, like the header `Idempotency-Key` of `/sdk/log`: "
+                "1-255 printable characters. For 24 hours, the gateway returns the stored result for a repeated key."
             }
         },
     },
@@ -149,7 +149,7 @@ LOG_SCHEMAS: dict[str, dict[str, Any]] = {
             "replayed": {
                 "type": "boolean",
                 "const": True,
-                "description": "Present if the `idempotency_key` was used before: `entry` is the earlier one.",
+                "description": "Present if the `idempotency_key` was used before: `entry` is then the earlier entry.",
             },
             "mismatch": {
                 "type": "boolean",

@@ -124,7 +124,7 @@ async def export_logs(
     begin with an apostrophe. The response is 400 if `to` is not later than `from`.
     """
     if begins is not None and ends is not None and ends <= begins:
-        raise FieldErrors({"to": ["must be later than from"]})
+        raise FieldErrors({"to": ["must be later than the parameter from"]})
     filters = replace(filters, begins=begins, ends=ends)
     headers = NO_STORE | download_headers(environment, form)
     parts = export_entries(gateway, caller.organization_id, environment, filters, form)
@@ -256,7 +256,7 @@ def _entries(body: Mapping[str, Json]) -> Sequence[Json]:
     if not isinstance(entries, list):
         raise FieldErrors({"entries": ["must be a list"]})
     if len(entries) > MAX_ENTRIES:
-        raise FieldErrors({"entries": [f"must hold at most {MAX_ENTRIES} entries, not {len(entries)}"]})
+        raise FieldErrors({"entries": [f"must contain at most {MAX_ENTRIES} entries, not {len(entries)}"]})
     return entries
 
 

@@ -321,7 +321,7 @@ class LogWriter:
         try:
             outcomes = await self._store.commit([one.item for one in batch], wait=wait)
         except Exception as failed:  # noqa: BLE001 - the error is logged, and each waiting request receives an error
-            OUTAGE.failed("batches of log entries", failed)
+            OUTAGE.failed("attempts to store batches of log entries", failed)
             if self._metrics is not None:
                 self._metrics.log_entries.labels("failed").inc(len(batch))
             error = _unavailable("The log entry could not be written")

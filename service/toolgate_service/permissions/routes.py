@@ -128,7 +128,7 @@ async def delete_permission(
     "/permissions",
     response_model=list[PermissionView],
     responses=problems(NOT_FOUND),
-    summary="List what an agent may do",
+    summary="List the actions that an agent may perform",
 )
 async def list_own_permissions(
     caller: AnyKey,

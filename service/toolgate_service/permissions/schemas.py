@@ -53,10 +53,11 @@ class PermissionView(BaseModel):
     )
     required_approvals: int = Field(description="Number of different users who must approve a call.")
     separation_of_duties: bool = Field(
-        description="True if the creators of the agent and of the permission cannot approve its calls."
+        description="True if the creators of the agent and of the permission cannot approve calls with this "
+        "permission."
     )
     approval_ttl_seconds: int | None = Field(
-        description="Time in seconds in which a request must be decided; null for the gateway's setting."
+        description="Time in seconds in which a request must be decided; null if the gateway's setting applies."
     )
     created_at: CreatedAt
 
@@ -73,7 +74,7 @@ class NewPermission(Body):
     requires_approval: bool = Field(default=False, description="True if every call needs an approval.")
     max_amount: Amount | None = Field(
         default=None,
-        description="Maximum `context.amount` of a call, in the unit that the tool uses. It is compared exactly.",
+        description="Maximum `context.amount` of a call, in the unit that the tool uses. Amounts are compared without rounding.",
     )
     amount_required: bool = Field(
         default=False,
@@ -84,7 +85,8 @@ class NewPermission(Body):
     )
     separation_of_duties: bool = Field(
         default=False,
-        description="True if the creators of the agent and of the permission must not approve its calls.",
+        description="True if the creators of the agent and of the permission must not approve calls with this "
+        "permission.",
     )
     approval_ttl_seconds: Seconds | None = Field(
         default=None,
@@ -116,7 +118,8 @@ class PermissionChange(Change):
     )
     separation_of_duties: bool | None = Field(
         default=None,
-        description="True if the creators of the agent and of the permission must not approve its calls.",
+        description="True if the creators of the agent and of the permission must not approve calls with this "
+        "permission.",
     )
     approval_ttl_seconds: Seconds | None = Field(
         default=None,

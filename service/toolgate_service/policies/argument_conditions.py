@@ -59,7 +59,7 @@ def cover_arguments(calls: Sequence[Mapping[str, Json]]) -> str:
     """
     names = set(calls[0])
     if any(set(call) != names for call in calls):
-        raise NotCoverable("the calls have different arguments")
+        raise NotCoverable("the calls have different argument names")
     parts = [f"size(args) == {len(names)}"]
     for name in sorted(names):
         is_identifier = _IDENTIFIER.fullmatch(name) is not None and name not in _RESERVED

@@ -55,14 +55,14 @@ _AGENT_NOT_FOUND = "agent_not_found"
 
 AGENT_DELETED = "The agent was deleted after the decision"
 TERMS_CHANGED = (
-    "The candidate changes the terms of the approval: it is unknown whether the earlier approvals meet the new "
-    "terms"
+    "The candidate policy changes the terms of the approval: it is unknown whether the earlier approvals meet the "
+    "new terms"
 )
 POLICY_CHANGED = (
-    "The current policy decides the call differently than the policy at the time of the decision, whose "
-    "approval terms and budgets are unknown"
+    "The current policy decides the call differently than the policy at the time of the decision. The approval terms "
+    "and budgets of that earlier policy are unknown"
 )
-IF_COVERED = "Allowed if its budgets cover the call"
+IF_COVERED = "Allowed if the budgets of the candidate policy cover the call"
 
 
 #: maximum number of pairs of agent and action for which a comparison keeps how the policies differ
@@ -199,7 +199,9 @@ class PolicyComparison:
             return None
         for budget in self._applying(agent_id, action):
             if budget.name in self._changed_budgets:
-                return f"Budget '{budget.name}' was changed: its totals at that time are unknown"
+                return (
+                    f"Budget '{budget.name}' was changed: the totals of the budget at that time are unknown"
+                )
         return None
 
     def _applying(self, agent_id: str, action: str) -> Iterator[CompiledBudget]:

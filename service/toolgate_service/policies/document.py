@@ -30,7 +30,10 @@ MAX_AGENTS = MAX_PERMISSIONS = 2_000
 _PERMISSIONS = (
     "Permissions of the agent. They apply to exact actions; rules can allow calls by patterns and conditions."
 )
-_RULES = "Rules. If several rules with the same effect match a call, the first of them is the reason."
+_RULES = (
+    "Rules of the environment. If several rules with the same effect match a call, the decision names the first of "
+    "these rules."
+)
 
 
 class PolicyAgent(Body):
@@ -105,7 +108,10 @@ class PolicyDocument(Body):
             if rule.approval is not None and rule.effect != REQUIRE_APPROVAL:
                 yield (
                     f"rules.{index}.approval",
-                    f"only rules with the effect 'require_approval' have terms of an approval, not {rule.effect!r}",
+                    (
+                        f"must be omitted, because the effect is {rule.effect!r}: only rules with the effect "
+                        "'require_approval' have terms of an approval"
+                    ),
                 )
             approvers = rule.approval.approvers if rule.approval is not None else None
             unclear = [one for one in approvers or () if is_id(one.lower())]
@@ -122,7 +128,7 @@ def _duplicates(path: str, name: str, values: Iterable[str]) -> Iterator[tuple[s
     seen: set[str] = set()
     for index, value in enumerate(values):
         if value in seen:
-            yield f"{path}.{index}", f"the document contains another {name} {value!r}: use each only once"
+            yield f"{path}.{index}", f"the document contains another {name} {value!r}: remove one of the two"
         seen.add(value)
 
 

@@ -35,11 +35,14 @@ class PolicyReplay(Body):
 
     model_config = example(policy=EXAMPLE_POLICY, since="2026-11-01T00:00:00Z", until=None)
 
-    policy: PolicyDocument = Field(description="Complete policy with which the decisions are compared.")
+    policy: PolicyDocument = Field(
+        description="Complete candidate policy. The gateway decides the recorded calls "
+        "again with this policy."
+    )
     since: Moment | None = Field(
         default=None,
         description="Start of the time range, inclusive (ISO 8601; without an offset, UTC); null for "
-        f"{DEFAULT_DAYS} days before its end.",
+        f"{DEFAULT_DAYS} days before the end of the time range.",
     )
     until: Moment | None = Field(
         default=None,
@@ -47,32 +50,39 @@ class PolicyReplay(Body):
     )
     agent: Annotated[str, Field(min_length=1, max_length=100)] | None = Field(
         default=None,
-        description="Name or id of an agent, to compare only its decisions; null for all agents.",
+        description="Name or id of an agent, to compare only decisions about this agent; null for all agents.",
     )
     action: Action | None = Field(
-        default=None, description="An action, to compare only decisions about it; null for all actions."
+        default=None,
+        description="An action, to compare only decisions about this action; null for all actions.",
     )
 
 
 class ReplayCounts(BaseModel):
     """Number of decisions in each category."""
 
-    unchanged: int = Field(default=0, description="Decisions with the same result under the candidate.")
+    unchanged: int = Field(
+        default=0, description="Number of decisions with the same result under the candidate policy."
+    )
     newly_allowed: int = Field(
         default=0,
-        description="Calls that were denied or needed an approval, and that the candidate allows without an approval. "
-        "Calls that an approval allowed at the time are among them.",
+        description="Number of calls that were denied or needed an approval, and that the candidate policy allows "
+        "without an approval. The number includes calls that an approval allowed at the time.",
     )
     newly_held: int = Field(
         default=0,
-        description="Calls that were allowed or denied, and for which the candidate requires an approval.",
+        description="Number of calls that were allowed or denied, and for which the candidate policy requires an "
+        "approval.",
     )
     newly_denied: int = Field(
-        default=0, description="Calls that were allowed or needed an approval, and that the candidate denies."
+        default=0,
+        description="Number of calls that were allowed or needed an approval, and that the candidate "
+        "policy denies.",
     )
     not_replayable: int = Field(
         default=0,
-        description="Decisions whose result under the candidate is unknown, for the reasons in `not_replayable`.",
+        description="Number of decisions whose result under the candidate policy is unknown. The report lists the "
+        "reasons in `not_replayable`.",
     )
 
 
@@ -80,11 +90,13 @@ class ReplayRow(ReplayCounts):
     """Number of decisions about an action of an agent, in each category."""
 
     agent_id: str | None = Field(
-        description="Id of the agent; null for checks with an unknown agent id, and for the row of all other pairs."
+        description="Id of the agent; null for checks with an unknown agent id, and in the row that sums up the "
+        "remaining pairs of agent and action."
     )
-    agent: str | None = Field(description="Name of the agent; null if there is none.")
+    agent: str | None = Field(description="Name of the agent; null if `agent_id` is null.")
     action: str | None = Field(
-        description=f"Action; null for the row that contains all pairs after the first {MAX_PAIRS:,}."
+        description=f"Action of the calls; null in the row that sums up all pairs of agent and action after the "
+        f"first {MAX_PAIRS:,}."
     )
 
 
@@ -104,14 +116,14 @@ class ReplayExample(BaseModel):
     agent: str | None = Field(description="Name of the agent.")
     action: str = Field(description="Action of the call.")
     outcome: OutcomeName = Field(description="Recorded decision.")
-    reason_code: str = Field(description="Recorded code of the reason.")
-    new_outcome: OutcomeName = Field(description="Result under the candidate.")
-    new_reason_code: str = Field(description="Code of the reason under the candidate.")
+    reason_code: str = Field(description="Recorded code of the reason for the decision.")
+    new_outcome: OutcomeName = Field(description="Result under the candidate policy.")
+    new_reason_code: str = Field(description="Code of the reason under the candidate policy.")
     reason: str | None = Field(
-        description="Reason under the candidate; null if the candidate allows the call."
+        description="Reason under the candidate policy; null if the candidate policy allows the call."
     )
     rule: str | None = Field(
-        description="Name of the rule of the candidate that decides; null if no rule does."
+        description="Name of the rule in the candidate policy that decides the call; null if no rule decides the call."
     )
 
 
@@ -120,7 +132,7 @@ class ReplayExamples(BaseModel):
 
     newly_allowed: list[ReplayExample] = Field(default_factory=list, description="Newly allowed calls.")
     newly_held: list[ReplayExample] = Field(
-        default_factory=list, description="Calls newly held for approval."
+        default_factory=list, description="Calls that newly require an approval."
     )
     newly_denied: list[ReplayExample] = Field(default_factory=list, description="Newly denied calls.")
 
@@ -185,15 +197,16 @@ class ReplayReport(BaseModel):
     )
     seconds: float = Field(description="Duration of the replay, in seconds.")
     decisions_per_second: int = Field(description="Number of compared decisions per second.")
-    totals: ReplayCounts = Field(description="Numbers of all compared decisions.")
+    totals: ReplayCounts = Field(description="Numbers for all compared decisions together.")
     rows: Sequence[ReplayRow] = Field(
-        description=f"Numbers by agent and action, at most {MAX_ROWS} rows: first those with the most newly allowed, held "
-        "and denied calls, then those with the most decisions."
+        description=f"Numbers by agent and action, at most {MAX_ROWS} rows. The rows with the most newly allowed, "
+        "held and denied calls come first, then the rows with the most decisions."
     )
     omitted_rows: int = Field(description="Number of pairs of agent and action that `rows` does not contain.")
     not_replayable: Sequence[ReplayReason] = Field(
         description="Reasons for which decisions are not replayable, the most frequent first."
     )
     examples: ReplayExamples = Field(
-        description=f"The oldest decisions of each category of differences, at most {MAX_EXAMPLES} each."
+        description=f"The oldest decisions with a different result: at most {MAX_EXAMPLES} for each kind of "
+        "difference."
     )

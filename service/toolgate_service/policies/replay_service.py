@@ -55,7 +55,7 @@ NO_CONTEXT = (
     f"The arguments are not stored: they are longer than {MAX_CONTEXT:,} characters, or older than "
     "TOOLGATE_DECISION_CONTEXT_DAYS"
 )
-OTHER_CONTEXT = "The stored arguments do not have the recorded digest"
+OTHER_CONTEXT = "The digest of the stored arguments differs from the recorded digest"
 
 _Pair = tuple[str | None, str | None]
 #: key of the counts of all pairs after the first `MAX_PAIRS`
@@ -102,7 +102,7 @@ def _period(request: PolicyReplay, moment: datetime) -> tuple[datetime, datetime
         earliest = datetime.min.replace(tzinfo=until.tzinfo) + timedelta(days=DEFAULT_DAYS)
         since = max(until, earliest) - timedelta(days=DEFAULT_DAYS)
     if since >= until:
-        raise FieldErrors({"until": ["must be later than since"]})
+        raise FieldErrors({"until": ["must be later than the field since"]})
     return since, until
 
 

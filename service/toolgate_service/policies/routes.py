@@ -223,8 +223,8 @@ async def suggest_rules(
             ge=1,
             le=1_000,
             description=(
-                "Minimum number of approved requests of an agent for an action. The gateway makes no suggestion "
-                "for fewer."
+                "Minimum number of approved requests of an agent for an action. The gateway makes no suggestion for "
+                "an action with fewer approved requests."
             ),
         ),
     ] = 5,

@@ -41,7 +41,7 @@ EXAMPLE_POLICY: dict[str, JsonValue] = {
 _BASE = "Digest of the current policy for which the plan was made, from `POST /api/policy/plan` or `GET /api/policy`."
 _MESSAGE = "Reason for the change, which the list of revisions shows: at most 1,000 characters."
 _DIGEST = "SHA-256 digest of the meaning of the policy. It does not depend on the order of lists."
-_CHANGES = "Differences in the order agents, permissions, rules, budgets."
+_CHANGES = "Differences between the two policies, in the order agents, permissions, rules, budgets."
 
 
 class FieldChange(BaseModel):
@@ -49,7 +49,7 @@ class FieldChange(BaseModel):
 
     field: str = Field(description="Name of the field.")
     before: Any = Field(description="Value in the current policy; null for a new item.")
-    after: Any = Field(description="Value in the candidate; null for a deleted item.")
+    after: Any = Field(description="Value in the candidate policy; null for a deleted item.")
 
 
 class ChangeView(BaseModel):
@@ -63,7 +63,7 @@ class ChangeView(BaseModel):
     )
 
     resource: ResourceName = Field(description="Kind of the item that differs.")
-    operation: Operation = Field(description="What applying the candidate does with the item.")
+    operation: Operation = Field(description="Change to the item when the candidate policy is applied.")
     name: str = Field(
         description="Name of the agent, rule or budget; for a permission, the agent's name and the action."
     )
@@ -80,7 +80,8 @@ class PolicyState(BaseModel):
     policy: PolicyDocument = Field(description="Current agents, permissions, rules and budgets.")
     digest: str = Field(description=_DIGEST)
     revision: int | None = Field(
-        description="Number of the latest revision; null if there is none, or if the environment was changed since."
+        description="Number of the latest revision; null if no revision exists, or if the environment was changed "
+        "after the latest revision."
     )
 
 
@@ -93,8 +94,8 @@ class Candidate(Body):
     base: Annotated[str, Field(max_length=64)] | None = Field(
         default=None,
         description=(
-            "Digest of the current policy from an earlier plan. The request fails if the policy has changed "
-            "since."
+            "Digest of the current policy from an earlier plan. The request fails if the policy has changed since "
+            "that plan."
         ),
     )
 
@@ -107,11 +108,11 @@ class PolicyPlan(BaseModel):
     )
 
     base: str = Field(description="Digest of the current policy. `POST /api/policy/apply` requires it.")
-    digest: str = Field(description="Digest of the candidate.")
+    digest: str = Field(description="Digest of the candidate policy.")
     changes: Sequence[ChangeView] = Field(description=_CHANGES)
     warnings: Sequence[str] = Field(
         description=(
-            "Consequences of applying the candidate that cannot be undone by restoring an earlier revision, "
+            "Consequences of applying the candidate policy that cannot be undone by restoring an earlier revision, "
             "such as revoked API keys."
         )
     )
@@ -167,7 +168,7 @@ class RevisionSummary(BaseModel):
     digest: str = Field(description=_DIGEST)
     message: str = Field(description=_MESSAGE)
     restores: int | None = Field(description=_RESTORES)
-    created_by: str = Field(description="Id of the user who applied it, a UUID.")
+    created_by: str = Field(description="Id of the user who applied the revision, a UUID.")
     created_at: CreatedAt
 
 
@@ -216,7 +217,8 @@ class PolicyCall(Body):
         default=None, description="Identifier of the agent run."
     )
     now: Moment | None = Field(
-        default=None, description="Time of the call for conditions; null for the current time."
+        default=None,
+        description="Time of the call, which conditions read as `now`; null for the current time.",
     )
 
 
@@ -229,7 +231,7 @@ class PolicyEvaluation(Body):
     )
 
     policy: PolicyDocument | None = Field(
-        default=None, description="Policy to evaluate; null for the current one."
+        default=None, description="Policy that decides the call; null for the current policy."
     )
     calls: Annotated[list[PolicyCall], Field(min_length=1, max_length=MAX_CALLS)] = Field(
         description="Calls, at most 100."
@@ -241,7 +243,8 @@ class JudgementTermsView(BaseModel):
 
     quorum: int = Field(description="Number of different users who must approve.")
     ttl: int | None = Field(
-        description="Time in seconds in which a request must be decided; null if only the gateway's setting limits it."
+        description="Time in seconds in which a request must be decided; null if only the gateway's setting limits "
+        "this time."
     )
     approvers: Sequence[str] | None = Field(
         description="E-mail addresses of the only users who may approve; null if every admin and member may approve."
@@ -281,7 +284,10 @@ class NewShadow(Body):
 
     model_config = example(policy=EXAMPLE_POLICY, message="Raise the refund limit")
 
-    policy: PolicyDocument = Field(description="Complete policy that is compared with the decisions.")
+    policy: PolicyDocument = Field(
+        description="Complete shadow policy. The gateway compares the results of this "
+        "policy with its decisions."
+    )
     message: Description | None = Field(default=None, description=_SHADOW_MESSAGE)
 
 
@@ -332,15 +338,18 @@ class ShadowView(BaseModel):
         samples=[],
     )
 
-    id: str = Field(description="Id of the shadow. It changes if the shadow is replaced.")
-    policy: PolicyDocument = Field(description="Policy that is compared with the decisions.")
+    id: str = Field(description="Id of the shadow policy. The id changes if the shadow policy is replaced.")
+    policy: PolicyDocument = Field(
+        description="The shadow policy, which the gateway compares with its decisions."
+    )
     digest: str = Field(description=_DIGEST)
     message: str = Field(description=_SHADOW_MESSAGE)
-    created_by: str = Field(description="Id of the user who started it, a UUID.")
+    created_by: str = Field(description="Id of the user who started the shadow policy, a UUID.")
     created_at: CreatedAt
     counts: ShadowCounts = Field(description="Results of the comparison; they may be about a second old.")
     samples: Sequence[ShadowSample] = Field(
-        description="Checks with another result, newest first: at most 100 of each kind of difference."
+        description="Checks with a different result under the shadow policy, newest first: at most 100 of each kind "
+        "of difference."
     )
 
 
@@ -364,16 +373,20 @@ class SuggestionView(BaseModel):
     agent_id: AgentId
     action: str = Field(description="Action of the calls.")
     approvals: int = Field(description="Number of requests in the period that people approved.")
-    first_at: datetime = Field(description="Time of the first of these requests.")
-    last_at: datetime = Field(description="Time of the last of these requests.")
+    first_at: datetime = Field(description="Time of the first approved request in the period.")
+    last_at: datetime = Field(description="Time of the last approved request in the period.")
     condition: str = Field(
-        description="Condition that covers the approved calls: the same arguments, each with one of the approved values, or "
-        "with a number between the smallest and the largest approved one if there are more than 10."
+        description="Condition that covers the approved calls. It requires the same arguments, each with one of the "
+        "approved values. If an argument has more than 10 approved numbers, the condition allows every number from "
+        "the smallest to the largest."
     )
-    policy: PolicyDocument = Field(description="Complete candidate: the current policy with these changes.")
+    policy: PolicyDocument = Field(
+        description="Complete candidate policy: the current policy with the suggested changes."
+    )
     changes: Sequence[ChangeView] = Field(description=_CHANGES)
     allowed: int = Field(
-        description="Number of approved calls that the candidate allows without an approval; it is equal to `approvals`."
+        description="Number of approved calls that the candidate policy allows without an approval. The number is "
+        "equal to `approvals`."
     )
 
 

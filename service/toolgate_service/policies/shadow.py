@@ -249,7 +249,7 @@ class ShadowObserver:
             try:
                 return await self._cache.find(auth)
             except Exception as error:  # noqa: BLE001 - the error is logged, and the shadow is loaded again
-                OUTAGE.failed("reads of shadow policies", error)
+                OUTAGE.failed("attempts to read shadow policies", error)
                 await asyncio.sleep(_LAST_PAUSE if self._is_closing.is_set() else _PAUSE)
 
     def _compare(self, shadow: LoadedShadow, record: DecisionRecord) -> None:
@@ -281,7 +281,7 @@ class ShadowObserver:
                         self._results[shadow_id].put_back(results)
                     if not isinstance(error, Exception):
                         raise
-                    OUTAGE.failed("additions to the counts of shadow policies", error)
+                    OUTAGE.failed("attempts to update the counts of shadow policies", error)
                     await asyncio.sleep(_LAST_PAUSE)
                 else:
                     self._forget_written(full)

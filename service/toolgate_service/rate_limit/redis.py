@@ -206,9 +206,10 @@ def _seconds_left(moment: float) -> float:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, AuthenticationError):
-        return "it rejected the user or the password"
+        return "the server rejected the user or the password"
     if isinstance(error, ResponseError):
         code = str(error).partition(" ")[0]
-        return f"it rejected the command that counts requests ({code if code.isalpha() and code.isupper() else type(error).__name__})"
+        shown = code if code.isalpha() and code.isupper() else type(error).__name__
+        return f"the server rejected the command that counts requests ({shown})"
     # Omit the message of the library, which may contain the command or the URL.
     return type(error).__name__

@@ -114,7 +114,7 @@ class SqliteRateLimiter:
     def _run(self, statement: str, values: Sequence[object]) -> list[Any]:
         connection = self._connection
         if connection is None:
-            raise RuntimeError("the windows are not open")
+            raise RuntimeError("the database of the rate limiter is not open")
         ends = time.monotonic() + PATIENCE
         while True:
             try:

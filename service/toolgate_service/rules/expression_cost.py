@@ -306,7 +306,8 @@ class _Analyzer:
         if size is None:
             raise self._error(
                 pattern,
-                "The regular expression uses syntax that is not available, such as \\pL or \\Q: use classes",
+                "The regular expression uses syntax that is not available, such as \\pL or \\Q: use character "
+                "classes such as [a-z]",
             )
         if size.instructions > MAX_SIZE:
             raise self._error(

@@ -45,7 +45,9 @@ _WHEN = (
     "matches every call of its agents and actions. A condition that fails, for example because a field is missing, "
     "counts as true for `forbid` and `require_approval`, and as false for `allow`."
 )
-_APPROVAL = "Terms of the approval, for the effect `require_approval`; null for the terms of the permission."
+_APPROVAL = (
+    "Terms of the approval, for the effect `require_approval`; null if the terms of the permission apply."
+)
 _QUORUM = "Number of different users who must approve, 1-10."
 _TTL = "Time in seconds in which a request must be decided, at most 2,592,000 (30 days)."
 _ENABLED = "False if the rule is ignored."
@@ -142,7 +144,7 @@ class ApprovalTermsView(BaseModel):
         description="Number of different users who must approve; null if the rule does not set a number."
     )
     ttl: int | None = Field(
-        description="Time in seconds in which a request must be decided; null if the rule does not restrict it."
+        description="Time in seconds in which a request must be decided; null if the rule does not restrict this time."
     )
     approvers: Sequence[str] | None = Field(
         description="Ids of the only users who may approve; null if every admin and member may approve."

@@ -58,7 +58,7 @@ async def create_scratch(context: AppContext, new: NewScratchOrganization) -> Sc
         FieldErrors: The first user is not an admin.
     """
     if new.users[0] != "admin":
-        raise FieldErrors({"users": ["must begin with 'admin'"]})
+        raise FieldErrors({"users": ["must begin with 'admin', because the first user must be an admin"]})
     suffix = secrets.token_hex(3)
     # The session tokens are the only credentials: no response contains this password.
     password = secrets.token_urlsafe(32)
@@ -118,7 +118,7 @@ async def _require_room(session: AsyncSession, moment: datetime) -> None:
         if count >= limit:
             raise ApiError(
                 429,
-                f"{count} scratch organizations {text}, and no more may; delete some, and retry after 60 seconds",
+                f"{count} scratch organizations {text}, which is the maximum; delete some, and retry after 60 seconds",
                 {"Retry-After": "60"},
             )
 

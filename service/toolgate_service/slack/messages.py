@@ -228,7 +228,7 @@ _TITLES = {
     "approval.reminder": "Reminder: an agent still waits for an approval",
     "approval.approved": "Approved",
     "approval.denied": "Rejected",
-    "approval.expired": "Expired: the request was not decided, or its approval was not used, in time",
+    "approval.expired": "Expired: the request was not decided in time, or its approval was not used in time",
     "approval.cancelled": "Cancelled",
     "approval.consumed": "Approval used: the gateway allowed the approved call",
     "approval.replaced": "Approved with changed arguments, as a new request",
@@ -372,7 +372,10 @@ def _cli_hint(approval_id: str, *, hidden: bool) -> str:
         if hidden
         else "The arguments are too long to be shown here"
     )
-    return f"{why}, so you cannot decide here. Review and decide the request with `toolgate approvals show {approval_id}`."
+    return (
+        f"{why}, so you cannot decide the request here. Review and decide the request with "
+        f"`toolgate approvals show {approval_id}`."
+    )
 
 
 def _format_time(text: str) -> str:

@@ -42,7 +42,7 @@ class LinkCodeView(BaseModel):
 
     model_config = example(code="7KQ2M9XD4T0AZ5RB", expires_at=EXAMPLE_EXPIRY)
 
-    code: str = Field(description="The code. It works once.")
+    code: str = Field(description="One-time code that links the Slack account of the user who enters it.")
     expires_at: datetime = Field(
         description="Time at which the code expires, ten minutes after its creation."
     )
@@ -160,7 +160,7 @@ def _form(body: bytes) -> dict[str, str]:
         )
     except ValueError:
         # Do not include the message of the form parser in the error, because it may contain submitted values.
-        raise FieldErrors({"body": ["The body must be a form as Slack sends it"]}) from None
+        raise FieldErrors({"body": ["The body must be a form in the format that Slack sends"]}) from None
     if len({name for name, _ in pairs}) != len(pairs):
         raise FieldErrors({"body": ["A field of the form appears more than once"]})
     return dict(pairs)

@@ -52,14 +52,17 @@ from toolgate_service.webhooks.repository import find_current_secret, unseal
 VIA = "slack"
 UNLINKED = (
     "Nothing was decided: your Slack account is not linked to a Toolgate account. Run `toolgate slack link` on your "
-    "machine, enter the command that it prints here, and press the button again."
+    "machine. Then enter the printed command here in Slack, and press the button again."
 )
 GONE = "Nothing was decided: this approval request no longer exists."
-CHANGED = "Nothing was decided: the request differs from the one in this message. Review it with `toolgate approvals show {}`."
+CHANGED = (
+    "Nothing was decided: the arguments of the request differ from the arguments in this message. Review the request "
+    "with `toolgate approvals show {}`."
+)
 VIEWS = "Nothing was decided: your role is 'viewer', which cannot decide requests. Ask an administrator."
 FAILED = (
-    "The gateway failed, so your decision may not have been saved. Check it with `toolgate approvals show {}`, or press "
-    "the button again."
+    "An error occurred in the gateway, so your decision may not have been saved. Check the request with "
+    "`toolgate approvals show {}`, or press the button again."
 )
 HELP = (
     "`/toolgate link CODE` links your Slack account to your Toolgate account, so that you can decide requests here. "
@@ -72,8 +75,14 @@ _NO_SECRET = "0" * 32
 LINKED = "Linked: your decisions in Slack now count as decisions of your Toolgate account."
 ALREADY = "Your Slack account is already linked."
 WRONG = "The code is wrong, used or expired. Create a new one with `toolgate slack link`; it is valid for ten minutes."
-TAKEN = "This Slack account is linked to another member. That member or an administrator must remove the link first."
-ELSEWHERE = "Your Toolgate account is linked to another Slack account in this app. Remove that link, then enter the code again."
+TAKEN = (
+    "This Slack account is linked to another user's Toolgate account. That user or an administrator must remove the "
+    "link first."
+)
+ELSEWHERE = (
+    "Your Toolgate account is linked to another Slack account in this app. Remove the link to that account, then enter "
+    "the code again."
+)
 
 #: Time for which a new link code is valid.
 CODE_LIFETIME = timedelta(minutes=10)
@@ -328,7 +337,7 @@ async def _decide(context: AppContext, webhook: SignedWebhook, click: Click) -> 
             rejected = await approvals.deny(
                 context, caller, environment, approval_id, None, shown=shown, transaction=transaction
             )
-            return f"Rejected: `{in_code(rejected.action)}` does not run."
+            return f"Rejected: the call `{in_code(rejected.action)}` will not run."
         decided = await approvals.approve(
             context,
             caller,
@@ -423,5 +432,5 @@ def _require_enabled(plans: Plans, webhook: Webhook, organization: Organization)
 def _error_text(error: ApiError) -> str:
     detail = error.detail
     if not isinstance(detail, str):
-        return "the request cannot be decided here"
+        return "the request cannot be decided in Slack"
     return detail[:1].lower() + detail[1:]

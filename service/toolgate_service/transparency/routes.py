@@ -48,8 +48,8 @@ TreePath = Annotated[str, Path(description="Environment of the log: `production`
 PositionPath = Annotated[
     str,
     Path(
-        description="Position of the tile, in groups of three digits such as `x001/234`. For a tile with fewer than 256 "
-        "members, `.p/` and their number follow."
+        description="Position of the tile in its level, in groups of three digits such as `x001/234`. For a tile "
+        "with fewer than 256 members, `.p/` and the number of members follow."
     ),
 ]
 #: receipt in a response: the proof format of C2SP, a text
@@ -243,7 +243,7 @@ async def erase_approval_request(
     "/tlog/{organization_id}/{tree}/checkpoint",
     response_model=None,
     responses={**_TEXT, **problems(NOT_FOUND)},
-    summary="Get the checkpoint of a log",
+    summary="Get the checkpoint of a transparency log",
 )
 async def get_checkpoint(
     organization_id: OrganizationPath, tree: TreePath, gateway: GatewayDep
@@ -264,7 +264,7 @@ async def get_checkpoint(
     "/tlog/{organization_id}/{tree}/tile/entries/{position:position}",
     response_model=None,
     responses={**_BYTES, **problems(NOT_FOUND)},
-    summary="Get an entry bundle of a log",
+    summary="Get up to 256 entries of a transparency log",
 )
 async def get_entry_bundle(
     organization_id: OrganizationPath,
@@ -289,12 +289,12 @@ async def get_entry_bundle(
     "/tlog/{organization_id}/{tree}/tile/{level}/{position:position}",
     response_model=None,
     responses={**_BYTES, **problems(NOT_FOUND)},
-    summary="Get a tile of a log",
+    summary="Get a tile of the Merkle tree of a transparency log",
 )
 async def get_tile(
     organization_id: OrganizationPath,
     tree: TreePath,
-    level: Annotated[str, Path(description="Level of the tile, 0-7.")],
+    level: Annotated[str, Path(description="Level of the tile in the Merkle tree, 0-7.")],
     position: PositionPath,
     gateway: GatewayDep,
 ) -> Response:

@@ -24,13 +24,13 @@ class TransparencyStatus(BaseModel):
         witnesses=[],
     )
 
-    origin: str = Field(description="Name of the log in its checkpoints.")
+    origin: str = Field(description="Name of the log, which each checkpoint contains.")
     vkey: str = Field(description="Public key with which checkpoints are verified.")
-    size: int = Field(description="Number of leaves in the log.")
+    size: int = Field(description="Number of leaves (entries of the Merkle tree) in the log.")
     root: str = Field(description="Root of the Merkle tree, in base64.")
     checkpoint: str = Field(description="Latest checkpoint: a signed note with the origin, size and root.")
     sealed_at: datetime = Field(description="Time of the latest checkpoint.")
-    pending: int = Field(description="Number of stored leaves that the checkpoint does not cover yet.")
+    pending: int = Field(description="Number of stored leaves that the latest checkpoint does not cover yet.")
     problem: str | None = Field(
         description="Reason why the gateway currently cannot append leaves to the log; null if it can."
     )

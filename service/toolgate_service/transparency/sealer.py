@@ -154,7 +154,7 @@ class Sealer:
             try:
                 await self.seal_all()
             except Exception as error:  # noqa: BLE001 - the error is logged, and the next round tries again
-                OUTAGE.failed("rounds of the transparency log", error)
+                OUTAGE.failed("attempts to update the transparency logs", error)
             if is_last:
                 return
             with suppress(TimeoutError):

@@ -122,7 +122,8 @@ async def get_receipt(
 def _empty() -> ApiError:
     return ApiError(
         409,
-        "The transparency log has no leaves yet: it begins about a second after the first change of the environment",
+        "The transparency log has no entries yet: the gateway adds the first entry about a second after the first "
+        "change in the environment",
         {"Retry-After": "1"},
     )
 

@@ -83,7 +83,7 @@ class WitnessAhead(WitnessError):
 
     def __init__(self, size: int, submitted: int) -> None:
         super().__init__(
-            f"the witness has cosigned size {size}, but the submitted checkpoint has size {submitted}"
+            f"the witness has cosigned a checkpoint of size {size}, but the submitted checkpoint has size {submitted}"
         )
         self.size = size
 
@@ -242,7 +242,9 @@ class WitnessClient:
         if status == HTTPStatus.CONFLICT:
             if (latest := _read_size(body)) > size:
                 raise WitnessAhead(latest, size)
-            raise WitnessUnavailable(f"the witness has cosigned size {latest} during the request")
+            raise WitnessUnavailable(
+                f"the witness has cosigned a checkpoint of size {latest} during the request"
+            )
         if status != HTTPStatus.OK:
             raise _error(status)
         text = checkpoint.rpartition("\n\n")[0] + "\n"
@@ -350,9 +352,9 @@ def _read_size(body: bytes) -> int:
 
 def _error(status: int) -> WitnessError:
     reasons = {
-        HTTPStatus.BAD_REQUEST: "the request is malformed for the witness",
+        HTTPStatus.BAD_REQUEST: "the witness rejected the request as malformed",
         HTTPStatus.FORBIDDEN: "the witness does not accept the log's signature",
-        HTTPStatus.NOT_FOUND: "the witness does not know the log's origin, or the URL is wrong",
+        HTTPStatus.NOT_FOUND: "the log's origin is not registered at the witness, or the URL is wrong",
     }
     if status == HTTPStatus.UNPROCESSABLE_ENTITY:
         return WitnessInconsistent(

@@ -120,8 +120,8 @@ class NewWebhook(Body):
     )
     events: EventTypes | None = Field(
         default=None,
-        description="Types of events to send. By default, the events about approvals for the type `slack`, and all "
-        "except `log.created` for other webhooks.",
+        description="Types of events to send. By default, webhooks of the type `slack` receive the events about "
+        "approvals, and other webhooks receive all events except `log.created`.",
     )
     description: Description | None = Field(
         default=None, description="Description, for people: at most 1,000 characters."
@@ -199,7 +199,7 @@ class WebhookView(BaseModel):
     include_context: bool = Field(description="True if the context of calls is sent.")
     is_active: bool = Field(description="False if the webhook is disabled; it then receives no events.")
     disabled_reason: str | None = Field(
-        description="Reason why the gateway disabled the webhook; null if it did not."
+        description="Reason why the gateway disabled the webhook; null if the gateway did not disable it."
     )
     disabled_at: datetime | None = Field(description="Time at which the webhook was disabled, or null.")
     last_success_at: datetime | None = Field(description="Time of the last successful delivery, or null.")
@@ -268,6 +268,8 @@ class DeliveryView(BaseModel):
     next_attempt_at: datetime | None = Field(
         description="Time of the next attempt; null if no attempt follows."
     )
-    last_attempt_at: datetime | None = Field(description="Time of the last attempt; null before the first.")
+    last_attempt_at: datetime | None = Field(
+        description="Time of the last attempt; null before the first attempt."
+    )
     delivered_at: datetime | None = Field(description="Time of the successful attempt, or null.")
     created_at: CreatedAt

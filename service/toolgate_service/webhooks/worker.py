@@ -161,11 +161,11 @@ class Worker:
         if attempt.is_slack and attempt.url:
             return await self._sender.send(attempt.url, {}, self._format_slack(attempt.body))
         if attempt.is_slack:
-            return SendResult(None, "the stored URL cannot be decrypted; set it again")
+            return SendResult(None, "the stored URL cannot be decrypted; set the URL again")
         if attempt.secrets:
             headers = signed_headers(attempt.event_id, attempt.claimed_at, attempt.body, attempt.secrets)
             return await self._sender.send(attempt.url, headers, attempt.body)
-        return SendResult(None, "the signing secret cannot be decrypted; rotate it")
+        return SendResult(None, "the signing secret cannot be decrypted; rotate the secret")
 
     async def _finish_attempts(self) -> None:
         running = dict(self._running)

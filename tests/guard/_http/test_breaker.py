@@ -93,7 +93,7 @@ def test_one_call_probes_and_the_others_fail_at_once(breaker: CircuitBreaker, cl
         breaker.admit(5)
     clock.now += 1
     assert breaker.admit(5)
-    with pytest.raises(CircuitOpen, match="now by another call"):
+    with pytest.raises(CircuitOpen, match="another call is trying again now"):
         breaker.admit(5)
     breaker.record_response()
     assert not breaker.admit(5)

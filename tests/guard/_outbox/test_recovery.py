@@ -285,7 +285,7 @@ def test_a_file_of_something_else_stays(
     assert file.read_bytes() == before
     [told] = [each for each in caplog.records if each.levelno == logging.ERROR]
     assert {
-        "damaged": "move it to another folder",
+        "damaged": "move the file to another folder",
         "version": "another version of toolgate (file format 9)",
         "link": "not a regular file of this user",
     }[kind] in told.getMessage()

@@ -234,7 +234,7 @@ def test_tls_faults_are_told_apart(
     assert (untrusted["state"], "SSL_CERT_FILE" in untrusted["cure"]) == ("wrong", True)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
     other_name = findings("--url", f"https://127.0.0.1:{port}")["tls"]
-    assert "another name" in other_name["says"]
+    assert "another host name" in other_name["says"]
     assert "tls" not in {
         name
         for name, one in findings("--url", f"https://localhost:{port}").items()
@@ -283,7 +283,7 @@ def test_the_login_is_looked_at(shell: Shell, owner: Owner, agent_id: str) -> No
     assert "an agent that runs as this user can use your login" in findings()["login"]["says"]
     content = login_path().read_text()
     login_path().write_text(content.replace('"token": "', '"token": "x'))
-    assert "has ended" in findings()["login"]["says"]
+    assert "has expired or was revoked" in findings()["login"]["says"]
     login_path().write_text(content)
     login_path().chmod(0o640)
     assert "0640" in findings()["login"]["says"]

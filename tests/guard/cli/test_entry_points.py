@@ -12,7 +12,7 @@ from toolgate_cli import entry_points
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ("module_that_is_absent:serve", "needs its extra ('module_that_is_absent' is missing)"),
+        ("module_that_is_absent:serve", "needs an optional package ('module_that_is_absent' is missing)"),
         ("toolgate_integrations.absent:serve", "'toolgate_integrations.absent' is missing"),
     ],
 )

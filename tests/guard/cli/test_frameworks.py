@@ -54,7 +54,7 @@ def test_covered_frameworks_are_fine(installed: Any) -> None:
     }
     ended = run()
     assert ended.exit_code == 0
-    assert ended.stdout.endswith("2 of 2 can be guarded by a plugin\n")
+    assert ended.stdout.endswith("2 of 2 agent frameworks can be guarded by plugins\n")
 
 
 def test_no_framework_is_fine(installed: Any) -> None:
@@ -106,7 +106,7 @@ def test_what_runs_no_tools_can_be_ignored(installed: Any) -> None:
     assert {name: one["ignored"] for name, one in seen.items()} == {"google-genai": True, "letta": False}
     ended = run("--ignore", "google-genai", "--ignore", "letta")
     assert ended.exit_code == 0
-    assert ended.stdout.endswith("0 of 2 can be guarded by a plugin, 2 ignored\n")
+    assert ended.stdout.endswith("0 of 2 agent frameworks can be guarded by plugins, 2 ignored\n")
     ended = run("--ignore", "antropic")
     assert (ended.exit_code, ended.stdout) == (1, "")
     assert ended.stderr == (

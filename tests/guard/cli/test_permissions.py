@@ -37,7 +37,7 @@ def test_a_permission_is_granted_as_it_is_written(shell: Shell, owner: Owner, ag
     )
     assert said == (
         "refund-bot may do stripe.refund: amount at most 99.5 (required), "
-        "approval 2 people, not by its creators, within 2 h\n"
+        "approval 2 people, but not the creators of the agent or permission, within 2 h\n"
     )
     (granted,) = permissions(owner, agent_id)
     assert {name: granted[name] for name in granted if name not in {"id", "agent_id", "created_at"}} == {

@@ -274,7 +274,7 @@ def test_hold_is_the_deprecated_name_of_require_approval(open_guard: Open) -> No
     with pytest.warns(DeprecationWarning, match="require_approval"):
         guard = open_guard(":memory:", hold=["mail.send"])
     assert guard.check("mail.send").held
-    with pytest.raises(ConfigurationError, match="alone"):
+    with pytest.raises(ConfigurationError, match="Pass only require_approval"):
         open_guard(":memory:", hold=["a"], require_approval=["b"])
 
 

@@ -224,9 +224,9 @@ async def test_tools_of_a_server(scene: Scene, caplog: pytest.LogCaptureFixture,
         if prefix:
             await heard(made, GuardPlugin(scene.guard))
         else:
-            with pytest.raises(RuntimeError, match="has no name, which its action needs"):
+            with pytest.raises(RuntimeError, match="has no name, which the tool's action must contain"):
                 await heard(made, GuardPlugin(scene.guard))
-            assert "has no name, which its action needs" in caplog.text
+            assert "has no name, which the tool's action must contain" in caplog.text
     finally:
         await tools.close()
     if prefix:

@@ -163,7 +163,7 @@ async def test_a_hook_beside_it_changes_nothing(scene: Scene, tmp_path: Path) ->
         await run(client)
     assert scene.ran == [("pay", "ann", 40)]
     for name in ("eve", "bob"):
-        assert read(api)[f"call-{name}"].startswith("Not done: another hook changed its arguments")
+        assert read(api)[f"call-{name}"].startswith("Not done: another hook changed the call's arguments")
 
 
 @pytest.mark.slow
@@ -183,7 +183,10 @@ async def test_what_a_hook_of_a_settings_file_changed_is_told(
         await run(client)
     assert scene.ran == [("pay", "eve", 80)]
     [(_, status, why)] = logged(scene, gateway)
-    assert (status, why) == ("failed", "ran with arguments that differ from the check: amount")
+    assert (status, why) == (
+        "failed",
+        "the tool ran with arguments that differ from the checked arguments: amount",
+    )
     assert "ran with arguments that differ" in caplog.text
 
 

@@ -86,7 +86,7 @@ async def test_a_no_is_a_no(scene: Scene, answer: object, words: str) -> None:
     scene.approve(run.held["call-pay"])
     await run.resume(answer)
     assert scene.ran == []
-    assert run.read["call-pay"] == f"Not done: it was rejected. {words}".strip()
+    assert run.read["call-pay"] == f"Not done: the call was rejected. {words}".strip()
 
 
 @pytest.mark.parametrize("answer", REST)

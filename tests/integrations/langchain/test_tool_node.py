@@ -89,7 +89,7 @@ async def test_a_no_with_a_name_is_a_no_to_that_call(scene: Scene, mode: Mode, r
     await run.resume({"type": "reject", "message": "no", "tool_call_id": refused})
     ran = ("pay", "ann", 2) if refused == "call-pay" else ("pay", "eve", 1)
     assert sorted(scene.ran) == [("look", "sky"), ran]
-    assert run.read[refused] == "Not done: it was rejected. no"
+    assert run.read[refused] == "Not done: the call was rejected. no"
     assert ("pay", "denied") in scene.logged()
 
 
@@ -118,7 +118,7 @@ async def test_a_no_without_a_name_refuses_the_turn(scene: Scene, mode: Mode) ->
     scene.approve(requests["call-more"])
     await run.resume({"type": "reject", "message": "stop it"})
     assert scene.ran == []
-    assert set(run.read.values()) == {"Not done: it was rejected. stop it"}
+    assert set(run.read.values()) == {"Not done: the call was rejected. stop it"}
     assert scene.status(requests["call-pay"]) == "cancelled"
     assert run.held == {}
 

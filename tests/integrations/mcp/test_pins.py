@@ -170,7 +170,9 @@ def test_the_file_is_its_owners_alone(pins: Pins, path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     path.chmod(0o666)
-    with pytest.raises(ConfigurationError, match="remove it, and inspect the server's tools") as refused:
+    with pytest.raises(
+        ConfigurationError, match="remove the file, and inspect the server's tools"
+    ) as refused:
         pins.see([tool()])
     assert "log in" not in str(refused.value)
 

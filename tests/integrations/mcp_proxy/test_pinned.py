@@ -112,5 +112,6 @@ def test_trusting_what_nobody_knows(bank: Bank) -> None:
     ended = bank.trust()
     assert (ended.returncode, ended.stdout) == (1, "")
     assert ended.stderr == (
-        "toolgate: no tool descriptions of a server 'bank' are stored; check the name: it is the one given to toolgate mcp-proxy --name\n"
+        "toolgate: no tool descriptions of a server 'bank' are stored; use the name that was given to "
+        "toolgate mcp-proxy --name\n"
     )

@@ -98,9 +98,12 @@ async def test_it_ends_when_told_to(bank: Bank, how: signal.Signals, status: int
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "give exactly one MCP server: either --url ADDRESS, or its command after --"),
+        (
+            (),
+            "give exactly one MCP server: either --url ADDRESS, or after -- the command that starts the server",
+        ),
         (("--url", "http://127.0.0.1:1/mcp", "--", "cat"), "give exactly one MCP server"),
-        (("--url", "ftp://x"), "the server's address is 'ftp://x'; use one such as"),
+        (("--url", "ftp://x"), "the server's address is 'ftp://x'; use an address such as"),
         (("--url", "http://ada:secret@x/mcp"), "without a user or a password in it"),
         (("--pass-env", "ABSENT", "--", "cat"), "the environment variable 'ABSENT' is not set"),
         (("--header-env", "A=B", "--", "cat"), "--header-env works only with --url"),

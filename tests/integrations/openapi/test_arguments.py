@@ -163,7 +163,7 @@ def test_more_that_is_hidden(gateway: FakeGateway) -> None:
         ("application/json", b"{", "Expecting"),
         ("application/json", b"\xff", "it is not UTF-8"),
         ("application/json", '{"amount": 1}'.encode("utf-16"), "it is not UTF-8"),
-        ("application/json; charset=utf-7", b"{}", "its charset is 'utf-7', not UTF-8"),
+        ("application/json; charset=utf-7", b"{}", "the charset is 'utf-7', not UTF-8"),
         ("application/json", b"[" * 100_000, "nested too deep"),
         ("application/json", b"1" * 5000, "Exceeds the limit"),
         ("application/x-www-form-urlencoded", b"amount=%ff", "it is not UTF-8"),

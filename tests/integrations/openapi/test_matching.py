@@ -90,7 +90,7 @@ def test_two_paths_that_both_fit(paths: tuple[str, ...], asked: str) -> None:
     """Where the document does not say which of two is meant, it is neither."""
     found = find("GET", asked, described(*paths))
     assert isinstance(found, str)
-    assert "both match its path" in found
+    assert "both match the path of the request" in found
 
 
 def test_capitals_of_every_alphabet() -> None:

@@ -205,7 +205,7 @@ async def test_a_request_in_disguise_is_refused(
 ) -> None:
     """What an API may take for another request than it looks like is not sent, and nobody is asked."""
     client = make()
-    with pytest.raises(ConfigurationError, match="it was not sent"):
+    with pytest.raises(ConfigurationError, match="the request was not sent"):
         await client.send("POST", "/refunds", headers=headers, extensions=extensions)
     assert (client.sent, gateway.checks) == ([], [])
 

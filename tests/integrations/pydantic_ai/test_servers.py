@@ -58,7 +58,10 @@ async def test_a_held_call_of_a_server(scene: Scene) -> None:
 
 @pytest.mark.parametrize(
     ("named", "why"),
-    [({}, "has no name, which its action needs"), ({"id": "tools"}, "cannot have the name 'tools'")],
+    [
+        ({}, "has no name, which the tool's action must contain"),
+        ({"id": "tools"}, "cannot have the name 'tools'"),
+    ],
 )
 async def test_a_server_without_a_name_of_its_own(
     scene: Scene, caplog: pytest.LogCaptureFixture, named: dict[str, str], why: str

@@ -40,7 +40,7 @@ async def test_a_no_is_taken_as_it_is(scene: Scene) -> None:
     scene.approve(held["call-pay"])
     still = await aresume(fresh, later, arguments=arguments(), rejected={"call-pay": "not eve"})
     assert still == {"call-more": held["call-more"]}
-    assert read(later)["call-pay"] == "Not done: it was rejected. not eve"
+    assert read(later)["call-pay"] == "Not done: the call was rejected. not eve"
     assert scene.status(held["call-pay"]) == "cancelled"
     scene.approve(held["call-more"])
     assert await aresume(fresh, later, arguments=arguments()) == {}

@@ -46,7 +46,7 @@ async def test_a_no_in_the_framework(scene: Scene, said: Any, why: str) -> None:
     scene.approve(first.interrupts[0].reason["approval_id"])
     last = await woken(paying, first, said)
     assert (last.stop_reason, scene.ran) == ("end_turn", [])
-    assert read(paying)["call-pay"] == ("error", f"Not done: it was rejected.{why}")
+    assert read(paying)["call-pay"] == ("error", f"Not done: the call was rejected.{why}")
     assert scene.logged() == [("pay", "denied"), ("pay", "pending")]
 
 
@@ -66,7 +66,7 @@ async def test_a_no_after_being_woken_too_early(scene: Scene) -> None:
     again = await woken(paying, await paying.invoke_async("go"))
     last = await woken(paying, again, "n")
     assert (last.stop_reason, scene.ran) == ("end_turn", [])
-    assert read(paying)["call-pay"] == ("error", "Not done: it was rejected.")
+    assert read(paying)["call-pay"] == ("error", "Not done: the call was rejected.")
     assert scene.logged() == [("pay", "denied"), ("pay", "pending")]
 
 

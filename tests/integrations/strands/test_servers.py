@@ -50,7 +50,7 @@ async def test_a_server_is_called_what_it_is_called_here(scene: Scene) -> None:
 @pytest.mark.parametrize(
     ("named", "name", "why"),
     [
-        ({}, "look", "has no name, which its action needs"),
+        ({}, "look", "has no name, which the tool's action must contain"),
         ({"prefix": "tools"}, "tools_look", "cannot have the name 'tools'"),
     ],
 )

@@ -49,7 +49,7 @@ def full(result: dict[str, Any]) -> bool:
     assert (result["allowed"], result["approval_id"]) == (False, None)
     assert f"{LIMIT} requests of this agent wait" in result["reason"]
     assert "TOOLGATE_PENDING_PER_AGENT" in result["reason"]
-    assert "decided or cancelled" in result["reason"]
+    assert "ask an approver to decide" in result["reason"]
     return True
 
 

@@ -114,7 +114,7 @@ def test_a_quorum_that_was_raised_since_wins(two_of_three: Board) -> None:
     two_of_three.approved(approval, 1)
     two_of_three.change(required_approvals=3)
     reason = two_of_three.check(approval_id=approval)["reason"]
-    assert "3 users must approve it, but only 2 of the approvals are valid" in reason
+    assert "3 users must approve the call, but only 2 of the approvals are valid" in reason
     two_of_three.change(required_approvals=2)
     assert two_of_three.allowed()
     waiting = two_of_three.ask()

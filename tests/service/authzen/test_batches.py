@@ -91,7 +91,7 @@ def test_more_evaluations_than_the_maximum_are_rejected(pep: Pep) -> None:
     assert len(pep.evaluate_all(**entities, evaluations=[{}] * 100)) == 100
     answer = pep.post(EVALUATIONS, entities | {"evaluations": [{}] * 101})
     assert answer.status_code == 400
-    assert answer.json() == "evaluations: must hold at most 100 evaluations, not 101"
+    assert answer.json() == "evaluations: must contain at most 100 evaluations, not 101"
 
 
 def test_every_evaluation_counts_towards_the_rate_limit(pep: Pep) -> None:

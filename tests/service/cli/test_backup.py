@@ -95,7 +95,7 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path) -> None:
         notes.write_text("mine")
         assert "--force" in operator.refused("backup", str(notes))
         assert notes.read_text() == "mine"
-        assert "the database that would be copied" in operator.refused(
+        assert "the database that this command copies" in operator.refused(
             "backup", "--force", str(gateway.database)
         )
         operator.done("backup", "--force", str(notes))
@@ -114,7 +114,7 @@ def test_a_backup_is_no_part_of_the_database(tmp_path: Path, name: str) -> None:
     upgrade(url)
     for force in (False, True):
         with pytest.raises(
-            StartError, match=r"belongs to the database that would be copied; name another file"
+            StartError, match=r"belongs to the database that this command copies; name another file"
         ):
             backup(tmp_path / name, url, force=force)
     assert not (tmp_path / name).exists()

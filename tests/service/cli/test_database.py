@@ -157,7 +157,7 @@ def test_a_newer_schema_is_told(operator: Operator) -> None:
     operator.done("upgrade")
     say(operator, "UPDATE alembic_version SET version_num = '9999'")
     assert operator.told("current")["usable"] is True
-    assert "and this version can use it" in operator.told("check", status=1)["problems"][0]
+    assert "and this version can use the schema" in operator.told("check", status=1)["problems"][0]
     say(operator, "UPDATE schema_floor SET revision = '9998'")
     assert operator.told("current")["usable"] is False
     assert "upgrade Toolgate on this machine" in operator.refused("upgrade")

@@ -73,7 +73,7 @@ def test_permissions_are_created_changed_and_deleted(maya: Reader, acme: Owner) 
         1,
     )
     words = text_of(maya.page(f"/console/agents/{agent}"))
-    assert "stripe.refund approval required Up to 49.9, amount required." in words
+    assert "stripe.refund approval required Up to 49.9, calls without an amount are denied." in words
     way = f"/console/agents/{agent}/permissions/{one['id']}"
     terms = {"max_amount": "", "required_approvals": "2", "separation_of_duties": "on"}
     assert maya.submit(way, token=maya.token(), **terms).status_code == 303

@@ -29,7 +29,7 @@ def test_budget_is_created_used_disabled_and_deleted(newcomer: Owner) -> None:
         assert (made["limit"], made["actions"]) == (99.5, ["stripe.refund", "paypal.*"])
         page = reader.page(PAGE)
         assert ("&lt;b&gt;Refunds" in page, "<b>Refunds" in page) == (True, False)
-        assert "Nothing was used in the current window" in page
+        assert "No call used this budget in the current time window" in page
         decision = newcomer.check(agent, ACTION, {"amount": 40}).headers["x-decision-id"]
         newcomer.check(agent, ACTION, {"amount": 49.5})
         newcomer.log(agent, ACTION, decision_id=decision)
@@ -79,9 +79,9 @@ def test_card_of_a_request_shows_the_budget_that_does_not_cover_the_call(newcome
     approval = newcomer.check(agent, ACTION).json()["approval_id"]
     with Reader.of(newcomer.url, newcomer.email) as reader:
         page = reader.page(f"/console/approvals/{approval}")
-        assert "The budget &#39;Refunds &amp; more&#39; does not cover this call" in page
+        assert "This call would exceed the budget &#39;Refunds &amp; more&#39;" in page
         assert "The permission requires an approval" not in page
         newcomer.http.delete(f"/api/budgets/{budget}")
-        assert "A budget did not cover this call, and was deleted" in reader.page(
+        assert "This call would have exceeded a budget. The budget was deleted" in reader.page(
             f"/console/approvals/{approval}"
         )

@@ -57,7 +57,7 @@ def test_a_card_shows_the_whole_request(maya: Reader, acme: Owner, refunder: str
     words = text_of(card)
     assert "refund-bot asks to refund in stripe stripe.refund" in words
     assert "amount 149.9 customer anna@example.test reason broken tags xy" in words.replace("x y", "xy")
-    assert "an approval for every call, and allows amounts up to 500" in words
+    assert "an approval for every call. The permission allows amounts up to 500" in words
     assert "until 20" in words
     assert "1 rejected" in words
     assert "“" not in words or "Too early" in words
@@ -102,7 +102,9 @@ def test_a_card_shows_the_agents_reason_as_text(maya: Reader, acme: Owner, refun
         assert "<b>" not in card
         assert "Reason given by the agent (not verified) <b>The user</b> asked:" in text_of(card)
         assert "{{ 7*7 }}" in text_of(card)
-        assert "No call is waiting for this decision now. The agent last asked for it" in text_of(card)
+        assert "No call is waiting for this decision now. The agent last requested this decision" in text_of(
+            card
+        )
 
 
 def test_a_card_shows_the_justification_of_an_access_request_as_text(

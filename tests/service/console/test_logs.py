@@ -287,7 +287,7 @@ def test_an_entry_shows_its_approval(maya: Reader, acme: Owner, refunder: str) -
         f"by {acme.email}",
         "<b>it</b>",
         digest,
-        "the same as in this entry",
+        "This entry contains the same decision id",
     ):
         assert words in said, words
     assert "all arguments are identical" in said

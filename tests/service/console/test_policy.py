@@ -104,7 +104,10 @@ def test_candidate_is_replayed(gateway: LiveGateway, newcomer: Owner) -> None:
         ({"policy": FORBID.replace("[pay]", "[]")}, "rules.0.actions"),
         ({"policy": FORBID.replace("effect: forbid", "effect: forbid\n    when: args.x >")}, "rules.0.when"),
         ({"policy": FORBID, "since": "yesterday"}, "since: 'yesterday' is not a time"),
-        ({"policy": FORBID, "since": "2026-02-01T00:00", "until": "2026-01-01T00:00"}, "later than since"),
+        (
+            {"policy": FORBID, "since": "2026-02-01T00:00", "until": "2026-01-01T00:00"},
+            "later than the field since",
+        ),
     ],
 )
 def test_invalid_candidate_is_shown_again(newcomer: Owner, fields: dict[str, str], message: str) -> None:

@@ -129,7 +129,7 @@ def test_decisions_are_explained(maya: Reader, acme: Owner, fields: dict[str, st
         ({"action": "a", "arguments": "[1]"}, "must be a JSON object"),
         ({"action": "a", "arguments": '{"a":1,"a":2}'}, "arguments: "),
         ({"action": "a", "amount": "ten"}, "'ten' is not a number"),
-        ({"action": "a", "amount": "1", "arguments": '{"amount":1}'}, "enter it only once"),
+        ({"action": "a", "amount": "1", "arguments": '{"amount":1}'}, "enter the amount only once"),
         ({"action": "a", "arguments": '{"a":"' + "x" * 66_000 + '"}'}, "must not be larger than 65536 bytes"),
         ({"action": "a", "run_id": "x" * 256}, "run_id: "),
     ],

@@ -295,8 +295,8 @@ def test_at_most_a_hundred_requests_of_an_agent_are_pending(client: SdkClient) -
     for number in range(100):
         client.request_approval(context={"n": number})
     assert client.check("mail.send", {"n": 100}) == blocked(
-        "100 requests of this agent wait for approval, and no more may (TOOLGATE_PENDING_PER_AGENT); "
-        "have some of them decided or cancelled, then check again"
+        "100 requests of this agent wait for approval, which is the maximum (TOOLGATE_PENDING_PER_AGENT); "
+        "ask an approver to decide some of these requests, or cancel some, then check again"
     )
 
 
@@ -388,7 +388,7 @@ def test_batch_has_a_result_for_each_entry(client: SdkClient) -> None:
     for body, complaint in [
         ({}, "This field is required"),
         ({"entries": 1}, "must be a list"),
-        ({"entries": [good] * 101}, "must hold at most 100 entries, not 101"),
+        ({"entries": [good] * 101}, "must contain at most 100 entries, not 101"),
     ]:
         refused = client.send("POST", "/sdk/logs", body)
         assert (refused.status, refused.body) == (400, problem(400, {"entries": [complaint]}))

@@ -86,8 +86,8 @@ async def test_a_newer_schema_that_takes_nothing_away_is_used(
         caplog.clear()
         await database.start(migrate=migrating)
         assert (
-            f"schema to 9999; gateways that know schema 0013 can use it, and this gateway knows schema {newest()}"
-            in caplog.text
+            "schema to 9999; gateways that support at least schema 0013 can use the database, and this gateway "
+            f"supports schema {newest()}" in caplog.text
         )
     async with database.opened() as connection:
         assert (await connection.run_sync(schema_of)).current == "9999"
@@ -111,7 +111,7 @@ async def test_what_took_away_something_this_version_does_without_is_used(
     newer(tmp_path / "newer", contracts=newest())
     await update(database, tmp_path / "newer")
     await database.start()
-    assert f"gateways that know schema {newest()} can use it" in caplog.text
+    assert f"gateways that support at least schema {newest()} can use the database" in caplog.text
 
 
 async def test_a_newer_schema_without_a_word_is_refused(bare: AsyncEngine, tmp_path: Path) -> None:

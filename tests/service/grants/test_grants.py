@@ -267,7 +267,8 @@ def test_a_revoked_proposal_is_not_proposed_again(gateway: LiveGateway) -> None:
             refused(
                 found.approve(approval, 1, grant=terms | {"uses": uses}),
                 409,
-                "The temporary approval that was proposed for this request is revoked; approve the request without one",
+                "The temporary approval that was proposed for this request is revoked; approve the request "
+                "without a temporary approval",
             )
         assert found.shown(approval)["status"] == "pending"
         assert [found.approved(approval, by)["status"] for by in (1, 2)] == ["pending", "approved"]

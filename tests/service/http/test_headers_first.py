@@ -181,7 +181,7 @@ def test_header_with_one_value_is_refused_twice(acme: Owner, bot: str, name: str
         answer = whole(raw.answer())
     assert (answer.status, answer.json()) == (
         400,
-        problem(400, {name: ["was sent more than once; send it once"]}),
+        problem(400, {name: ["was sent more than once; send this header only once"]}),
     )
 
 

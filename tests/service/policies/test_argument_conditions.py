@@ -61,7 +61,7 @@ def test_call_without_arguments() -> None:
 @pytest.mark.parametrize(
     ("calls", "reason"),
     [
-        ([{"x": 1}, {"x": 1, "y": 1}], "the calls have different arguments"),
+        ([{"x": 1}, {"x": 1, "y": 1}], "the calls have different argument names"),
         ([{"x": 1}, {"x": "1"}], "argument 'x' has values of the types number and string"),
         ([{"x": True}, {"x": 1}], "argument 'x' has values of the types boolean and number"),
         ([{"x": None}, {"x": 1}], "argument 'x' has values of the types null and number"),

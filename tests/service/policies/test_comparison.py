@@ -244,5 +244,5 @@ def test_context_with_another_digest_is_not_replayable(text: str) -> None:
     found = compare(ALLOW, ALLOW, decision("allowed", {"amount": 1}, context=text))
     assert (found.category, found.problem) == (
         "not_replayable",
-        "The stored arguments do not have the recorded digest",
+        "The digest of the stored arguments differs from the recorded digest",
     )

@@ -243,7 +243,7 @@ def test_newly_allowed_calls_with_budgets_are_marked(replayed: tuple[LiveGateway
     report = replay(owner, policy)
     assert changed(report) == {"newly_allowed": ROUNDS}
     assert {one["reason"] for one in report["examples"]["newly_allowed"]} == {
-        "Allowed if its budgets cover the call"
+        "Allowed if the budgets of the candidate policy cover the call"
     }
 
 
@@ -344,7 +344,7 @@ def test_decisions_without_their_context_are_not_replayable(gateway: LiveGateway
     report = replay(newcomer, current(newcomer))
     assert {one["reason"]: one["count"] for one in report["not_replayable"]} == {
         long["reason"]: 1,
-        "The stored arguments do not have the recorded digest": 3,
+        "The digest of the stored arguments differs from the recorded digest": 3,
     }
     execute(gateway, "UPDATE decisions SET context = NULL WHERE organization_id = ?", organization)
     # The decision about an unknown agent does not depend on the policy.

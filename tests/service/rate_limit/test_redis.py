@@ -261,7 +261,7 @@ async def test_a_wrong_password_is_logged_without_it(
     async with counting_in_memory(valkey.url.replace("sesame", "barley")) as limiter:
         assert limiter.is_degraded
         assert not (await limiter.count("one", "production/actions", LIMIT)).exceeded
-    assert "it rejected the user or the password" in caplog.text
+    assert "the server rejected the user or the password" in caplog.text
     assert "barley" not in caplog.text
 
 
@@ -291,7 +291,7 @@ async def test_a_server_that_refuses_to_count_is_not_used(
         await operator.execute_command(*cure.split())
         await until_recovered(limiter)
     refused, back = [record.getMessage() for record in caplog.records]
-    assert f"it rejected the command that counts requests ({why});" in refused
+    assert f"the server rejected the command that counts requests ({why});" in refused
     assert "is available again" in back
 
 

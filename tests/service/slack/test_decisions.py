@@ -159,7 +159,7 @@ def test_what_is_no_longer_pending_is_told(channel: Channel, two: Board, teller:
     execute(teller, "UPDATE approvals SET expires_at = created_at WHERE id = ?", id_in(expired))
     assert "it is expired" in channel.press(APPROVE, expired[APPROVE])
     forged = f"v1.{id_in(other)}.{'0' * 64}"
-    assert "differs from the one in this message" in channel.press(APPROVE, forged)
+    assert "differ from the arguments in this message" in channel.press(APPROVE, forged)
     assert "no longer exists" in channel.press(APPROVE, f"v1.{NOBODY}.{'0' * 64}")
     assert two.shown(id_in(other))["status"] == "pending"
 

@@ -264,7 +264,10 @@ async def test_a_secret_that_cannot_be_opened_is_said(outbox: Outbox) -> None:
             return [one for one in await deliveries(outbox) if one.attempts]
 
         (found,) = await eventually(tried)
-    assert (found.status, found.error) == ("pending", "the signing secret cannot be decrypted; rotate it")
+    assert (found.status, found.error) == (
+        "pending",
+        "the signing secret cannot be decrypted; rotate the secret",
+    )
     assert sender.sent == []
 
 

@@ -110,8 +110,8 @@ def told(result: Result, seed: int) -> str:
     )
     head = (
         f"{began}: {result.seconds / 60:.1f} minutes, {REPLICAS} replicas, 20 clients, {sum(n for _, n in result.faults)} "
-        f"faults. {asked:,} requests: {asked - refused - unanswered:,} answered, {refused:,} refused with 503, "
-        f"{unanswered:,} ended without an answer. After the last fault all replicas were ready within "
+        f"faults. Of {asked:,} requests, {asked - refused - unanswered:,} were answered, {refused:,} got 503, and "
+        f"{unanswered:,} ended without a response. After the last fault all replicas were ready within "
         f"{result.recovery:.1f} s.\n"
     )
     faults = [
@@ -119,7 +119,7 @@ def told(result: Result, seed: int) -> str:
         "| --- | --- |",
         *[f"| {kind} | {times} |" for kind, times in result.faults],
     ]
-    ledger = ["| promise | put to the test | broken |", "| --- | --- | --- |"]
+    ledger = ["| promise | verified | broken |", "| --- | --- | --- |"]
     ledger += [f"| {line.promise} | {line.looked_at:,} times | {len(line.broken)} |" for line in result.lines]
     return "\n".join([head, *faults, "", *ledger])
 

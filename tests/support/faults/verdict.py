@@ -33,7 +33,8 @@ def verdict(ledger: Ledger, gateway: LiveGateway, acme: Owner, frugal: list[Owne
         _entries(ledger, gateway, acme),
         _approvals(ledger, gateway, acme),
         Line(
-            "no check was allowed after its revocation was acknowledged, and no answer contradicted another",
+            "no check was allowed after the gateway had acknowledged the revocation of the permission, and no response "
+            "contradicted another response",
             ledger.checked,
             tuple(ledger.lies),
         ),
@@ -54,8 +55,9 @@ def _entries(ledger: Ledger, gateway: LiveGateway, acme: Owner) -> Line:
     twice = [f"{key} is there {count} times" for key, count in counted.items() if count != 1]
     unknown = [f"{key} was never sent" for key in counted.keys() - ledger.keys]
     return Line(
-        f"every acknowledged log entry is there, once ({len(ledger.keys) - len(ledger.entries):,} more were sent and "
-        f"not acknowledged: {len(counted) - len(ledger.entries):,} of them are there, once)",
+        f"every acknowledged log entry is stored exactly once (clients sent {len(ledger.keys) - len(ledger.entries):,} "
+        f"more entries, which were not acknowledged: {len(counted) - len(ledger.entries):,} of these are stored, "
+        "each once)",
         len(ledger.entries),
         (*missing, *twice, *unknown),
     )
@@ -85,8 +87,8 @@ def _rates(ledger: Ledger, frugal: list[Owner]) -> Line:
     ]
     full = sum(count == RATE for count in minutes.values())
     return Line(
-        f"no minute had more than twice its {RATE} requests: of Redis and of the database ({full} of the minutes had "
-        "exactly its requests)",
+        f"no minute had more than twice the limit of {RATE} requests, because Redis and the database count separately "
+        f"({full} of the minutes had exactly {RATE} requests)",
         len(minutes),
         tuple(broken),
     )
@@ -109,7 +111,7 @@ def _plan(ledger: Ledger, gateway: LiveGateway, frugal: list[Owner]) -> Line:
         broken += [f"{entries} entries"] if entries > ENTRIES else []
         broken += [f"{entries} entries, counted as {used}"] if entries != used else []
     return Line(
-        f"no plan's limit was passed ({AGENTS} agents, {ENTRIES:,} entries), and usage is counted correctly",
+        f"no limit of a plan was exceeded ({AGENTS} agents, {ENTRIES:,} entries), and usage is counted correctly",
         ledger.agents_made + ledger.stored,
         tuple(broken),
     )
@@ -121,4 +123,4 @@ def _counts(gateway: LiveGateway, owners: list[Owner]) -> Line:
         for owner in owners
         if in_the_counts(gateway, owner) != in_the_log(gateway, owner)
     ]
-    return Line("the console's counts are those of the log", len(owners), tuple(broken))
+    return Line("the counts in the console equal the counts of the log", len(owners), tuple(broken))

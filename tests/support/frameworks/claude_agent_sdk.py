@@ -147,8 +147,12 @@ class ClaudeAgentSDK:
     modes: Sequence[Mode] = ("async",)
     holds: Sequence[OnHold] = ("notify_model", "wait", "raise")
     cannot: Mapping[str, str] = {
-        "test_default_argument_is_asked_about": "the hook and the tool receive the model's arguments; the tool's own defaults are filled in later",
-        "test_pending_call_ends_the_run": "the CLI ends the run without an error; a separate test covers `raise`",
+        "test_default_argument_is_asked_about": (
+            "the check contains the model's arguments; the tool fills in its own defaults after the check"
+        ),
+        "test_pending_call_ends_the_run": (
+            "the CLI ends the run without an exception, so a separate test covers `raise`"
+        ),
     }
     # Each starts the CLI; of calls that wait in parallel one is declined, and each has its own fate.
     slow = ("test_waited_for_then_declined", "test_told_in_parallel")

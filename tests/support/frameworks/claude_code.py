@@ -75,9 +75,17 @@ class ClaudeCode:
     modes: Sequence[Mode] = ("sync",)
     holds: Sequence[OnHold] = ("wait", "notify_model")
     cannot: Mapping[str, str] = {
-        "test_default_argument_is_asked_about": "after the hook, the program validates calls and its servers fill in defaults",
-        "test_arguments_changed_during_the_check_do_not_run": "the arguments are in other processes, so the guard cannot observe changes in memory",
-        "test_wrapper_of_a_guarded_function_is_asked_about": "tools run in other processes, and each call is checked",
+        "test_default_argument_is_asked_about": (
+            "the check contains the model's arguments; Claude Code validates them, "
+            "and MCP servers fill in defaults, only after the hook"
+        ),
+        "test_arguments_changed_during_the_check_do_not_run": (
+            "the arguments are in the memory of other processes, where the guard cannot detect changes"
+        ),
+        "test_wrapper_of_a_guarded_function_is_asked_about": (
+            "tools run in other processes, where the suite cannot wrap a guarded function; "
+            "the hook checks each call of a tool"
+        ),
     }
     # Each starts the CLI; of calls that wait in parallel one is declined, and each has its own fate.
     slow = ("test_waited_for_then_declined", "test_told_in_parallel")

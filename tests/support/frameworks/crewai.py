@@ -142,7 +142,7 @@ def _text(call: Call) -> str:
     return f"Thought: go\nAction: {call.tool}\nAction Input: {json.dumps(call.arguments)}"
 
 
-_ONE = "a turn of ReAct has only one call"
+_ONE = "in each turn of CrewAI's ReAct loop, the model makes only one call"
 
 HARNESSES: list[Harness] = [
     CrewAI("crewai", ("sync", "async"), {}, native=True),

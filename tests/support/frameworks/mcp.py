@@ -218,8 +218,14 @@ class Handshake:
     modes: Sequence[Mode] = ("async",)
     holds: Sequence[OnHold] = ("pause", "wait", "notify_model", "raise")
     cannot: Mapping[str, str] = {
-        "test_replayed_after_a_restart": "a call ends with its connection; a repeated call is a new call",
-        "test_a_finished_run_is_not_carried_out_again": "this protocol has no state of a paused call, so a client cannot send it twice",
+        "test_replayed_after_a_restart": (
+            "a paused call ends when its connection is closed; "
+            "if the client calls the tool again, this is a new call"
+        ),
+        "test_a_finished_run_is_not_carried_out_again": (
+            "clients of the handshake protocol store no state of a paused call, "
+            "so they cannot send a state twice"
+        ),
     }
 
     def __init__(self, name: str = "mcp", kind: Kind = OFFICIAL) -> None:

@@ -107,7 +107,10 @@ class Recipe:
     prefix = "tools"
     holds: Sequence[OnHold] = ("pause", "wait", "notify_model", "raise")
     cannot: Mapping[str, str] = {
-        "test_default_argument_is_asked_about": "the example framework fills in defaults after its hooks",
+        "test_default_argument_is_asked_about": (
+            "the example framework fills in a tool's defaults after its hooks, so the check does "
+            "not contain the defaults"
+        ),
     }
 
     def __init__(self, name: str, modes: Sequence[Mode], hooks: Callable[..., Hooks]) -> None:

@@ -5,23 +5,25 @@ from toolgate_service.webhooks.events import EVENT_TYPES, OPT_IN_TYPES, TEST_EVE
 HEAD = """\
 # Events
 
-Generated from the types that the gateway sends to [webhooks](../guides/webhooks.md). `data` contains the resource under the
-key of the second column, as the HTTP API returns it, beside `organization_id` and `environment`.
+This page is generated from the types of the events that the gateway sends to [webhooks](../guides/webhooks.md). The member
+`data` of an event contains `organization_id`, `environment`, and the resource as the HTTP API returns it, under the key in the
+column *resource*.
 
 | type | resource | sent when |
 | --- | --- | --- |
 """
 
 TAIL = """
-Deliveries, [webhooks](../guides/webhooks.md) and [audit events](../guides/logs.md#audit-log) have their type in the field `type`. Webhooks and
-audit events also contain its former name, `kind`, with the same value.
+Deliveries, [webhooks](../guides/webhooks.md) and [audit events](../guides/logs.md#audit-log) have their type in the field
+`type`. Webhooks and audit events also contain the field `kind`, the former name of `type`, with the same value.
 
-At the end of a task with a [callback](../guides/access-requests.md#callbacks), its webhook receives an event `access_request.<status>` with
-`task` and `state`. Webhooks cannot subscribe to it.
+At the end of a task with a [callback](../guides/access-requests.md#callbacks), the gateway sends an event
+`access_request.<status>` with `task` and `state` to the webhook of the callback. Webhooks cannot subscribe to this event.
 
 A webhook without `events` receives all types except those marked *opt-in*.
 
-Deleting an agent also deletes its permissions and keys. The gateway sends no separate events for these.
+Deleting an agent also deletes its permissions and keys. The gateway sends no separate events for these permissions
+and keys.
 """
 
 DESCRIPTIONS = {
@@ -45,8 +47,8 @@ DESCRIPTIONS = {
     "budget.created": "a budget was created",
     "budget.updated": "a budget was changed",
     "budget.deleted": "a budget was deleted",
-    "budget.exceeded": "a call did not fit into a budget, once for each of its totals and windows",
-    "freeze.created": "calls are denied from now on; the event is sent in both environments",
+    "budget.exceeded": "a call would have exceeded a budget; sent once for each total and window of the budget",
+    "freeze.created": "a freeze was created, which denies calls from now on; the event is sent in both environments",
     "freeze.lifted": "a freeze was lifted; the event is sent in both environments",
     "log.created": "a log entry was stored (*opt-in*)",
     "usage.warning": "80 or 100 percent of the plan's agents or of the month's log entries are used",

@@ -30,7 +30,7 @@ FORMER = """\
 ## Former names
 
 The gateway accepts these names until version 0.2, and logs a warning for each at start. If both names are set, the gateway uses
-the present name. It does not start if the two names have different values for {strict}.
+the present name. The gateway does not start if the two names have different values for {strict}.
 
 | former name | present name |
 | --- | --- |

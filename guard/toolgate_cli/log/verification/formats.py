@@ -216,7 +216,7 @@ def parse_json(text: bytes, *, is_sorted: bool = False) -> Any:
         hook = _ascending if is_sorted else _unique
         return json.loads(text.decode(), object_pairs_hook=hook, parse_constant=_reject)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise ValueError("the JSON value is nested too deeply") from None
 
 
 def parse_row(kind: str, row: bytes) -> dict[str, Any]:
@@ -228,9 +228,9 @@ def parse_row(kind: str, row: bytes) -> dict[str, Any]:
     fields = parse_json(row, is_sorted=True)
     states = {column for columns in STATES.values() for column in columns} if kind == "approval" else ()
     if not isinstance(fields, dict) or set(fields) != {name for name, _ in COLUMNS[kind]}.union(states):
-        raise ValueError(f"its columns are not those of the kind {kind}")
+        raise ValueError(f"the columns of the row are not the columns of the kind {kind}")
     if not _CANONICAL(row):
-        raise ValueError("its content is not canonical JSON")
+        raise ValueError("the content of the row is not canonical JSON")
     return fields
 
 
@@ -300,7 +300,7 @@ def _parse_line(line: bytes) -> RowLine:
 def _encode(value: Any) -> bytes:
     if isinstance(value, str):
         return value.encode()
-    raise ValueError(f"{show(value)} is not a text")
+    raise ValueError(f"{show(value)} is not a string")
 
 
 def is_utf8(text: bytes) -> bool:

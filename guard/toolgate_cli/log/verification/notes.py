@@ -121,7 +121,9 @@ def open_checkpoint(note: str, key: Key, witnesses: Sequence[Key] = ()) -> Check
     if not _SIZE.fullmatch(size) or decoded is None or len(decoded) != sha256().digest_size:
         raise VerificationError("malformed checkpoint: expected the lines origin, size and root hash")
     if origin != key.name:
-        raise VerificationError(f"the checkpoint is of the log {show(origin)}, not of {show(key.name)}")
+        raise VerificationError(
+            f"the checkpoint belongs to the log {show(origin)}, not to the log {show(key.name)}"
+        )
     if key.vkey not in signed:
         raise VerificationError(f"the checkpoint has no signature of the key {show(key.vkey)}")
     if size == "0" and decoded != sha256().digest():

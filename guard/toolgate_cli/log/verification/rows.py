@@ -99,7 +99,9 @@ class Rows:
         self.last = _AT[kind](members)
         if (kind == "start") != (position == 0):
             self.result.find(
-                "start", f"leaf {position} is of the kind {kind}; only leaf 0 is the start", line
+                "start",
+                f"leaf {position} is of the kind {kind}; leaf 0, and no other leaf, must be of the kind start",
+                line,
             )
         if kind not in COLUMNS:
             return self._add_event(kind, members, position, line)
@@ -184,7 +186,7 @@ class Rows:
             if kind == "approval":
                 return self._add_approval(columns, salt, fields, line)
             if kind == "audit_event" and (fields["environment"] or "production") != self._environment:
-                raise ValueError("it belongs to another environment")
+                raise ValueError("the row belongs to another environment")
         key = _ROW_KEY[kind](columns)
         leaf = self._leaves[kind].get(key)
         if leaf is None or salt is None or self._done[leaf[0]]:

@@ -63,7 +63,11 @@ async def separate_environments(t: Trial) -> None:
     await t.permit(live, t.action())
     crossed = [Agent(tested.id, t.main.key), Agent(live.id, t.main.test_key)]
     for agent in crossed:
-        await t.must_not_allow(agent, t.action(), what="a call of an agent in the other environment")
+        await t.must_not_allow(
+            agent,
+            t.action(),
+            what="a call with the API key of another environment than the environment of the agent",
+        )
 
 
 @guarantee(
@@ -79,7 +83,12 @@ async def limit_amounts(t: Trial) -> None:
     await t.must_not_allow(agent, t.action(), {"sum": 1}, what="a call without the required amount")
 
 
-@guarantee("access.forbid", "A rule that forbids an action denies it despite a permission", "9.5.1", "5.2.1")
+@guarantee(
+    "access.forbid",
+    "A call that a rule forbids is denied, even if a permission allows the call",
+    "9.5.1",
+    "5.2.1",
+)
 async def forbid_by_rule(t: Trial) -> None:
     agent = await t.agent()
     for name in ("drop", "read"):
@@ -91,7 +100,7 @@ async def forbid_by_rule(t: Trial) -> None:
 
 
 @guarantee(
-    "access.rule-approval", "A rule that requires an approval holds a permitted call", "9.2.1", "9.5.1"
+    "access.rule-approval", "A permitted call needs an approval if a rule requires one", "9.2.1", "9.5.1"
 )
 async def require_approval_by_rule(t: Trial) -> None:
     agent = await t.agent()
@@ -105,7 +114,7 @@ async def require_approval_by_rule(t: Trial) -> None:
 
 @guarantee(
     "access.condition",
-    "Rules decide by argument values, and a condition that fails does not allow a call",
+    "Conditions of rules compare argument values, and a condition with an error never allows a call",
     "9.5.1",
 )
 async def decide_by_arguments(t: Trial) -> None:
@@ -118,12 +127,17 @@ async def decide_by_arguments(t: Trial) -> None:
     for number, rule in enumerate(rules):
         answer = await t.admin.send("POST", "/api/rules", {"name": f"{t.prefix}-{number}", **rule})
         if "pip install" in answer.text:
-            raise NotTested("the gateway has no library for conditions (the extra 'policy')")
-        require(answer.is_success, f"a rule with a condition was refused: {answer.text[:200]}")
+            raise NotTested(
+                "the gateway is installed without the extra 'policy', which conditions of rules need"
+            )
+        require(answer.is_success, f"the gateway rejected a rule with a condition: {answer.text[:200]}")
     await t.must_allow(agent, t.action("pay"), {"country": "DE"})
     await t.must_not_allow(agent, t.action("pay"), {"country": "XX"}, what="a forbidden argument")
     await t.must_not_allow(
-        agent, t.action("pay"), {}, what="a call without the argument of a forbidding rule"
+        agent,
+        t.action("pay"),
+        {},
+        what="a call without the argument that the condition of a forbidding rule reads",
     )
     await t.must_allow(agent, t.action("read"), {"path": "/public/a"})
     for context in ({"path": "/private/a"}, {"path": 1}, {}):

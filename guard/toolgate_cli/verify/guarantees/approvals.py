@@ -41,7 +41,10 @@ async def show_complete_arguments(t: Trial) -> None:
         require(answer.is_success, f"the approver cannot read the request: status {answer.status}")
         shown = json.loads(answer.body, parse_float=Decimal)
         require(shown["context"] == context, "the arguments that approvers see differ from those of the call")
-        require(shown["action"] == action and shown["agent_id"] == agent.id, "the action or agent differs")
+        require(
+            shown["action"] == action and shown["agent_id"] == agent.id,
+            "the approver sees another action or agent than the call has",
+        )
 
 
 @guarantee("approvals.rejected", "A rejected call stays denied, also with a new call id", "9.2.1")
@@ -51,8 +54,14 @@ async def deny_rejected_calls(t: Trial) -> None:
     await t.approver.post(f"/api/approvals/{approval_id}/reject", {"note": "not today"})
     for fields in ({"call_id": "one"}, {"call_id": "two"}, {"call_id": "one", "approval_id": approval_id}):
         decision = await t.must_not_allow(agent, action, {"a": 1}, what="a rejected call", **fields)
-        require(not decision.requires_approval, "a rejected call can be approved again at once")
-        require("not today" in decision.reason, "the agent does not receive the reason of the rejection")
+        require(
+            not decision.requires_approval,
+            "a rejected call requires an approval again instead of being denied",
+        )
+        require(
+            "not today" in decision.reason,
+            "the agent does not receive the approver's reason for the rejection",
+        )
     answer = await t.second.send("POST", f"/api/approvals/{approval_id}/approve", {})
     refused(answer, "an approval of a rejected request", 409)
 
@@ -91,7 +100,7 @@ async def expire_approvals(t: Trial) -> str:
     if seconds > _LONGEST_USE:
         raise NotTested(
             f"approvals are valid for {seconds:.0f} s; set TOOLGATE_APPROVAL_USE_TTL_SECONDS to at most {_LONGEST_USE} "
-            "in a staging deployment to test it"
+            "in a staging deployment to test their expiry"
         )
     await asyncio.sleep(seconds)
     await t.must_not_allow(
@@ -123,7 +132,9 @@ async def share_one_request(t: Trial) -> None:
 
 
 @guarantee(
-    "approvals.one-decision", "Of parallel decisions about a request, exactly one takes effect", "9.2.1"
+    "approvals.one-decision",
+    "If several users decide a request at the same time, exactly one decision takes effect",
+    "9.2.1",
 )
 async def decide_once(t: Trial) -> None:
     agent, action = await t.held_agent()

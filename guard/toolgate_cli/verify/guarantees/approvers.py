@@ -13,7 +13,7 @@ async def require_quorum(t: Trial) -> None:
     require(first["status"] == "pending", "a request that needs two approvals is approved after one")
     again = await t.approver.send("POST", f"/api/approvals/{approval_id}/approve", {})
     refused(again, "a second approval of the same user", 409)
-    await t.must_not_allow(agent, action, {"a": 1}, what="a call with one of two approvals")
+    await t.must_not_allow(agent, action, {"a": 1}, what="a call with only one of two required approvals")
     last = await t.approve(approval_id, t.second)
     require(last["status"] == "approved", "a request is not approved after two approvals")
     await t.must_allow(agent, action, {"a": 1})
@@ -49,14 +49,16 @@ async def separate_duties(t: Trial) -> None:
     approval_id = await t.hold(agent, action, {"a": 1})
     answer = await t.admin.send("POST", f"/api/approvals/{approval_id}/approve", {})
     refused(answer, "an approval of the user who created the permission", 403)
-    await t.must_not_allow(agent, action, {"a": 1}, what="a call that only its creator approved")
+    await t.must_not_allow(
+        agent, action, {"a": 1}, what="a call that only the creator of the permission approved"
+    )
     await t.approve(approval_id)
     await t.must_allow(agent, action, {"a": 1})
 
 
 @guarantee(
     "approvers.loosened",
-    "With separation of duties, a user who loosened the permission cannot approve",
+    "With separation of duties, a user who raised the limit of the permission cannot approve",
     "9.2.1",
 )
 async def separate_changes(t: Trial) -> None:
@@ -86,7 +88,9 @@ async def require_named_approvers(t: Trial) -> None:
     for user in (t.approver, t.admin):
         answer = await user.send("POST", f"/api/approvals/{approval_id}/approve", {})
         refused(answer, "an approval of a user whom the rule does not name", 403)
-    await t.must_not_allow(agent, action, {"a": 1}, what="a call without an approval of the named user")
+    await t.must_not_allow(
+        agent, action, {"a": 1}, what="a call that the user named in the rule did not approve"
+    )
     await t.approve(approval_id, t.second)
     await t.must_allow(agent, action, {"a": 1})
 
@@ -131,7 +135,9 @@ async def ignore_demoted_approvers(t: Trial) -> None:
 
 
 @guarantee(
-    "approvers.tightened", "An approval is not enough after the permission requires more approvals", "9.5.6"
+    "approvers.tightened",
+    "If a permission is changed to require two approvals, one earlier approval is not enough",
+    "9.5.6",
 )
 async def apply_stricter_terms(t: Trial) -> None:
     agent, action = await t.agent(), t.action()

@@ -24,7 +24,9 @@ def _is_permitted(answer: Answer) -> bool:
     if answer.status == 404:
         raise NotTested("the gateway has no AuthZEN API")
     decision = expect(answer, _PATH)["decision"]
-    require(isinstance(decision, bool), f"the decision is {decision!r}")
+    require(
+        isinstance(decision, bool), f"the decision in the response is {decision!r} instead of true or false"
+    )
     return bool(decision)
 
 
@@ -32,25 +34,33 @@ async def _evaluate(t: Trial, agent: Agent, action: str, **properties: Any) -> b
     return _is_permitted(await t.api.send(_evaluation(agent, action, properties)))
 
 
-@guarantee("authzen.decision", "An AuthZEN evaluation denies what a check denies", "9.5.1", "9.5.3")
+@guarantee(
+    "authzen.decision", "An AuthZEN evaluation denies every call that a check denies", "9.5.1", "9.5.3"
+)
 async def decide_equally(t: Trial) -> None:
     agent, other = await t.agent(), await t.agent()
     await t.permit(agent, t.action(), max_amount=10)
-    require(await _evaluate(t, agent, t.action(), amount=10), "a permitted evaluation was denied")
-    require(not await _evaluate(t, agent, t.action(), amount=11), "an amount above the limit was permitted")
-    require(not await _evaluate(t, agent, t.action("other")), "an action without a permission was permitted")
-    require(not await _evaluate(t, other, t.action()), "an agent without a permission was permitted")
-    foreign = Agent(agent.id, t.other.key)
-    require(not await _evaluate(t, foreign, t.action()), "an agent of another organization was permitted")
-    freeze = await t.admin.post("/api/freeze", {"agent_id": agent.id, "reason": "test"})
+    require(await _evaluate(t, agent, t.action(), amount=10), "an evaluation of a permitted call was denied")
     require(
-        not await _evaluate(t, agent, t.action(), amount=1), "an evaluation of a frozen agent was permitted"
+        not await _evaluate(t, agent, t.action(), amount=11),
+        "a call with an amount above the limit was permitted",
     )
+    require(not await _evaluate(t, agent, t.action("other")), "an action without a permission was permitted")
+    require(
+        not await _evaluate(t, other, t.action()), "a call of an agent without a permission was permitted"
+    )
+    foreign = Agent(agent.id, t.other.key)
+    require(
+        not await _evaluate(t, foreign, t.action()),
+        "an evaluation with the API key of another organization was permitted",
+    )
+    freeze = await t.admin.post("/api/freeze", {"agent_id": agent.id, "reason": "test"})
+    require(not await _evaluate(t, agent, t.action(), amount=1), "a call of a frozen agent was permitted")
     await t.admin.post(f"/api/freeze/{freeze['id']}/lift")
 
 
 @guarantee(
-    "authzen.single-use", f"Of {CALLERS} parallel AuthZEN evaluations, an approval permits one", "9.2.8"
+    "authzen.single-use", f"An approval permits only one of {CALLERS} parallel AuthZEN evaluations", "9.2.8"
 )
 async def permit_once(t: Trial) -> None:
     agent, action = await t.held_agent()
@@ -66,7 +76,7 @@ async def permit_once(t: Trial) -> None:
 
 @guarantee(
     "authzen.advisory",
-    "An advisory key uses no approval, creates no request and writes no log entry",
+    "An advisory API key cannot use approvals, create approval requests or write log entries",
     "9.2.8",
     "9.4.1",
 )
@@ -80,7 +90,10 @@ async def use_nothing(t: Trial) -> None:
     approval_id = await t.approved(agent, action, {"a": 1})
     await t.must_allow(advisory, action, {"a": 1}, dry_run=True)
     real = await t.check(advisory, action, {"a": 1})
-    require(not (real.allowed and real.answer.is_success), "an advisory key got a decision that is enforced")
+    require(
+        not (real.allowed and real.answer.is_success),
+        "a check with an advisory key was allowed, although it was not a dry run",
+    )
     await _evaluate(t, advisory, action, a=1)
     found = await t.approver.get(f"/api/approvals?agent_id={agent.id}")
     require([one["id"] for one in found] == [approval_id], "an advisory key created an approval request")

@@ -24,13 +24,24 @@ async def bind_arguments(t: Trial) -> None:
     for other in others:
         await t.must_not_allow(agent, action, other, what=f"a call with other arguments {other!r}")
         decision = await t.must_not_allow(
-            agent, action, other, approval_id=approval_id, what="another call with the id of the approval"
+            agent,
+            action,
+            other,
+            approval_id=approval_id,
+            what="a call with other arguments and the id of the approval",
         )
-        require(decision.code == "approval_not_found", f"another call got the decision {decision.code!r}")
+        require(
+            decision.code == "approval_not_found",
+            f"a call with other arguments got the decision {decision.code!r}",
+        )
     await t.must_allow(agent, action, context)
 
 
-@guarantee("binding.types", "Arguments of different JSON types and numbers are different arguments", "9.2.8")
+@guarantee(
+    "binding.types",
+    "An approval does not cover arguments with another JSON type or a slightly different number",
+    "9.2.8",
+)
 async def bind_types(t: Trial) -> None:
     agent, action = await t.held_agent()
     pairs: list[tuple[Any, Any]] = [
@@ -45,7 +56,12 @@ async def bind_types(t: Trial) -> None:
     ]
     for approved, other in pairs:
         await t.approved(agent, action, {"value": approved})
-        await t.must_not_allow(agent, action, {"value": other}, what=f"{other!r} instead of {approved!r}")
+        await t.must_not_allow(
+            agent,
+            action,
+            {"value": other},
+            what=f"a call with the argument {other!r} instead of {approved!r}",
+        )
         await t.must_allow(agent, action, {"value": approved})
 
 
@@ -57,7 +73,11 @@ async def bind_action(t: Trial) -> None:
     approval_id = await t.approved(agent, t.action("refund"), {"a": 1})
     await t.must_not_allow(agent, t.action("payout"), {"a": 1}, what="another action with the same arguments")
     await t.must_not_allow(
-        agent, t.action("payout"), {"a": 1}, approval_id=approval_id, what="another action with the approval"
+        agent,
+        t.action("payout"),
+        {"a": 1},
+        approval_id=approval_id,
+        what="another action with the id of the approval",
     )
     await t.must_allow(agent, t.action("refund"), {"a": 1})
 
@@ -87,7 +107,9 @@ async def bind_run(t: Trial) -> None:
     await t.must_allow(agent, action, {"a": 1}, run_id="run-1")
 
 
-@guarantee("binding.call", "An approval covers only the call with its call id", "9.2.8")
+@guarantee(
+    "binding.call", "An approval of a call with a call id covers only calls with the same call id", "9.2.8"
+)
 async def bind_call(t: Trial) -> None:
     agent, action = await t.held_agent()
     await t.approved(agent, action, {"a": 1}, call_id="call-1")
@@ -109,7 +131,11 @@ async def bind_edited_arguments(t: Trial) -> None:
     successor = (await t.approve(approval_id, context=edited))["replaced_by"]
     await t.must_not_allow(agent, action, original, call_id="call-1", what="the call before the edit")
     await t.must_not_allow(
-        agent, action, original, approval_id=successor, what="the call before the edit, with the new request"
+        agent,
+        action,
+        original,
+        approval_id=successor,
+        what="the call before the edit, with the id of the new request",
     )
     await t.must_not_allow(agent, action, edited, what="an equal call without the id of the edited request")
     await t.must_allow(agent, action, edited, call_id="call-1", approval_id=successor)
@@ -127,7 +153,7 @@ async def limit_edits(t: Trial) -> None:
 
 @guarantee(
     "binding.edit-rules",
-    ("After an approver edited a call, the gateway decides it again with the current rules"),
+    ("After an approver edited a call, the gateway decides the edited call with the current rules"),
     "9.5.6",
 )
 async def decide_edits_again(t: Trial) -> None:

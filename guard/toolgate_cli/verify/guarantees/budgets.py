@@ -29,7 +29,10 @@ async def _agent(t: Trial) -> tuple[Agent, str]:
 
 
 @guarantee(
-    "budgets.count", f"Of {CALLERS} parallel calls, a budget of five calls allows five", "9.1.2", "9.1.1"
+    "budgets.count",
+    f"A budget of five calls allows exactly five of {CALLERS} parallel calls",
+    "9.1.2",
+    "9.1.1",
 )
 async def limit_calls(t: Trial) -> None:
     agent, action = await _agent(t)
@@ -39,7 +42,9 @@ async def limit_calls(t: Trial) -> None:
     require(allowed == 5, f"{allowed} calls were allowed by a budget of 5 calls")
 
 
-@guarantee("budgets.sum", "A budget adds amounts exactly and is not exceeded in parallel", "9.1.2")
+@guarantee(
+    "budgets.sum", "A budget adds amounts exactly, and parallel calls cannot exceed the budget", "9.1.2"
+)
 async def limit_sums(t: Trial) -> None:
     agent, action = await _agent(t)
     budget = await _budget(t, 1, measure="sum(args.amount)")
@@ -51,7 +56,7 @@ async def limit_sums(t: Trial) -> None:
     require([one["reserved"] for one in usage] == [1], f"the budget shows the usage {usage!r}")
 
 
-@guarantee("budgets.invalid", "A call without a valid amount is denied by a budget of amounts", "9.1.2")
+@guarantee("budgets.invalid", "A budget that limits amounts denies a call without a valid amount", "9.1.2")
 async def require_amounts(t: Trial) -> None:
     agent, action = await _agent(t)
     await _budget(t, 100, measure="sum(args.amount)")
@@ -74,7 +79,7 @@ async def _log(t: Trial, agent: Agent, action: str, decision: Decision, status: 
 
 @guarantee(
     "budgets.settled",
-    ("A budget gets the amount of a call back only after a log entry reports that the call failed"),
+    ("The amount of a call stays used in a budget unless a log entry reports that the call failed"),
     "9.1.2",
 )
 async def settle_amounts(t: Trial) -> None:
@@ -84,14 +89,22 @@ async def settle_amounts(t: Trial) -> None:
     failed = await t.must_allow(agent, action, {"amount": 4})
     await t.must_not_allow(agent, action, {"amount": 1}, what="an amount above the budget")
     await _log(t, agent, action, done, "success", 6)
-    await t.must_not_allow(agent, action, {"amount": 1}, what="an amount above the settled budget")
+    await t.must_not_allow(
+        agent, action, {"amount": 1}, what="a call above the budget after a successful call was logged"
+    )
     await _log(t, agent, action, failed, "failed", 4)
     await _log(t, agent, action, failed, "failed", 4)
     await t.must_allow(agent, action, {"amount": 4})
-    await t.must_not_allow(agent, action, {"amount": 1}, what="an amount above the budget after a release")
+    await t.must_not_allow(
+        agent, action, {"amount": 1}, what="a call above the budget after a failed call was logged twice"
+    )
 
 
-@guarantee("budgets.window", "A rolling budget allows calls again only after its window", "9.1.2")
+@guarantee(
+    "budgets.window",
+    "A used-up budget with a rolling window allows calls again only after the window",
+    "9.1.2",
+)
 async def respect_windows(t: Trial) -> None:
     agent, action = await _agent(t)
     await _budget(t, 1, window="rolling(3)")
@@ -110,7 +123,7 @@ async def respect_windows(t: Trial) -> None:
     require(loop.time() - began >= 2.9, "a second call was allowed before the window ended")
 
 
-@guarantee("budgets.scope", "Each agent has its own total in a budget per agent", "9.1.2")
+@guarantee("budgets.scope", "A budget per agent counts the calls of each agent separately", "9.1.2")
 async def separate_agents(t: Trial) -> None:
     agent, action = await _agent(t)
     other = await t.agent()
@@ -118,7 +131,7 @@ async def separate_agents(t: Trial) -> None:
     await _budget(t, 1, scope="agent")
     for one in (agent, other):
         await t.must_allow(one, action)
-        await t.must_not_allow(one, action, what="a second call of an agent with a budget of one")
+        await t.must_not_allow(one, action, what="a second call of an agent with a budget of one call")
 
 
 @guarantee("budgets.approval", "A budget can require an approval for calls above its limit", "9.1.2", "9.2.1")
@@ -129,7 +142,7 @@ async def hold_calls_above(t: Trial) -> None:
     approval_id = await t.hold(agent, action, {"a": 2})
     await t.approve(approval_id)
     await t.must_allow(agent, action, {"a": 2})
-    await t.must_not_allow(agent, action, {"a": 3}, what="a further call above the limit")
+    await t.must_not_allow(agent, action, {"a": 3}, what="a further call above the limit without an approval")
 
 
 @guarantee("budgets.approved", "An approved call is denied if a budget does not cover it", "9.1.2")

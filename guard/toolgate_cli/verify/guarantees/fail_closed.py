@@ -15,7 +15,7 @@ from toolgate_cli.verify.trial import Agent, Decision, Trial
 _HOOK_SECONDS: Final = 60.0
 #: seconds within which the gateway must respond again after `--restore-hook`
 _RESTORE_SECONDS: Final = 60.0
-_NO_HOOK: Final = "a command that stops the gateway or a replica is needed: --kill-hook CMD"
+_NO_HOOK: Final = "the test needs a command that stops the gateway or a replica; give it with --kill-hook CMD"
 
 
 async def _run(command: str, option: str) -> None:
@@ -50,7 +50,9 @@ async def _restore(t: Trial) -> None:
         return True
 
     await t.wait_for(
-        responds, seconds=_RESTORE_SECONDS, missing="the gateway does not respond after --restore-hook"
+        responds,
+        seconds=_RESTORE_SECONDS,
+        missing="the gateway does not respond after the command of --restore-hook",
     )
 
 
@@ -93,19 +95,21 @@ async def stop_guarded_tools(t: Trial) -> str:
                     await guard.guarded(action)(tool)()
                 if not responds:
                     stopped += 1
-                    require(len(ran) == before, "a guarded tool ran although its gateway does not respond")
+                    require(
+                        len(ran) == before, "the SDK ran a guarded tool although the gateway did not respond"
+                    )
         finally:
             for guard in guards:
                 guard.close()
             await _restore(t)
     if not stopped:
-        raise NotTested("all replicas still respond after --kill-hook")
+        raise NotTested("all replicas still respond after the command of --kill-hook")
     return f"{stopped} of {len(t.api.urls)} replicas stopped"
 
 
 @guarantee(
     "fail_closed.approval",
-    "An approval is used at most once, also if a replica is stopped during the calls",
+    "An approval allows at most one call, even if a replica stops during parallel calls",
     "9.2.8",
     exclusive=True,
 )
@@ -144,7 +148,9 @@ async def keep_acknowledged_changes(t: Trial) -> None:
     if t.options.kill_hook is None:
         raise NotTested(_NO_HOOK)
     if t.options.restore_hook is None:
-        raise NotTested("a command that starts the gateway again is needed: --restore-hook CMD")
+        raise NotTested(
+            "the test needs a command that starts the gateway again; give it with --restore-hook CMD"
+        )
     agent, action = await t.held_agent()
     other = await t.agent()
     await t.permit(other, action)
@@ -154,7 +160,7 @@ async def keep_acknowledged_changes(t: Trial) -> None:
     await t.admin.post("/api/freeze", {"agent_id": other.id, "reason": "test"})
     await _kill(t)
     await _restore(t)
-    await t.must_not_allow(agent, action, {"a": 1}, what="a second call of an approval after a restart")
+    await t.must_not_allow(agent, action, {"a": 1}, what="a second call with a used approval after a restart")
     await t.must_not_allow(other, action, what="a call of a frozen agent after a restart")
     decision = await t.check(agent, action, {"a": 2})
     if not decision.allowed:

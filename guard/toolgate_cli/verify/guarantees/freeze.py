@@ -39,10 +39,16 @@ async def _measure(t: Trial, frozen: Agent, called: str, owner: User, **fields: 
     await lifter.post(f"/api/freeze/{freeze['id']}/lift")
     for decision in await t.check_everywhere(frozen, called):
         require(decision.allowed, f"a call after the freeze got the decision {decision.code!r}")
-    return f"{acknowledged:.3f} s to effect on {len(t.api.urls)} replica{'s' if len(t.api.urls) > 1 else ''}"
+    replicas = len(t.api.urls)
+    return f"{acknowledged:.3f} s until the freeze was in effect on {replicas} replica{'s' if replicas > 1 else ''}"
 
 
-@guarantee("freeze.agent", "A freeze of an agent denies its next check on every replica", "9.1.3", "9.6.1")
+@guarantee(
+    "freeze.agent",
+    "After a freeze of an agent, every replica denies the agent's next check",
+    "9.1.3",
+    "9.6.1",
+)
 async def freeze_agents(t: Trial) -> str:
     agent, action = await t.agent(), t.action()
     await t.permit(agent, action)
@@ -56,7 +62,9 @@ async def freeze_actions(t: Trial) -> str:
         await t.permit(agent, t.action(name))
     found = await _measure(t, agent, t.action("db.drop"), t.admin, action=t.action("db.*"))
     freeze = await t.admin.post("/api/freeze", {"action": t.action("db.*"), "reason": "test"})
-    await t.must_not_allow(agent, t.action("db.read"), what="a call of a frozen pattern")
+    await t.must_not_allow(
+        agent, t.action("db.read"), what="a call of an action that the frozen pattern matches"
+    )
     await t.must_allow(agent, t.action("web.read"))
     await t.admin.post(f"/api/freeze/{freeze['id']}/lift")
     return found
@@ -104,7 +112,9 @@ async def freeze_approved_calls(t: Trial) -> None:
 
 
 @guarantee(
-    "freeze.rights", "Members may freeze, only admins may lift a freeze, and agents can do neither", "9.6.3"
+    "freeze.rights",
+    "Members can create freezes, only admins can lift freezes, and API keys can do neither",
+    "9.6.3",
 )
 async def restrict_freezes(t: Trial) -> None:
     agent, action = await t.agent(), t.action()

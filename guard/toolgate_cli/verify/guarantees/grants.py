@@ -19,7 +19,7 @@ async def _grant(t: Trial, agent: Agent, action: str, context: dict[str, Any], *
 
 @guarantee(
     "grants.uses",
-    "Of many parallel calls, a temporary approval of three calls allows exactly three",
+    "A temporary approval of three calls allows exactly three of many parallel calls",
     "9.2.8",
 )
 async def limit_uses(t: Trial) -> None:
@@ -33,11 +33,16 @@ async def limit_uses(t: Trial) -> None:
         allowed == 1 + 3,
         f"{allowed} calls were allowed by an approval and a temporary approval of three calls",
     )
-    require(after["uses_left"] == 0, f"{after['uses_left']} uses are left after all calls")
+    require(
+        after["uses_left"] == 0,
+        f"{after['uses_left']} uses of the temporary approval are left after all calls",
+    )
 
 
 @guarantee(
-    "grants.fields", "A temporary approval covers other values only in the fields that it ignores", "9.2.8"
+    "grants.fields",
+    "A temporary approval covers calls that differ only in the fields that the approver ignored",
+    "9.2.8",
 )
 async def cover_ignored_fields(t: Trial) -> None:
     agent, action = await t.held_agent()
@@ -55,7 +60,9 @@ async def cover_ignored_fields(t: Trial) -> None:
         )
 
 
-@guarantee("grants.amount", "A temporary approval covers no amount above the approved one", "9.2.8", "9.1.2")
+@guarantee(
+    "grants.amount", "A temporary approval covers no amount above the approved amount", "9.2.8", "9.1.2"
+)
 async def limit_covered_amounts(t: Trial) -> None:
     agent, action = await t.held_agent()
     approval_id = await t.hold(agent, action, {"amount": 10, "any": 1})
@@ -75,7 +82,7 @@ async def revoke_grants(t: Trial) -> None:
     grant_id = await _grant(t, agent, action, {"a": 1})
     await t.must_allow(agent, action, {"a": 1})
     await t.second.post(f"/api/grants/{grant_id}/revoke")
-    await t.must_not_allow(agent, action, {"a": 1}, what="a call of a revoked temporary approval")
+    await t.must_not_allow(agent, action, {"a": 1}, what="a call after its temporary approval was revoked")
 
 
 @guarantee("grants.agent", "A temporary approval does not cover other agents", "9.2.8")
@@ -88,13 +95,13 @@ async def bind_grants_to_agents(t: Trial) -> None:
 
 
 @guarantee(
-    "grants.quorum", "A temporary approval needs the same number of approvers as a single call", "9.2.1"
+    "grants.quorum", "A temporary approval needs as many approvers as an approval of a single call", "9.2.1"
 )
 async def require_quorum(t: Trial) -> None:
     agent, action = await t.held_agent(required_approvals=2)
     approval_id = await t.hold(agent, action, {"a": 1})
     grant = {"max_uses": 3, "duration_seconds": 600}
     await t.approve(approval_id, grant=grant)
-    await t.must_not_allow(agent, action, {"a": 1}, what="a call with one of two approvals")
+    await t.must_not_allow(agent, action, {"a": 1}, what="a call with only one of two required approvals")
     again = await t.approver.send("POST", f"/api/approvals/{approval_id}/approve", {"grant": grant})
     refused(again, "a second approval of the same user", 409)

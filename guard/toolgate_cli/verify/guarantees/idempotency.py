@@ -17,12 +17,12 @@ async def repeat_decisions(t: Trial) -> None:
     decisions = await t.race([call] * _RETRIES)
     require(count_allowed(decisions) == _RETRIES, "a repeated check got another decision than the first one")
     require(len({one.id for one in decisions}) == 1, "a repeated check got another decision id")
-    await t.must_not_allow(agent, action, {"a": 1}, what="a second call with another key")
+    await t.must_not_allow(agent, action, {"a": 1}, what="a second call with another idempotency key")
 
 
 @guarantee(
     "idempotency.check-body",
-    ("The idempotency key of an allowed check does not allow a different check"),
+    ("An idempotency key of an allowed check cannot be used for a different check"),
     "9.2.8",
 )
 async def bind_keys_to_checks(t: Trial) -> None:
@@ -31,11 +31,21 @@ async def bind_keys_to_checks(t: Trial) -> None:
     await t.approved(agent, action, {"a": 1})
     await t.must_allow(agent, action, {"a": 1}, idempotency_key=key)
     await t.must_not_allow(
-        agent, action, {"a": 2}, idempotency_key=key, what="other arguments with a used key"
+        agent,
+        action,
+        {"a": 2},
+        idempotency_key=key,
+        what="a check with other arguments and a used idempotency key",
     )
     other = await t.agent()
     await t.permit(other, action, requires_approval=True)
-    await t.must_not_allow(other, action, {"a": 1}, idempotency_key=key, what="another agent with a used key")
+    await t.must_not_allow(
+        other,
+        action,
+        {"a": 1},
+        idempotency_key=key,
+        what="a check of another agent with a used idempotency key",
+    )
 
 
 @guarantee("idempotency.log", "A log entry that is sent several times is stored once", "12.1.2")
@@ -61,7 +71,7 @@ async def reserve_once(t: Trial) -> None:
     decisions = await t.race([call] * _RETRIES)
     require(count_allowed(decisions) == _RETRIES, "a repeated check was denied")
     await t.must_allow(agent, action)
-    await t.must_not_allow(agent, action, what="a third call of a budget of two")
+    await t.must_not_allow(agent, action, what="a third call with a budget of two calls")
 
 
 @guarantee("idempotency.scope", "The idempotency keys of two organizations do not affect each other", "5.3.1")
@@ -72,4 +82,7 @@ async def separate_keys(t: Trial) -> None:
         body = {"agent_id": agent.id, "action": t.action(), "status": "success"}
         answer = await t.api.send(Call("POST", "/sdk/log", body, agent.credential, {"Idempotency-Key": key}))
         require(answer.is_success, f"a log entry was refused: {answer.text[:200]}")
-        require(answer.json()["agent_id"] == agent.id, "a response of another organization was returned")
+        require(
+            answer.json()["agent_id"] == agent.id,
+            "the gateway returned the response to a request of another organization",
+        )

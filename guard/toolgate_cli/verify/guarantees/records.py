@@ -40,7 +40,7 @@ async def record_decisions(t: Trial) -> None:
         found = await t.admin.get(f"/api/decisions?agent_id={agent.id}")
         recorded = {one["id"]: (one["outcome"], one["reason_code"], one["action"]) for one in found}
         wrong = [one for one in expected if recorded.get(one, expected[one]) != expected[one]]
-        require(not wrong, "a decision is recorded with another outcome or reason")
+        require(not wrong, "the decision log shows another outcome or reason than the response to the check")
         return expected.keys() <= recorded.keys()
 
     await t.wait_for(are_recorded, seconds=_SEALED, missing="a decision is not in the decision log")
@@ -69,7 +69,10 @@ async def record_approvals(t: Trial) -> None:
         )
         votes = [(one["user_id"], one["decision"], one["note"]) for one in shown["votes"]]
         require(votes == [(user.id, kind, "seen")], f"a request shows other votes than expected: {votes!r}")
-        require(shown["context"] == {"verb": verb}, "a decided request shows other arguments")
+        require(
+            shown["context"] == {"verb": verb},
+            "a decided request shows other arguments than the check contained",
+        )
 
 
 @guarantee(
@@ -82,7 +85,7 @@ async def record_changes(t: Trial) -> None:
     permission = await t.permit(agent, action)
     rule = await t.admin.post("/api/rules", {"name": t.prefix, "effect": "forbid", "actions": [action]})
     key = await t.admin.post(f"/api/agents/{agent.id}/keys")
-    require(bool(key["id"]), "a key has no id")
+    require(bool(key["id"]), "a new API key of an agent has no id")
     user = t.admin.id
     await _audited(
         t,
@@ -93,7 +96,7 @@ async def record_changes(t: Trial) -> None:
     )
 
 
-@guarantee("records.freezes", "The creation and the lifting of a freeze are recorded with the user", "12.4.3")
+@guarantee("records.freezes", "The audit log shows which users created and lifted a freeze", "12.4.3")
 async def record_freezes(t: Trial) -> None:
     agent = await t.agent()
     freeze = await t.approver.post("/api/freeze", {"agent_id": agent.id, "reason": "test"})
@@ -133,7 +136,7 @@ async def _verified_leaf(t: Trial, path: str) -> dict[str, Any]:
         raise Violation(f"the receipt of {path} cannot be verified: {error}") from None
     require(not result.findings, f"the receipt of {path} is invalid: {result.findings[:1]}")
     of_organization = result.origin.endswith(f"/tlog/{t.main.id}/production")
-    require(of_organization, f"the receipt of {path} is of another log: {result.origin}")
+    require(of_organization, f"the receipt of {path} belongs to another log: {result.origin}")
     leaf: dict[str, Any] = result.leaf
     return leaf
 
@@ -152,9 +155,15 @@ async def prove_rows(t: Trial) -> None:
     )
     for path, row_id, kind in rows:
         leaf = await _verified_leaf(t, path)
-        require((leaf["kind"], leaf["id"]) == (kind, row_id), f"the receipt of {path} is about another row")
+        require(
+            (leaf["kind"], leaf["id"]) == (kind, row_id),
+            f"the receipt of {path} describes another database row",
+        )
     approval = await _verified_leaf(t, f"/api/approvals/{approval_id}")
-    require(approval.get("state") == "consumed", f"the receipt shows the state {approval.get('state')!r}")
+    require(
+        approval.get("state") == "consumed",
+        f"the receipt of a used approval shows the state {approval.get('state')!r}",
+    )
 
 
 @guarantee(
@@ -196,10 +205,10 @@ async def _require_consistent(t: Trial, old: Checkpoint, new: Checkpoint) -> Non
     try:
         proof = await asyncio.to_thread(prove)
     except (GatewayError, TileError) as error:
-        raise Violation(f"the tiles of the log cannot be read: {error}") from None
+        raise Violation(f"the files of the transparency log (tiles) cannot be read: {error}") from None
     require(
         is_consistent(old.size, old.root, new.size, new.root, proof),
-        f"the checkpoint with {new.size} leaves does not contain that with {old.size} leaves",
+        f"the checkpoint with {new.size} leaves is not a continuation of the checkpoint with {old.size} leaves",
     )
 
 
@@ -227,7 +236,9 @@ async def grow_consistently(t: Trial) -> str:
 
 
 @guarantee(
-    "records.erasure", "After an erasure, the arguments are gone and the receipt is still valid", "12.1.2"
+    "records.erasure",
+    "After arguments are erased, no list contains them, and the receipt of the log entry is still valid",
+    "12.1.2",
 )
 async def erase_contexts(t: Trial) -> None:
     agent, action = await t.agent(), t.action()
@@ -249,7 +260,7 @@ async def erase_contexts(t: Trial) -> None:
 
 @guarantee(
     "records.export",
-    "The export of the transparency log is valid: every row of the test matches its leaf",
+    "The export of the transparency log is valid, and matches the database rows of the test",
     "12.1.2",
     "12.4.2",
     exclusive=True,
@@ -271,14 +282,15 @@ async def verify_exports(t: Trial) -> str:
     except (GatewayError, VerificationError) as error:
         raise Violation(f"the export cannot be verified: {error}") from None
     require(
-        not result.findings, f"the export has findings: {[one['message'] for one in result.findings[:3]]}"
+        not result.findings,
+        f"the verification of the export has findings: {[one['message'] for one in result.findings[:3]]}",
     )
     return f"{result.checkpoint.size} leaves" if result.checkpoint else "no checkpoint"
 
 
 @guarantee(
     "records.attributed",
-    "Log entries show the agent whose key wrote them, and the decision",
+    "A log entry shows the agent whose API key wrote the entry, and the decision about the call",
     "12.1.2",
     "9.4.2",
 )
@@ -292,4 +304,7 @@ async def attribute_entries(t: Trial) -> None:
     expect(await t.api.send(Call("POST", "/sdk/log", entry, keyed.credential)), "/sdk/log")
     [found] = await t.admin.get(f"/api/logs?agent_id={agent.id}")
     shown = (found["agent_id"], found["action"], found["status"], found["decision_id"])
-    require(shown == (agent.id, action, "success", decision.id), f"a log entry shows {shown!r}")
+    require(
+        shown == (agent.id, action, "success", decision.id),
+        f"a log entry shows other values than the SDK sent: {shown!r}",
+    )

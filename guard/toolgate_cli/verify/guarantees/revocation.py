@@ -21,7 +21,11 @@ async def revoke_permissions(t: Trial) -> None:
     await t.must_not_allow(agent, action, {"amount": 1}, what="a call whose permission was deleted")
 
 
-@guarantee("revocation.tightened", "After a permission requires an approval, the next check is held", "9.5.6")
+@guarantee(
+    "revocation.tightened",
+    "After a permission is changed to require an approval, the next check needs one",
+    "9.5.6",
+)
 async def require_approvals_at_once(t: Trial) -> None:
     agent, action = await t.agent(), t.action()
     permission = await t.permit(agent, action)
@@ -30,7 +34,11 @@ async def require_approvals_at_once(t: Trial) -> None:
     await t.must_not_allow(agent, action, {"amount": 1}, what="a call that needs an approval now")
 
 
-@guarantee("revocation.limit", "After a limit is lowered, the next check above it is denied", "9.5.6")
+@guarantee(
+    "revocation.limit",
+    "After a limit is lowered, the next check of an amount above the new limit is denied",
+    "9.5.6",
+)
 async def lower_limits_at_once(t: Trial) -> None:
     agent, action = await t.agent(), t.action()
     permission = await t.permit(agent, action, max_amount=10)
@@ -67,7 +75,10 @@ async def disable_agents(t: Trial) -> None:
 
 
 @guarantee(
-    "revocation.agent-key", "A deleted API key of an agent is rejected by the next check", "9.4.1", "9.5.6"
+    "revocation.agent-key",
+    "After an API key of an agent is deleted, the next check with the key is rejected",
+    "9.4.1",
+    "9.5.6",
 )
 async def revoke_agent_keys(t: Trial) -> None:
     agent, action = await t.agent(), t.action()
@@ -82,7 +93,7 @@ async def revoke_agent_keys(t: Trial) -> None:
 
 @guarantee(
     "revocation.organization-key",
-    "A replaced API key of an organization is rejected by the next check",
+    "After the API key of an organization is replaced, the next check with the old key is rejected",
     "9.4.1",
 )
 async def replace_organization_keys(t: Trial) -> None:
@@ -98,7 +109,9 @@ async def replace_organization_keys(t: Trial) -> None:
 
 
 @guarantee(
-    "revocation.approved", "After a permission is deleted, its approved requests allow no calls", "9.5.6"
+    "revocation.approved",
+    "After a permission is deleted, requests that were approved before allow no calls",
+    "9.5.6",
 )
 async def end_approvals_with_permissions(t: Trial) -> None:
     agent, action = await t.agent(), t.action()
@@ -114,7 +127,7 @@ async def end_approvals_with_permissions(t: Trial) -> None:
 
 @guarantee(
     "revocation.disabled-approval",
-    ("After an agent is disabled, its approved requests allow no calls"),
+    ("After an agent is disabled, its approved requests allow no calls, even if it is enabled again"),
     "9.5.6",
 )
 async def end_approvals_with_agents(t: Trial) -> None:
@@ -137,17 +150,24 @@ async def end_sessions(t: Trial) -> None:
     leaver, removed = t.take_spare(), t.take_spare()
     for user in (leaver, removed):
         for place in range(len(t.api.urls)):
-            require((await user.send("GET", "/auth/me", replica=place)).is_success, "a session is not valid")
+            require(
+                (await user.send("GET", "/auth/me", replica=place)).is_success,
+                "a replica rejects the valid session of a user",
+            )
     await leaver.post("/auth/logout")
     await t.admin.delete(f"/api/team/{removed.id}")
     for user in (leaver, removed):
         for place in range(len(t.api.urls)):
-            refused(await user.send("GET", "/auth/me", replica=place), "a request of an ended session", 401)
+            refused(
+                await user.send("GET", "/auth/me", replica=place),
+                "a request with the token of an ended session",
+                401,
+            )
 
 
 @guarantee(
     "revocation.role",
-    ("After a user gets a lower role, the rights of the former role are no longer valid"),
+    ("After a user gets a lower role, the user loses the rights of the former role"),
     "9.5.6",
 )
 async def lower_roles(t: Trial) -> None:
@@ -157,10 +177,12 @@ async def lower_roles(t: Trial) -> None:
     await t.admin.put(f"/api/team/{spare.id}", {"role": "viewer"})
     for place in range(len(t.api.urls)):
         answer = await spare.send("POST", f"/api/approvals/{approval_id}/approve", {}, replica=place)
-        refused(answer, "an approval of a former member", 401, 403)
+        refused(answer, "an approval of a user who is now a viewer", 401, 403)
 
 
-@guarantee("revocation.forged", "A session token with a wrong signature or without one is rejected", "10.2.2")
+@guarantee(
+    "revocation.forged", "A session token with a wrong signature or without a signature is rejected", "10.2.2"
+)
 async def reject_forged_tokens(t: Trial) -> None:
     header, payload, signature = t.admin.token.split(".")
     other = t.viewer.token.split(".")

@@ -11,13 +11,16 @@ _MAX_LOG = 64 * 1024 * 1024
 
 
 def _secrets(t: Trial) -> dict[str, str]:
-    found = {"the API key of the organization": t.main.key, "the API key for tests": t.main.test_key}
+    found = {
+        "the API key of the organization": t.main.key,
+        "the API key of the test environment": t.main.test_key,
+    }
     return found | {f"the session token of {user.email}": user.token for user in t.main.users}
 
 
 @guarantee(
     "secrecy.responses",
-    "Responses contain no API keys and session tokens, except where they are issued",
+    "Responses contain no API keys or session tokens, except the responses that issue them",
     "9.5.4",
 )
 async def hide_secrets(t: Trial) -> None:
@@ -97,7 +100,10 @@ async def hide_approvers(t: Trial) -> None:
     answer = await t.api.send(Call("GET", f"/sdk/approvals/{approval_id}", None, agent.credential))
     require(answer.is_success, f"the agent cannot read its approval request: status {answer.status}")
     for user in (t.approver, t.admin):
-        require(user.id not in answer.text and user.email not in answer.text, "the agent sees its approver")
+        require(
+            user.id not in answer.text and user.email not in answer.text,
+            "the agent can read which user approved its request",
+        )
 
 
 @guarantee("secrecy.headers", "Responses that contain secrets forbid caching and content sniffing", "9.5.4")
@@ -105,20 +111,23 @@ async def forbid_caching(t: Trial) -> None:
     answer = await t.admin.send("GET", "/api/organization")
     require(answer.is_success and t.main.key in answer.text, "the admin cannot read the API key")
     control = answer.headers.get("cache-control", "")
-    require("no-store" in control or "private" in control, f"the API key may be cached: {control!r}")
+    require(
+        "no-store" in control or "private" in control,
+        f"the response with the API key may be cached: Cache-Control is {control!r}",
+    )
 
 
 @guarantee("secrecy.gateway-log", "The log files of the gateway contain no secrets", "9.5.4", "12.1.2")
 async def keep_logs_clean(t: Trial) -> str:
     if not t.options.gateway_logs:
-        raise NotTested("the log files of the gateway are not known; name them with --gateway-log FILE")
+        raise NotTested("the test needs the log files of the gateway; name each one with --gateway-log FILE")
     canary = f"canary-{t.prefix}"
     agent, action = await t.held_agent()
     await t.approved(agent, action, {"secret": canary})
     await t.must_allow(agent, action, {"secret": canary})
     await t.api.send(Call("GET", "/auth/me", None, {"Authorization": f"Bearer {canary}"}))
     await t.api.send(Call("POST", "/auth/login", {"email": t.admin.email, "password": canary}))
-    secrets = _secrets(t) | {"an argument or a password": canary}
+    secrets = _secrets(t) | {"an argument, a token or a password": canary}
     for path in t.options.gateway_logs:
         text = _tail(path)
         leaked = next((name for name, secret in secrets.items() if secret.encode() in text), None)

@@ -20,7 +20,7 @@ async def allow_one_call(t: Trial) -> None:
     require(shown["status"] == "consumed", f"a used approval has the status {shown['status']!r}")
 
 
-@guarantee("single_use.parallel", f"Of {CALLERS} parallel calls, an approval allows one", "9.2.8")
+@guarantee("single_use.parallel", f"An approval allows only one of {CALLERS} parallel calls", "9.2.8")
 async def allow_one_of_many(t: Trial) -> None:
     agent, action = await t.held_agent()
     for number in range(3):
@@ -35,18 +35,22 @@ async def allow_one_of_many(t: Trial) -> None:
         require(allowed == 1, f"{allowed} of {CALLERS} parallel calls were allowed by one approval")
 
 
-@guarantee("single_use.call-id", "A call id whose call was allowed is not allowed again", "9.2.8")
+@guarantee(
+    "single_use.call-id", "After a call is allowed, no other call with the same call id is allowed", "9.2.8"
+)
 async def allow_call_ids_once(t: Trial) -> None:
     agent, action = await t.held_agent()
     await t.approved(agent, action, {"a": 1}, call_id="call-1")
     await t.must_allow(agent, action, {"a": 1}, call_id="call-1")
     for context in ({"a": 1}, {"a": 2}):
-        decision = await t.must_not_allow(agent, action, context, call_id="call-1", what="a used call id")
-        require(not decision.requires_approval, "a used call id can be approved again")
+        decision = await t.must_not_allow(
+            agent, action, context, call_id="call-1", what="a second call with the same call id"
+        )
+        require(not decision.requires_approval, "a second call with the same call id can be approved")
 
 
 @guarantee(
-    "single_use.many", "Each of several parallel calls with different approvals uses one approval", "9.2.8"
+    "single_use.many", "If parallel calls use different approvals, each approval allows one call", "9.2.8"
 )
 async def use_one_approval_each(t: Trial) -> None:
     agent, action = await t.held_agent()

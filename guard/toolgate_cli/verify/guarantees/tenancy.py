@@ -150,7 +150,10 @@ async def refuse_changes(t: Trial) -> None:
 
 
 @guarantee(
-    "tenancy.sdk", "The API key of an organization is not valid for agents of another one", "5.3.1", "9.4.1"
+    "tenancy.sdk",
+    "The API key of an organization is not valid for agents of another organization",
+    "5.3.1",
+    "9.4.1",
 )
 async def separate_agents(t: Trial) -> None:
     rows = await _rows(t)
@@ -170,7 +173,10 @@ async def separate_agents(t: Trial) -> None:
 
 
 @guarantee(
-    "tenancy.approvals", "An approval of one organization allows no call of another one", "5.3.1", "9.2.8"
+    "tenancy.approvals",
+    "An approval of one organization allows no call of another organization",
+    "5.3.1",
+    "9.2.8",
 )
 async def separate_approvals(t: Trial) -> None:
     agent, action = await t.held_agent()
@@ -185,7 +191,9 @@ async def separate_approvals(t: Trial) -> None:
 
 
 @guarantee(
-    "tenancy.rules", "Rules, budgets and freezes of one organization do not affect another one", "5.3.1"
+    "tenancy.rules",
+    "Rules, budgets and freezes of one organization do not affect another organization",
+    "5.3.1",
 )
 async def separate_settings(t: Trial) -> None:
     owner = t.other.users[0]

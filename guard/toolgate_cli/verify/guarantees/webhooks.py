@@ -26,8 +26,10 @@ async def _webhook(t: Trial, **fields: object) -> AsyncIterator[dict[str, Any]]:
     url = _receiver(t).url
     answer = await t.admin.send("POST", _PATH, {"url": url, **fields})
     if answer.status == 400 and "url" in answer.text:
-        raise NotTested(f"the gateway refuses the URL {url!r} of the receiver: {answer.text[:200]}")
-    require(answer.is_success, f"a webhook was refused: {answer.text[:200]}")
+        raise NotTested(
+            f"the gateway rejects the URL {url!r} of this command's receiver: {answer.text[:200]}"
+        )
+    require(answer.is_success, f"the gateway did not create a webhook: {answer.text[:200]}")
     created: dict[str, Any] = answer.json()
     try:
         yield created
@@ -70,7 +72,10 @@ async def sign_events(t: Trial) -> None:
             problem = verifiers[one["id"]].find_error(found.headers, changed)
             require(problem is not None, "the signature of a changed event is valid")
             body = found.body.decode(errors="replace")
-            require(one["secret"] not in body + str(dict(found.headers)), "an event contains the secret")
+            require(
+                one["secret"] not in body + str(dict(found.headers)),
+                "an event contains the secret of its webhook",
+            )
 
 
 @guarantee(

@@ -171,7 +171,7 @@ def _evaluation(members: Mapping[str, Any], identity: Identity | None) -> Evalua
 
 def _subject(subject: Any, identity: Identity | None) -> Mapping[str, Any]:
     if identity is None:
-        raise MappingError("the request has no access token, but the subject is read from it")
+        raise MappingError("the request has no access token, from which the proxy reads the subject")
     if subject is ABSENT:
         subject = {}
     if isinstance(subject, Mapping):

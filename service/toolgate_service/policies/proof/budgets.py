@@ -25,13 +25,13 @@ def find_relaxed_budgets(
             continue
         successor = successors.get(budget.name)
         if successor is None:
-            yield f"Budget {budget.name!r} is removed: the proof cannot include the totals of budgets"
+            yield f"Budget {budget.name!r} is removed by the new policy: the proof cannot include totals of budgets"
         elif not successor.enabled:
-            yield f"Budget {budget.name!r} is disabled: the proof cannot include the totals of budgets"
+            yield f"Budget {budget.name!r} is disabled in the new policy: the proof cannot include totals of budgets"
         elif changed := _relaxed_fields(budget, successor, before, after):
             yield (
-                f"Budget {budget.name!r} has other values of {', '.join(changed)}: the proof supports only "
-                "equal or stricter budgets"
+                f"Budget {budget.name!r} has other values of {', '.join(changed)} in the new policy: the proof "
+                "supports only equal or stricter budgets"
             )
 
 

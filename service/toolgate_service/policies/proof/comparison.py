@@ -106,8 +106,11 @@ class Comparer:
             return ()
         if answer == z3.unknown:
             return [_undecided(query.call_class)]
-        cause = f"The conditions for {describe(query.call_class)} may exceed the cost limit for very large arguments"
-        return [f"{cause}, for which they fail: the proof covers only smaller arguments"]
+        cause = (
+            f"The conditions for {describe(query.call_class)} may exceed the cost limit of conditions if the arguments "
+            "are very large"
+        )
+        return [f"{cause}. Conditions above the cost limit fail: the proof covers only smaller arguments"]
 
     def _translate(self, call_class: CallClass, part: PolicyPart, *, is_shallow: bool) -> _Conditions:
         conditions = {}
@@ -222,7 +225,7 @@ def describe(call_class: CallClass) -> str:
 
 
 def _undecided(call_class: CallClass) -> str:
-    return f"Z3 did not decide the formulas for {describe(call_class)} within the time limit"
+    return f"The solver Z3 did not decide the formulas for {describe(call_class)} within the time limit"
 
 
 def _parts(call_class: CallClass) -> tuple[PolicyPart, PolicyPart]:

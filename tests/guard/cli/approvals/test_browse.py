@@ -69,7 +69,7 @@ def test_every_text_of_others_is_escaped_in_full(hostile: PretendGateway, run: A
         ({"waiting": False}, "waiting      no call is waiting for this decision now"),
         (
             {"waiting": False, "last_asked_at": "2026-11-21T12:00:00Z"},
-            "waiting      no call is waiting for this decision now; the agent last asked for it ",
+            "waiting      no call is waiting for this decision now; the agent last requested this decision ",
         ),
         ({"reason": "the user\nasked"}, 'reason       "the user\\nasked" (given by the agent, not verified)'),
     ],

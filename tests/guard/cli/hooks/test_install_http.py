@@ -58,7 +58,7 @@ def test_a_secret_of_ones_own(project: Path, monkeypatch: pytest.MonkeyPatch) ->
     """None is made, and none is told to be read from a file that is not there."""
     monkeypatch.setenv(SECRET_VARIABLE, "mine" * 10)
     said = run("install", "--http")
-    assert f"export {SECRET_VARIABLE}=…, with the value that is set here" in said
+    assert f"export {SECRET_VARIABLE}=…, with the value that the variable has in this shell" in said
     assert "mine" not in said + (project / ".claude" / "settings.json").read_text()
     assert not secret_path().exists()
 

@@ -99,10 +99,10 @@ def test_somebody_elses_plugin_stays(project: Path) -> None:
 def test_two_of_them_would_ask_twice(project: Path) -> None:
     """Where the user's plugin guards already, the project's is refused, and the other way round."""
     run("install", "--user")
-    assert "uninstall it first" in run("install", code=1)
+    assert "uninstall the other plugin first" in run("install", code=1)
     run("uninstall", "--user")
     run("install")
-    assert "uninstall it first" in run("install", "--user", code=1)
+    assert "uninstall the other plugin first" in run("install", "--user", code=1)
 
 
 @pytest.mark.parametrize(

@@ -117,4 +117,4 @@ def test_it_can_be_ignored(project: Path) -> None:
     assert status("--ignore", "OpenCode")["ignored"]
     ended = CliRunner().invoke(app, ["frameworks"])
     assert ended.exit_code == 1
-    assert "opencode: no plugin checks its tool calls here" in ended.stdout
+    assert "opencode: no plugin checks the tool calls of OpenCode in this folder" in ended.stdout

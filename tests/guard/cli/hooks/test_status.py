@@ -163,7 +163,7 @@ def test_it_can_be_ignored(project: Path) -> None:
     assert told("--ignore", "Claude-Code")["ignored"]
     ended = CliRunner().invoke(app, ["frameworks"])
     assert ended.exit_code == 1
-    assert "claude-code: no hook checks its tool calls here" in ended.stdout
+    assert "claude-code: no hook checks the tool calls of Claude Code in this folder" in ended.stdout
     install()
     ended = CliRunner().invoke(app, ["frameworks"])
-    assert ended.stdout.endswith("1 of 1 can be guarded by a plugin or by hooks\n")
+    assert ended.stdout.endswith("1 of 1 agent frameworks can be guarded by plugins or hooks\n")

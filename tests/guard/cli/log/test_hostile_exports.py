@@ -99,7 +99,7 @@ def test_leaf_of_an_invalid_day_is_found_when_its_time_matters(export: Export) -
         (b'{"kind":' + DEEP.encode(), "nested too deeply"),
         (b'{"kind":"vote","salt":null,"row":NaN}', "NaN"),
         (b'{"kind":"vote","salt":null,"row":' + b"9" * 5000 + b"}", "digits"),
-        (b'{"kind":"vote","salt":null,"row":5}', "is not a text"),
+        (b'{"kind":"vote","salt":null,"row":5}', "is not a string"),
         (b'{"kind":"vote","kind":"vote","salt":null,"row":"{}"}', "same name"),
         (b'{"kind":"vote","salt":"ab","row":"{}"}', "salt"),
         (b'{"kind":"vote","salt":null,"row":"\\ud800"}', "surrogates"),

@@ -48,7 +48,7 @@ def test_shadow_shows_differences_and_is_promoted(shell: Shell, owner: Owner, ag
     assert started.splitlines() == [
         "~ permission refund-bot stripe.refund: max_amount 50 → 20",
         "1 change: 0 to create, 1 to change, 0 to delete",
-        "the shadow is active; see its results with: toolgate policy shadow show",
+        "the shadow policy is active; see its results with: toolgate policy shadow show",
     ]
     for amount in (10, 30):
         assert owner.check(agent_id, "stripe.refund", {"amount": amount}).status_code == 200
@@ -83,7 +83,7 @@ def test_shadow_is_discarded(shell: Shell) -> None:
     assert shell.json("policy", "shadow", "start", "--yes", "--password-stdin", typed=f"{PASSWORD}\n")[
         "counts"
     ]
-    assert shell.allowed("policy", "shadow", "discard", "--yes") == "the shadow is discarded\n"
+    assert shell.allowed("policy", "shadow", "discard", "--yes") == "the shadow policy is discarded\n"
     assert "has no shadow" in shell.refused("policy", "shadow", "show")
 
 
