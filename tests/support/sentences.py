@@ -14,7 +14,13 @@ TABLES = ROOT / "tests" / "service" / "sentences"
 #: pages in `docs/internals` by document, in order
 DOCUMENTS = {
     "specification": ("specification", "specification-endpoints", "specification-rules"),
-    "decisions": ("decisions", "decisions-checks", "decisions-operation", "decisions-sdk"),
+    "decisions": (
+        "decisions",
+        "decisions-endpoints",
+        "decisions-checks",
+        "decisions-operation",
+        "decisions-sdk",
+    ),
 }
 
 _END = re.compile(r"(?<=[.?!])(?<!e\.g\.)(?<!i\.e\.)\s+(?=[A-Z`*\"(])")

@@ -226,7 +226,7 @@ def write_access(review: Review) -> str:
                 f"{names[one]} ({one})",
                 str(agent.get("status")),
                 emails.get(str(agent.get("created_by")), str(agent.get("created_by"))),
-                ", ".join(keys[one]) or "none; the organization's key",
+                ", ".join(keys[one]) or "none (calls used the organization's API key)",
             )
             for one, agent in sections["agents"].items()
         ),

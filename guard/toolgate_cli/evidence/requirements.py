@@ -136,7 +136,7 @@ REQUIREMENTS: Final = (
     ),
     Requirement(
         _AISVS,
-        "9.2.8, 9.2.9 bound approvals",
+        "9.2.8, 9.2.9 approvals bound to the call",
         "An approval is bound to agent, action, arguments, run and call, and is used once",
         (APPROVALS, RECEIPTS, LOG, VERIFY),
         "The gateway signs the log. An approver does not sign with a key of their own.",

@@ -110,8 +110,8 @@ def load_verify_report(path: Path | None, url: str, version: str) -> VerifyRepor
 
 def _remarks(report: Report, url: str, version: str) -> Iterable[str]:
     yield (
-        "The report of 'toolgate verify' contains no time and is not signed. The creator of this archive states that it "
-        "belongs to the period."
+        "The report of 'toolgate verify' has no timestamp and is not signed. Only the creator of this archive "
+        "states that the report was made in the period of the archive."
     )
     if url.rstrip("/") not in {one.rstrip("/") for one in report.urls}:
         yield f"The report of 'toolgate verify' is about {', '.join(report.urls)}, the archive about {url}."

@@ -53,8 +53,8 @@ def verify(
         str | None,
         typer.Argument(
             metavar="[FILE]",
-            help="An export or a receipt, or - for standard input. Default: an export from the gateway at which you are "
-            "logged in.",
+            help="An export or a receipt, or - for standard input. Default: an export from the gateway at which you "
+            "are logged in.",
             show_default=False,
         ),
     ] = None,

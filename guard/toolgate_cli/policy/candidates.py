@@ -124,7 +124,7 @@ def start(
         made.print()
     confirm(f"Start this shadow policy in the {environment} environment?", yes=yes)
     body = {"policy": document.value, "message": message or f"Apply {file.name}"}
-    with password_session("start a shadow", password_stdin=password_stdin) as client:
+    with password_session("start a shadow policy", password_stdin=password_stdin) as client:
         raw = post(client, "/shadow", body, environment, document, method="PUT")
     if as_json:
         print_json(raw)

@@ -142,7 +142,7 @@ class Settings(BaseSettings):
         default_plan: Plan of new organizations.
         plans_file: ``.toml`` or ``.json`` file that overrides the built-in plans.
         approval_ttl_seconds: Time after which a pending approval request expires.
-        approval_use_ttl_seconds: Time after the decision within which the approved call must run.
+        approval_use_ttl_seconds: Time after the approver's decision within which the approved call must run.
         approval_reminder_seconds: Time before the expiry of an approval request at which approvers receive a reminder.
         approval_watch_seconds: Interval of the background jobs that expire approval requests and send reminders.
         denial_cache_seconds: Time after a rejection during which the same call is denied without a new approval
@@ -184,7 +184,8 @@ class Settings(BaseSettings):
         transparency_key_file: PEM file with the Ed25519 key that signs the checkpoints of the transparency logs. Without it,
             each log has its own key, which is encrypted in the database.
         checkpoint_file: File in which the gateway remembers published checkpoints, to recognize a restored database. It
-            must not be part of backups of the database. The default is a file beside an SQLite database.
+            must not be part of backups of the database. Without it, the gateway uses a file beside the database on
+            SQLite, and no file on PostgreSQL.
         test_log_bytes: Maximum size in bytes of the log entries of each organization's test environment.
         operator_token: Token with which the operator creates scratch organizations, in which `toolgate verify` tests the
             gateway. Without it, the gateway has no routes for this purpose.

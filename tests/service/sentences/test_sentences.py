@@ -19,9 +19,9 @@ LATER = ("metrics", "replicas", "SDK", "console")
 #: maximum number of sentences without a rule, such as introductions
 NO_RULE = 25
 
-OPEN = re.compile(r"not (shown|given|listed)")
+OPEN = re.compile(r"not defined?\b")
 CURE = f"""write into the last column 1 to {{most}} tests, `service/…/test_x.py::test_y` or `…::test_y[case]`, with <br>
-between them, and `later: …` for a part that is not built; or instead `settled by decisions §1…{SECTIONS}` for what the sentence says is not shown, given or listed;
+between them, and `later: …` for a part that is not built; or instead `settled by decisions §1…{SECTIONS}` for what the specification does not define;
 `later: {"|".join(LATER)}`; or `no rule: …`, and why"""
 
 

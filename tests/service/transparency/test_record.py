@@ -32,7 +32,7 @@ def test_every_kind_of_row_is_verified(gateway: LiveGateway) -> None:
         for kind in KINDS:
             assert result.counts[kind] > 0, kind
             assert result.counts[f"leaves: {kind}"] >= result.counts[kind]
-        assert result.counts["rows from before the log"] == 0
+        assert result.counts["rows older than the transparency log"] == 0
 
 
 def test_each_environment_has_its_own_log(gateway: LiveGateway) -> None:

@@ -87,8 +87,8 @@ def _rates(ledger: Ledger, frugal: list[Owner]) -> Line:
     ]
     full = sum(count == RATE for count in minutes.values())
     return Line(
-        f"no minute had more than twice the limit of {RATE} requests, because Redis and the database count separately "
-        f"({full} of the minutes had exactly {RATE} requests)",
+        f"no minute had more than {2 * RATE} allowed requests: the limit is {RATE}, but Redis and the database count "
+        f"separately ({full} of the minutes had exactly {RATE} allowed requests)",
         len(minutes),
         tuple(broken),
     )

@@ -27,12 +27,12 @@ and keys.
 """
 
 DESCRIPTIONS = {
-    "approval.requested": "a check requires approval and a new request is created",
+    "approval.requested": "a check requires approval, and the gateway has created a new request",
     "approval.approved": "the last required approver has approved the request",
     "approval.denied": "an approver has rejected the request",
     "approval.expired": "the request was not decided in time, or its approval was not used in time",
     "approval.cancelled": "the request was withdrawn, or its agent or permission was disabled or deleted",
-    "approval.consumed": "the approved call was allowed",
+    "approval.consumed": "a check has used the approval, and the call was allowed",
     "approval.replaced": "the request was approved with edited arguments; `replaced_by` names the new request",
     "approval.reminder": "a pending request is about to expire",
     "agent.created": "an agent was created",
@@ -47,13 +47,16 @@ DESCRIPTIONS = {
     "budget.created": "a budget was created",
     "budget.updated": "a budget was changed",
     "budget.deleted": "a budget was deleted",
-    "budget.exceeded": "a call would have exceeded a budget; sent once for each total and window of the budget",
+    "budget.exceeded": (
+        "a call would have exceeded a [budget](../guides/budgets.md#settings-of-a-budget); the event is sent once in "
+        "each window, for each agent, run or currency that the budget counts separately"
+    ),
     "freeze.created": "a freeze was created, which denies calls from now on; the event is sent in both environments",
     "freeze.lifted": "a freeze was lifted; the event is sent in both environments",
     "log.created": "a log entry was stored (*opt-in*)",
-    "usage.warning": "80 or 100 percent of the plan's agents or of the month's log entries are used",
+    "usage.warning": "80 or 100 percent of the plan's limit of agents or of monthly log entries are used",
     "organization.key_regenerated": "an API key of the organization was replaced; the event contains no key",
-    TEST_EVENT: "someone requested a test event for this webhook",
+    TEST_EVENT: "a user has requested a test event for this webhook",
 }
 
 

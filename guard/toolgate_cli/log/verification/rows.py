@@ -220,7 +220,7 @@ class Rows:
             created = str(parse_json(row)["created_at"]).encode()
             self._unlogged.add((kind, key))
             self._earlier[kind] -= 1
-            self.result.counts["rows from before the log"] += 1
+            self.result.counts["rows older than the transparency log"] += 1
             if salt is not None or not IS_TIME(created) or created >= self._start or self._earlier[kind] < 0:
                 self.result.find(
                     "no_leaf", f"{what} has no leaf, although it is not older than the log", line

@@ -80,7 +80,7 @@ async def limit_amounts(t: Trial) -> None:
     amounts: list[Any] = [100.01, 1e300, "1", None, True, [1], {"value": 1}]
     for amount in amounts:
         await t.must_not_allow(agent, t.action(), {"amount": amount}, what=f"the amount {amount!r}")
-    await t.must_not_allow(agent, t.action(), {"sum": 1}, what="a call without the required amount")
+    await t.must_not_allow(agent, t.action(), {"sum": 1}, what="a call whose context has no amount")
 
 
 @guarantee(

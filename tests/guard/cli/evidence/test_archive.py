@@ -204,7 +204,7 @@ def test_report_of_verify_is_included_and_mapped(made: Made) -> None:
     assert "about https://gate.example.test, the archive about" in index
     assert "broken guarantees: binding.run" in index
     results = {row["requirement"]: row["verify"] for row in archive.json("requirements.json")}
-    assert results["9.2.8, 9.2.9 bound approvals"] == [{"id": "binding.run", "outcome": "FAIL"}]
+    assert results["9.2.8, 9.2.9 approvals bound to the call"] == [{"id": "binding.run", "outcome": "FAIL"}]
 
 
 def test_each_requirement_names_what_is_not_covered(made: Made) -> None:

@@ -67,7 +67,9 @@ def manipulated(seed: int) -> tuple[str, Result] | None:
 
 
 def test_random_logs_have_no_finding() -> None:
-    totals = dict.fromkeys(("erased contexts", "rows removed by retention", "rows from before the log"), 0)
+    totals = dict.fromkeys(
+        ("erased contexts", "rows removed by retention", "rows older than the transparency log"), 0
+    )
     totals |= {"pending leaves": 0, "leaves: approval": 0}
     for seed in range(60):
         export, result = clean(seed)

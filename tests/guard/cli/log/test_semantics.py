@@ -247,7 +247,7 @@ def test_rows_from_before_the_log_need_no_leaf() -> None:
     old = Log().decision(IDS[2], created_at="2026-11-27T11:00:00.000000Z") | {"salt": None}
     log.export.rows = [old]
     result = log.verify()
-    assert (codes(result), result.counts["rows from before the log"]) == ([], 1)
+    assert (codes(result), result.counts["rows older than the transparency log"]) == ([], 1)
     log.export.rows = [old, json.loads(json.dumps(old).replace(IDS[2], IDS[3]))]
     assert codes(log.verify()) == ["no_leaf"]
     log.export.rows = [old, old]
