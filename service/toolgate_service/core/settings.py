@@ -179,8 +179,8 @@ class Settings(BaseSettings):
         failed_authentications_per_minute: Maximum number of failed authentications of an IP address per
             minute; further requests get a 429 response.
         maintenance_interval_seconds: Interval of the maintenance jobs, which delete expired data.
-        decision_context_days: Number of days for which the decision log contains the arguments of calls. Replays of
-            policies need them. With 0, the decision log does not store arguments.
+        decision_context_days: Number of days for which the decision log contains the arguments of calls.
+            `toolgate policy replay` needs these arguments. With 0, the decision log does not store arguments.
         transparency_key_file: PEM file with the Ed25519 key that signs the checkpoints of the transparency logs. Without it,
             each log has its own key, which is encrypted in the database.
         checkpoint_file: File in which the gateway remembers published checkpoints, to recognize a restored database. It

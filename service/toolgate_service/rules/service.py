@@ -203,7 +203,7 @@ async def _apply(session: AsyncSession, caller: Caller, rule: Rule, body: NewRul
     if given.get("approval") is not None and rule.effect != REQUIRE_APPROVAL:
         raise ApiError(
             409,
-            f"A rule with the effect {rule.effect!r} has no terms of an approval; omit the field 'approval'",
+            f"A rule with the effect {rule.effect!r} cannot have terms of an approval; omit the field 'approval'",
         )
     if "approval" in given or rule.effect != REQUIRE_APPROVAL:
         terms: dict[str, Any] = given.get("approval") or {}

@@ -135,7 +135,7 @@ def test_terms_of_an_approval_are_refused_for_another_effect(newcomer: Owner) ->
         fields = {**BLANK, "name": "x", "effect": "forbid", "agents": "*", "actions": "b", "quorum": "2"}
         answer = reader.submit(PAGE, token=reader.token(), **fields)
     assert answer.status_code == 409
-    assert "has no terms of an approval" in answer.text
+    assert "cannot have terms of an approval" in answer.text
     assert rules_of(newcomer) == []
 
 

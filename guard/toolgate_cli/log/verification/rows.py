@@ -128,7 +128,9 @@ class Rows:
             except ValueError:
                 self.result.find(
                     "leaf",
-                    (f"leaf {position} contains malformed numbers of the rows that are older than the log"),
+                    (
+                        f"leaf {position} contains malformed counts of the rows that are older than the transparency log"
+                    ),
                     line,
                 )
         elif not self._is_sealed:

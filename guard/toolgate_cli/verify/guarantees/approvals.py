@@ -84,7 +84,7 @@ async def expire_requests(t: Trial) -> None:
     answer = await t.approver.send("POST", f"/api/approvals/{approval_id}/approve", {})
     refused(answer, "an approval of an expired request", 409)
     await t.must_not_allow(
-        agent, action, {"a": 1}, approval_id=approval_id, what="a call with an expired request"
+        agent, action, {"a": 1}, approval_id=approval_id, what="a call with an expired approval request"
     )
     await t.wait_for(has_expired, seconds=60, missing="the request is not shown as expired")
 
