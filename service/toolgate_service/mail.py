@@ -130,7 +130,7 @@ class MailQueue:
         added = self.make_and_send(make)
         if not added:
             logger.error(
-                "the e-mail %r is not sent: the queue is full, because %d e-mails wait to be sent",
+                "%r is not sent: the queue is full, because %d e-mails wait to be sent",
                 email,
                 MAX_QUEUED,
             )
@@ -176,9 +176,9 @@ class MailQueue:
                 return
             if failure.final or pause is None:
                 self.results["given_up"] += 1
-                logger.error("the e-mail %r was not sent and is not retried: %s", email, failure)
+                logger.error("%r was not sent and is not retried: %s", email, failure)
                 return
-            logger.warning("the e-mail %r was not sent and is retried: %s", email, failure)
+            logger.warning("%r was not sent and is retried: %s", email, failure)
             await asyncio.sleep(pause)
 
     async def _attempt(self, email: Email) -> NotSent | None:

@@ -103,7 +103,7 @@ class TestWithAWitness:
     async def test_smaller_log_is_reported_with_the_size_of_the_witness(self, client: WitnessClient) -> None:
         await submit(client, 12)
         assert await client.fetch_latest(client.witnesses[0], "other.test") is None
-        with pytest.raises(WitnessAhead, match=r"has cosigned size 12.* has size 7") as ahead:
+        with pytest.raises(WitnessAhead, match=r"has cosigned a checkpoint of size 12.* has size 7") as ahead:
             await submit(client, 7)
         assert ahead.value.size == 12
         latest = await client.fetch_latest(client.witnesses[0], LOG.origin)
@@ -150,7 +150,7 @@ async def test_conflict_is_retried_once(connect: Callable[..., WitnessClient]) -
 async def test_second_conflict_is_unavailable(connect: Callable[..., WitnessClient]) -> None:
     with (
         Receiver(default=Answer(409, SIZE, b"5\n")) as witness,
-        pytest.raises(WitnessUnavailable, match="has cosigned size 5 during the request"),
+        pytest.raises(WitnessUnavailable, match="has cosigned a checkpoint of size 5 during the request"),
     ):
         await submit(connect(f"http://127.0.0.1:{witness.port}"), 9)
     assert len(witness.got) == 2
