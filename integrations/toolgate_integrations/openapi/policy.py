@@ -375,8 +375,8 @@ def _refuse_disguised(request: Any) -> None:
     host = request.headers.get("host", "").encode("utf-8", "replace").lower()
     if host != request.url.netloc.lower() or _ELSEWHERE & request.extensions.keys():
         raise ConfigurationError(
-            f"{told(request)} would go to another host or path than the one in its address; it was not "
-            "sent: do not set the header 'Host' or the extensions 'target' and 'sni_hostname'"
+            f"{told(request)} would go to another host or path than the one in its address; "
+            "the request was not sent: do not set the header 'Host' or the extensions 'target' and 'sni_hostname'"
         )
 
 
