@@ -68,9 +68,12 @@ class Member:
         return cls(user["organization_id"], user["id"], agent, headers | {"X-API-Key": key})
 
     async def hold(self, at: Running, number: int = 1) -> str:
-        """Have a check held, and return the approval's id."""
+        """Send a check that requires approval, again if the gateway could not decide, and return the request's id."""
         body = {"agent_id": self.agent, "action": "held", "context": {"n": number}}
-        answer = await at.http.post("/sdk/check", json=body, headers=self.headers)
+        for _ in range(5):
+            answer = await at.http.post("/sdk/check", json=body, headers=self.headers)
+            if answer.status_code != 503:
+                break
         approval: str = answer.json()["approval_id"]
         return approval
 
