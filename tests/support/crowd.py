@@ -43,8 +43,9 @@ def send_until_decided(send: Callable[[], Heard], attempts: int = 20) -> Heard:
     Each request of a crowd waits for the lock of the organization. On a slow machine, the last ones wait until the
     gateway gives up. Then the gateway has decided nothing, and a client sends the request again.
     """
+    heard = send()
     for _ in range(attempts):
-        heard = send()
         if heard.status != 503:
             break
+        heard = send()
     return heard

@@ -70,10 +70,11 @@ class Member:
     async def hold(self, at: Running, number: int = 1) -> str:
         """Send a check that requires approval, again if the gateway could not decide, and return the request's id."""
         body = {"agent_id": self.agent, "action": "held", "context": {"n": number}}
+        answer = await at.http.post("/sdk/check", json=body, headers=self.headers)
         for _ in range(5):
-            answer = await at.http.post("/sdk/check", json=body, headers=self.headers)
             if answer.status_code != 503:
                 break
+            answer = await at.http.post("/sdk/check", json=body, headers=self.headers)
         approval: str = answer.json()["approval_id"]
         return approval
 
