@@ -186,6 +186,7 @@ def test_production(database: str, tmp_path: Path) -> None:
         "postgresql://toolgate:PASSWORD@db.example.com/toolgate": database,
         "CHANGE-ME\n": "0f" * 24 + "\n",
         "https://toolgate.example.com": f"http://127.0.0.1:{ports['8001']}",
+        "/var/lib/toolgate/checkpoints": str(tmp_path / "checkpoints"),
         "TOOLGATE_DRAIN_SECONDS=10": "TOOLGATE_DRAIN_SECONDS=1",
     }
     [_, env_file], console = blocks(page, "sh"), blocks(page, "console")
