@@ -257,7 +257,7 @@ def _waiting_lines(approval: Approval, layout: Layout) -> Iterator[str]:
         yield from layout.line("waiting", "a call is waiting for this decision now")
     elif approval.waiting is False:
         asked = (
-            (f"; the agent last requested this decision {format_age(approval.last_asked_at)} ago")
+            f"; the agent last requested this decision {format_age(approval.last_asked_at)} ago"
             if approval.last_asked_at
             else ""
         )

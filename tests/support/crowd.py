@@ -37,14 +37,14 @@ def meanwhile(works: Sequence[Callable[[threading.Event], T]]) -> Iterator[list[
             one.result()
 
 
-def send_until_decided(send: Callable[[], Heard], attempts: int = 20) -> Heard:
+def send_until_decided(send: Callable[[], Heard]) -> Heard:
     """Send a request, and again while the gateway answers 503.
 
     Each request of a crowd waits for the lock of the organization. On a slow machine, the last ones wait until the
     gateway gives up. Then the gateway has decided nothing, and a client sends the request again.
     """
     heard = send()
-    for _ in range(attempts):
+    for _ in range(20):
         if heard.status != 503:
             break
         heard = send()

@@ -159,7 +159,7 @@ class GatewayCollector(Collector):
         build = {"version": version("toolgate"), "python": platform.python_version(), "database": database}
         yield _gauge(
             "toolgate_build_info",
-            ("Always 1; the labels contain the versions of Toolgate and Python, and the kind of database"),
+            "Always 1; the labels contain the versions of Toolgate and Python, and the kind of database",
             {tuple(build.values()): 1},
             tuple(build),
         )

@@ -109,14 +109,11 @@ async def test_no_authentication_blocks_the_loop(
                 with longest_step(monkeypatch) as found:
                     status = await sent(app, path, body, kind, headers)
                 assert status < 500, (path, kind, status)
-                # A pause of the garbage collector may fall into it.
-                repeated = 0
-                while found[0] > most and repeated < 3:
-                    repeated += 1
+                if found[0] > most:
+                    # A pause of the garbage collector may fall into it.
                     with longest_step(monkeypatch) as found:
                         await sent(app, path, body, kind, headers)
-                if found[0] > most:
                     slow[path, kind] = found[0]
-        assert slow == {}
+        assert not {case: milliseconds for case, milliseconds in slow.items() if milliseconds > most}
     finally:
         await gateway.stop()

@@ -153,7 +153,7 @@ async def limit_edits(t: Trial) -> None:
 
 @guarantee(
     "binding.edit-rules",
-    ("After an approver edited a call, the gateway decides the edited call with the current rules"),
+    "After an approver edited a call, the gateway decides the edited call with the current rules",
     "9.5.6",
 )
 async def decide_edits_again(t: Trial) -> None:

@@ -79,7 +79,7 @@ async def _log(t: Trial, agent: Agent, action: str, decision: Decision, status: 
 
 @guarantee(
     "budgets.settled",
-    ("The amount of a call stays used in a budget unless a log entry reports that the call failed"),
+    "The amount of a call stays used in a budget unless a log entry reports that the call failed",
     "9.1.2",
 )
 async def settle_amounts(t: Trial) -> None:

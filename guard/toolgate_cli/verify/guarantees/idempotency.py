@@ -22,7 +22,7 @@ async def repeat_decisions(t: Trial) -> None:
 
 @guarantee(
     "idempotency.check-body",
-    ("An idempotency key of an allowed check cannot be used for a different check"),
+    "An idempotency key of an allowed check cannot be used for a different check",
     "9.2.8",
 )
 async def bind_keys_to_checks(t: Trial) -> None:

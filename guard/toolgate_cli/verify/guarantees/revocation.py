@@ -127,7 +127,7 @@ async def end_approvals_with_permissions(t: Trial) -> None:
 
 @guarantee(
     "revocation.disabled-approval",
-    ("After an agent is disabled, its approved requests allow no calls, even if it is enabled again"),
+    "After an agent is disabled, its approved requests allow no calls, even if it is enabled again",
     "9.5.6",
 )
 async def end_approvals_with_agents(t: Trial) -> None:
@@ -167,7 +167,7 @@ async def end_sessions(t: Trial) -> None:
 
 @guarantee(
     "revocation.role",
-    ("After a user gets a lower role, the user loses the rights of the former role"),
+    "After a user gets a lower role, the user loses the rights of the former role",
     "9.5.6",
 )
 async def lower_roles(t: Trial) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import combinations
 from threading import Thread
-from time import monotonic
+from time import process_time
 from typing import Any
 
 import pytest
@@ -340,9 +340,10 @@ def test_hard_formula_ends_at_the_time_limit() -> None:
     different = [f"args.{one} != args.{other}" for one, other in combinations(names, 2)]
     parts = [" && ".join(f"({part})" for part in [*bounds, *different])]
     agents: list[dict[str, Any]] = [{"name": "bot"}]
-    started = monotonic()
+    # Other processes take time from this one, but not processor time.
+    started = process_time()
     proof = compare(policy(agents=agents), policy(rule("allow", parts[0]), agents=agents), seconds=1.5)
-    assert monotonic() - started < 10
+    assert process_time() - started < 3
     assert proof.status is Status.NOT_PROVEN
     assert any("time limit" in reason for reason in proof.reasons)
 
