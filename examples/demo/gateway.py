@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import httpx
 
+from .processes import start_process
 from .shop import DemoError
 
 EMAIL: Final = "owner@shop.example"
@@ -58,10 +59,7 @@ class DemoGateway:
 
     def _start(self) -> str:
         command = [sys.executable, "-m", "toolgate", "serve", "--port", "0", "--plan", "enterprise"]
-        # In its own session it does not receive Ctrl-C: the demo stops it afterwards.
-        self._process = subprocess.Popen(  # noqa: S603 - our own command, fixed words
-            command, env=self._env, stdout=subprocess.PIPE, encoding="utf-8", start_new_session=True
-        )
+        self._process = start_process(command, self._env)
         found = re.search(r"http://\S+", self._process.stdout.readline()) if self._process.stdout else None
         if found is None:
             # The reason is on standard error.

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from .gateway import EMAIL, Owner
+from .processes import start_process
 from .screen import Screen
 from .shop import OLD_FILE, DemoError
 
@@ -125,16 +126,7 @@ class SecondTerminal:
         return process.returncode
 
     def _start(self, words: list[str], stdin: int) -> "subprocess.Popen[str]":
-        # In its own session it does not receive Ctrl-C: the demo stops it afterwards.
-        return subprocess.Popen(  # noqa: S603 - our own command; every word is one of its own
-            _command(*words),
-            env=self._env,
-            stdin=stdin,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            encoding="utf-8",
-            start_new_session=True,
-        )
+        return start_process(_command(*words), self._env, stdin=stdin, stderr=subprocess.STDOUT)
 
 
 def _command(*words: str) -> list[str]:
