@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Mapping
 
+from support.databases import without_warnings
 from support.forking import FORK_SERVER
 from support.gateway import LiveGateway
 
@@ -31,5 +32,4 @@ def refusal(gateway: LiveGateway, *arguments: str, env: Mapping[str, str] | None
 
 
 def _said(ended: subprocess.CompletedProcess[str]) -> list[str]:
-    # The tests' PostgreSQL server does without fsync, of which every start warns.
-    return [line for line in ended.stderr.splitlines() if "runs with fsync=off" not in line]
+    return without_warnings(ended.stderr).splitlines()

@@ -19,8 +19,17 @@ from toolgate_service.db.database import open_database
 from toolgate_service.db.migrate import upgrade
 
 T = TypeVar("T")
+#: parts of the warnings that each gateway on the tests' PostgreSQL server logs: it runs without fsync, and the gateway
+#: remembers no checkpoints
+_WARNINGS = ("runs with fsync=off", "TOOLGATE_CHECKPOINT_FILE is not set")
 #: name of the SQLite file that is copied
 TEMPLATE = "template.db"
+
+
+def without_warnings(stderr: str) -> str:
+    """Return standard error without the lines that each gateway on the tests' PostgreSQL server logs."""
+    lines = stderr.splitlines(keepends=True)
+    return "".join(line for line in lines if not any(warning in line for warning in _WARNINGS))
 
 
 class Server:

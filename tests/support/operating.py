@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from support.databases import without_warnings
 from support.forking import FORK_SERVER
 from support.gateway import LiveGateway
 
@@ -25,8 +26,7 @@ class Operator:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run a command; the warning that every start on the tests' PostgreSQL gives is left out."""
         ended = FORK_SERVER.run("db", *arguments, env=self.env)
-        said = ended.stderr.splitlines(keepends=True)
-        ended.stderr = "".join(line for line in said if "runs with fsync=off" not in line)
+        ended.stderr = without_warnings(ended.stderr)
         return ended
 
     def done(self, *arguments: str) -> list[str]:

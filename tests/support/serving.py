@@ -9,6 +9,7 @@ from typing import IO, Self
 
 import httpx
 
+from support.databases import without_warnings
 from support.forking import FORK_SERVER
 from support.leaks import assert_none, printed
 
@@ -69,9 +70,8 @@ class Serving:
 
     @property
     def complaint(self) -> str:
-        """What it wrote to standard error, but for its rightful warning of the tests' fast PostgreSQL."""
-        lines = self._said.read_text().splitlines(keepends=True)
-        return "".join(line for line in lines if "fsync=off" not in line)
+        """What it wrote to standard error, without its rightful warnings about the tests' PostgreSQL."""
+        return without_warnings(self._said.read_text())
 
     def ended_by(self, how: signal.Signals, seconds: float) -> int:
         """Send a signal and return the exit code."""

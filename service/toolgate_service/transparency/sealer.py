@@ -130,7 +130,12 @@ class Sealer:
             StorageError: The file with the key cannot be used.
         """
         keys = LogKeys(vault, settings.transparency_key_file)
-        published = PublishedCheckpoints(settings.checkpoint_file or checkpoint_file)
+        path = settings.checkpoint_file or checkpoint_file
+        if path is None and not settings.witnesses:
+            logger.warning(
+                "TOOLGATE_CHECKPOINT_FILE is not set: after a restart, the gateway cannot recognize a restored database"
+            )
+        published = PublishedCheckpoints(path)
         cosigner = Cosigner(database, WitnessClient(settings.witnesses), keys, published)
         return cls(database, keys, published, cosigner, settings.public_url)
 

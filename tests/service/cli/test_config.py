@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from support.certificates import certificate_for
-from support.databases import database_url
+from support.databases import database_url, without_warnings
 from support.forking import FORK_SERVER
 from support.gateway import SECRET
 from support.mailbox import Mailbox
@@ -51,9 +51,7 @@ def _run(
 def _checked(home: Path, code: int, extra: Mapping[str, str] | None = None) -> dict[str, dict[str, Any]]:
     """Return the findings by what was looked at: of several the last one."""
     ended = _run(home, "check", "--json", extra=extra)
-    # The tests' PostgreSQL server does without fsync, of which every look warns.
-    said = [line for line in ended.stderr.splitlines() if "runs with fsync=off" not in line]
-    assert (ended.returncode, said) == (code, []), ended
+    assert (ended.returncode, without_warnings(ended.stderr)) == (code, ""), ended
     return {finding["check"]: finding for finding in json.loads(ended.stdout)["findings"]}
 
 

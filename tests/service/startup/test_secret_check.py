@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from support.admin import done, refusal
+from support.databases import without_warnings
 from support.forking import FORK_SERVER
 from support.gateway import LiveGateway, Owner
 from support.serving import Serving, environment, run_serve
@@ -23,7 +24,7 @@ def registered(tmp_path: Path) -> LiveGateway:
 
 def _refused(ended: subprocess.CompletedProcess[str]) -> str:
     assert (ended.returncode, ended.stdout) == (1, ""), ended
-    (line,) = [line for line in ended.stderr.splitlines() if "runs with fsync=off" not in line]
+    (line,) = without_warnings(ended.stderr).splitlines()
     return line
 
 
