@@ -1,19 +1,39 @@
-"""Start processes that end with the demo, even if a signal arrives while one starts."""
+"""Processes that end with the demo, also if a signal ends the demo."""
 
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+@contextmanager
+def run_process(
+    command: list[str], env: Mapping[str, str], **options: Any
+) -> Iterator["subprocess.Popen[str]"]:
+    """Run a process for a `with` block, and wait for its end. If the block raises an exception, terminate the process."""
+    process = start_process(command, env, **options)
+    try:
+        yield process
+    except BaseException:
+        process.terminate()
+        raise
+    finally:
+        # After Ctrl-C, `Popen.__exit__` would not wait, and the process could write into a folder that is deleted.
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
 def start_process(command: list[str], env: Mapping[str, str], **options: Any) -> "subprocess.Popen[str]":
-    """Start a command with text output in a session of its own, where it does not receive Ctrl-C.
+    """Start a process with text output in a session of its own, where it does not receive Ctrl-C.
 
     The signals that end the demo raise an exception. Raised within `Popen`, it would leave a process that nobody stops,
-    so a signal that arrives there is handled after the process has started, and has been stopped again.
+    so a signal that arrives there is handled after the process has started and has been stopped again.
     """
     received: list[int] = []
     # Only the main thread handles signals.

@@ -11,11 +11,11 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from .gateway import EMAIL, Owner
-from .processes import start_process
+from .processes import run_process
 from .screen import Screen
 from .shop import OLD_FILE, DemoError
 
@@ -125,8 +125,8 @@ class SecondTerminal:
                 self._screen.print_second(line.rstrip("\n"))
         return process.returncode
 
-    def _start(self, words: list[str], stdin: int) -> "subprocess.Popen[str]":
-        return start_process(_command(*words), self._env, stdin=stdin, stderr=subprocess.STDOUT)
+    def _start(self, words: list[str], stdin: int) -> AbstractContextManager["subprocess.Popen[str]"]:
+        return run_process(_command(*words), self._env, stdin=stdin, stderr=subprocess.STDOUT)
 
 
 def _command(*words: str) -> list[str]:

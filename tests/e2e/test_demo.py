@@ -19,6 +19,8 @@ import pytest
 from support.gateway import SECRET, LiveGateway, Owner
 from support.model_api import model_api
 from support.readme import ROOT
+from support.waiting import until
+from support.workers import children_of
 
 from toolgate_cli.demo import load_program
 
@@ -213,8 +215,16 @@ def test_the_demo_refuses_a_folder_that_is_not_empty(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_demo_takes_its_gateway_along(tmp_path):
-    """SIGTERM ends the demo, the gateway it started, and the temporary folder."""
+@pytest.mark.parametrize(
+    ("how", "is_late", "code"),
+    [
+        (signal.SIGTERM, False, 128 + signal.SIGTERM),
+        (signal.SIGTERM, True, 128 + signal.SIGTERM),
+        (signal.SIGINT, True, 128 + signal.SIGINT),
+    ],
+)
+def test_a_killed_demo_takes_its_processes_along(tmp_path, how, is_late, code):
+    """A signal ends the demo, the processes it started, and its temporary folders."""
     env = {name: value for name, value in os.environ.items() if name not in MODELS} | {
         "TMPDIR": str(tmp_path)
     }
@@ -222,11 +232,15 @@ def test_a_killed_demo_takes_its_gateway_along(tmp_path):
     with subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) as run:
         assert run.stdout is not None
         url = next(line.split()[-1] for line in run.stdout if "http://" in line)
-        run.terminate()
+        if is_late:
+            until(lambda: any(b"login" in command for command in children_of(run.pid).values()))
+        started = children_of(run.pid)
+        run.send_signal(how)
         run.stdout.read()
-    assert run.returncode == 128 + signal.SIGTERM
+    assert run.returncode == code
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{url}/health")
+    assert not any(Path(f"/proc/{child}").exists() for child in started)
     assert list(tmp_path.glob("toolgate-demo-*")) == []
 
 

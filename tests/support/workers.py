@@ -9,10 +9,15 @@ from pathlib import Path
 from support.wire import Wire
 
 
+def children_of(pid: int) -> dict[int, bytes]:
+    """Return the command line of each child of a process's main thread, by process id."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return {int(child): _command_line(child) for child in children}
+
+
 def workers_of(pid: int) -> list[int]:
     """Return the process ids of a gateway's workers, without the helper process of `multiprocessing`."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [int(child) for child in children if b"--multiprocessing-fork" in _command_line(child)]
+    return [child for child, command in children_of(pid).items() if b"--multiprocessing-fork" in command]
 
 
 def _command_line(pid: str) -> bytes:
