@@ -16,7 +16,7 @@ from toolgate_service.authzen.mapping import bound_members
 from toolgate_service.authzen.schemas import Evaluation
 from toolgate_service.authzen.service import Evaluated
 from toolgate_service.checks.checker import Checker
-from toolgate_service.checks.decide import Allowed, Consumed, Decision, Denied, PendingApproval, Step
+from toolgate_service.checks.decide import Allowed, AllowedByApproval, Decision, Denied, PendingApproval, Step
 from toolgate_service.checks.schemas import CheckRequest
 from toolgate_service.context import AppContext, KeyCaller
 from toolgate_service.core.clock import wire
@@ -85,7 +85,7 @@ class Evaluator:
             return self._requestable(caller, evaluation, evaluated)
         presented = await self._find(caller, request, approval)
         evaluated, applicability = await self._evaluate_with(caller, request, raw, idempotency_key, presented)
-        if isinstance(evaluated.decision, Allowed | Consumed):
+        if isinstance(evaluated.decision, Allowed | AllowedByApproval):
             return evaluated._replace(more=_approval_member(evaluated.decision, presented.found))
         return self._explain(caller, evaluation, evaluated, applicability)
 
@@ -225,7 +225,7 @@ def _is_in_scope(approval: Approval, request: CheckRequest) -> bool:
     )
 
 
-def _approval_member(decision: Allowed | Consumed, presented: Approval | None) -> dict[str, Json]:
+def _approval_member(decision: Allowed | AllowedByApproval, presented: Approval | None) -> dict[str, Json]:
     """Return the member with the approval that permitted the evaluation; an empty object if none was needed."""
     if isinstance(decision, Allowed) or presented is None:
         return {}

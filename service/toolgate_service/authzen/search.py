@@ -11,7 +11,7 @@ from toolgate_service.authzen.mapping import agent_of, to_check
 from toolgate_service.authzen.schemas import DEFAULT_RESULTS, MAX_RESULTS, Evaluation, PageRequest, Search
 from toolgate_service.authzen.service import results_body
 from toolgate_service.checks.checker import Checker
-from toolgate_service.checks.decide import Allowed, Consumed
+from toolgate_service.checks.decide import Allowed, AllowedByApproval
 from toolgate_service.context import KeyCaller, load_auth_context, require_current
 from toolgate_service.core.errors import FieldErrors
 from toolgate_service.core.strict_json import Json, canonical, digest
@@ -91,7 +91,7 @@ async def _is_permitted(checker: Checker, caller: KeyCaller, search: Search, can
         # The name of this candidate cannot be part of an action.
         return False
     decision = await checker.check(caller, request, b"", decision_id="")
-    return isinstance(decision, Allowed | Consumed)
+    return isinstance(decision, Allowed | AllowedByApproval)
 
 
 def _with(search: Search, candidate: str) -> Evaluation:

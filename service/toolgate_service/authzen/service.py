@@ -13,7 +13,7 @@ from toolgate_service.authzen.schemas import (
     Batch,
     Evaluation,
 )
-from toolgate_service.checks.decide import Allowed, Consumed, Decision, PendingApproval, reason_code
+from toolgate_service.checks.decide import Allowed, AllowedByApproval, Decision, PendingApproval, reason_code
 from toolgate_service.checks.schemas import CheckRequest
 from toolgate_service.context import KeyCaller
 from toolgate_service.core import strict_json
@@ -102,7 +102,7 @@ def decision_body(evaluated: Evaluated, *, explain: bool) -> bytes:
         explain: True to add a context to a denied call that does not wait for approval.
     """
     decision, decision_id, more = evaluated
-    if isinstance(decision, Allowed | Consumed):
+    if isinstance(decision, Allowed | AllowedByApproval):
         # The id of a dry run's decision exists nowhere else.
         context = {} if decision_id is None else _permit_context(decision)
         context |= more
@@ -128,7 +128,7 @@ async def _evaluate_item(
     except FieldErrors as error:
         return False, _invalid(error)
     evaluated = await evaluator.evaluate(caller, item, request, identity, idempotency_key)
-    permitted = isinstance(evaluated.decision, Allowed | Consumed)
+    permitted = isinstance(evaluated.decision, Allowed | AllowedByApproval)
     return permitted, decision_body(evaluated, explain=explain)
 
 
@@ -144,13 +144,13 @@ def _item_key(key: str | None, index: int) -> str | None:
     return None if key is None else f"{hashlib.sha256(key.encode()).hexdigest()}/{index}"
 
 
-def _permit_context(decision: Allowed | Consumed) -> dict[str, Json]:
+def _permit_context(decision: Allowed | AllowedByApproval) -> dict[str, Json]:
     context: dict[str, Json] = {}
     if decision.decision_id is not None:
         context["evaluation_id"] = decision.decision_id
     if decision.budget_left is not None:
         context["budget_left"] = decision.budget_left
-    if isinstance(decision, Consumed) and decision.approval_id is not None:
+    if isinstance(decision, AllowedByApproval) and decision.approval_id is not None:
         context["approval_id"] = decision.approval_id
     return context
 
@@ -158,7 +158,7 @@ def _permit_context(decision: Allowed | Consumed) -> dict[str, Json]:
 def _denial_context(decision: Decision, decision_id: str | None) -> dict[str, Json]:
     context: dict[str, Json] = {} if decision_id is None else {"evaluation_id": decision_id}
     context["reason"] = reason_code(decision)
-    if not isinstance(decision, Allowed | Consumed):
+    if not isinstance(decision, Allowed | AllowedByApproval):
         context["message"] = decision.reason
     if isinstance(decision, PendingApproval) and decision.approval_id is not None:
         context["approval_id"] = decision.approval_id

@@ -7,7 +7,7 @@ from toolgate_service.budgets.repository import BudgetCache
 from toolgate_service.checks.decide import Allowed, Decision, Denied, decide
 from toolgate_service.checks.records import to_record
 from toolgate_service.checks.schemas import CheckRequest
-from toolgate_service.checks.service import settle
+from toolgate_service.checks.service import decide_in_transaction
 from toolgate_service.context import AuthContext, KeyCaller, require_current
 from toolgate_service.core.clock import utcnow
 from toolgate_service.core.concurrency import DEADLINE
@@ -85,9 +85,11 @@ class Checker:
             if not budgets.match(auth.agent_id, request.action):
                 self._record(decision_id, auth, request, decision)
                 return decision
-        return await self._settle(caller.key_digest, auth, request, raw, decision_id, idempotency_key)
+        return await self._decide_in_transaction(
+            caller.key_digest, auth, request, raw, decision_id, idempotency_key
+        )
 
-    async def _settle(
+    async def _decide_in_transaction(
         self,
         key_digest: str,
         auth: AuthContext,
@@ -101,13 +103,13 @@ class Checker:
         # the response.
         deadline = asyncio.get_running_loop().time() + DEADLINE
 
-        async def settle_in_transaction() -> tuple[Decision, DecisionRecord | None]:
+        async def attempt() -> tuple[Decision, DecisionRecord | None]:
             if request.dry_run:
                 transaction = database.reading()
             else:
                 transaction = database.writing(auth.organization_id, until=deadline)
             async with transaction as session:
-                settled = await settle(
+                decided = await decide_in_transaction(
                     session,
                     self._settings,
                     self._rules,
@@ -118,18 +120,18 @@ class Checker:
                     raw,
                 )
                 if request.dry_run:
-                    return settled.decision, None
-                record = to_record(decision_id, settled.auth or auth, request, settled.decision)
+                    return decided.decision, None
+                record = to_record(decision_id, decided.auth or auth, request, decided.decision)
                 stores_context = self._settings.decision_context_days > 0
                 is_new = await insert_decision(session, record, stores_context=stores_context)
-                return settled.decision, record if is_new else None
+                return decided.decision, record if is_new else None
 
         # Return the decision after the commit of the transaction, so that a response never contains a decision that was
         # not stored.
-        settled, record = await with_retry(settle_in_transaction)
+        decision, record = await with_retry(attempt)
         if record is not None:
             self._decisions.observe(record)
-        return settled
+        return decision
 
     def _record(
         self, decision_id: str, auth: AuthContext, request: CheckRequest, decision: Allowed | Denied

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from enum import StrEnum
+from enum import StrEnum, auto
 from typing import TypeAlias
 
 from toolgate_service.agents.models import ACTIVE
@@ -34,47 +34,47 @@ class Step(StrEnum):
     passes.
     """
 
-    KEY = "key"
-    ORGANIZATION = "organization"
-    RATE = "rate"
-    AGENT = "agent"
-    FREEZE = "freeze"
-    AGENT_ENABLED = "enabled"
+    KEY = auto()
+    ORGANIZATION = auto()
+    RATE = auto()
+    AGENT = auto()
+    FREEZE = auto()
+    AGENT_ENABLED = auto()
     #: step that tests whether a rule forbids the call
-    RULES = "rules"
-    PERMISSION = "permission"
-    AMOUNT_PRESENT = "amount named"
-    AMOUNT_VALID = "amount read"
-    AMOUNT_WITHIN = "amount within"
-    APPROVAL = "approval"
+    RULES = auto()
+    PERMISSION = auto()
+    AMOUNT_PRESENT = auto()
+    AMOUNT_VALID = auto()
+    AMOUNT_WITHIN = auto()
+    APPROVAL = auto()
     #: step that tests whether the check is a retry of an allowed check with the same Idempotency-Key
-    RETRY = "attempt"
+    RETRY = auto()
     #: step that tests whether the approval request with the check's `approval_id` matches the check
-    APPROVAL_ID = "named"
+    APPROVAL_ID = auto()
     #: step that tests whether the arguments contain the amounts that budgets need
-    BUDGET_AMOUNT = "budget amount"
+    BUDGET_AMOUNT = auto()
     #: step that tests whether all budgets cover the call; the last step of a call that budgets deny
-    BUDGET = "budget"
+    BUDGET = auto()
     #: step that tests whether the call with this `call_id` has consumed an approval before
-    CALL_ID = "call"
+    CALL_ID = auto()
     #: step that tests whether an approved request exists that the check can consume
-    APPROVED = "approved"
+    APPROVED = auto()
     #: step that tests whether an approver has edited the arguments of this call
-    EDITED = "changed"
+    EDITED = auto()
     #: step that tests whether the approval request with the check's `approval_id` is still pending or approved
-    OPEN = "open"
+    OPEN = auto()
     #: step that tests whether an approver has recently rejected the same call
-    DENIED = "denied"
+    DENIED = auto()
     #: step that tests whether the action is blocked because approvers repeatedly rejected it (denial block)
-    DENIAL_BLOCK = "denials"
+    DENIAL_BLOCK = auto()
     #: step that tests whether a temporary approval covers the call
-    GRANT = "allowed"
+    GRANT = auto()
     #: step that tests whether an approval request for the same call is already pending
-    PENDING = "waiting"
+    PENDING = auto()
     #: step that tests whether the agent has fewer pending approval requests than the limit
-    PENDING_LIMIT = "room"
+    PENDING_LIMIT = auto()
     #: step that creates a new approval request
-    NEW_REQUEST = "asked"
+    NEW_REQUEST = auto()
 
 
 #: Code of a decision, by the step that produced the decision. Programs read it from the response header
@@ -162,7 +162,7 @@ class ApprovalRequired:
 
 
 @dataclass(frozen=True, slots=True)
-class Consumed:
+class AllowedByApproval:
     """Result of a check whose call is allowed by an approval or a grant.
 
     A dry run of such a check, and a retry of a check that was already allowed, have this result too, but consume
@@ -204,7 +204,7 @@ class PendingApproval:
     rule_id: str | None = None
 
 
-Decision: TypeAlias = Allowed | Denied | PendingApproval | Consumed
+Decision: TypeAlias = Allowed | Denied | PendingApproval | AllowedByApproval
 
 ALLOWED = Allowed()
 
@@ -306,7 +306,7 @@ def reason_code(decision: Decision) -> str:
     if isinstance(decision, Allowed):
         return "allowed"
     if decision.at is Step.APPROVED:
-        return "approved" if isinstance(decision, Consumed) else "approval_invalid"
+        return "approved" if isinstance(decision, AllowedByApproval) else "approval_invalid"
     return _REASON_CODES[decision.at]
 
 
@@ -315,7 +315,7 @@ _ALLOWED_BODY = b'{"allowed":true,"requires_approval":false,"reason":null,"appro
 
 def response_body(decision: Decision) -> bytes:
     """Return the JSON response body for a decision."""
-    if isinstance(decision, Allowed | Consumed):
+    if isinstance(decision, Allowed | AllowedByApproval):
         return _ALLOWED_BODY
     result = {
         "allowed": False,

@@ -15,8 +15,8 @@ from sqlmodel.ext.asyncio.session import AsyncSession
 from toolgate_service.budgets.repository import BudgetCache
 from toolgate_service.checks.decide import (
     Allowed,
+    AllowedByApproval,
     ApprovalRequired,
-    Consumed,
     Denied,
     PendingApproval,
     Step,
@@ -26,7 +26,7 @@ from toolgate_service.checks.decide import (
     response_body,
 )
 from toolgate_service.checks.schemas import CheckRequest, read_check_request
-from toolgate_service.checks.service import settle
+from toolgate_service.checks.service import decide_in_transaction
 from toolgate_service.context import AppContext, AuthContext, load_auth_context, require_active
 from toolgate_service.core.errors import ApiError
 from toolgate_service.core.settings import Settings
@@ -59,7 +59,7 @@ class Explanation:
         rules: All rules that apply to the agent and the action, and whether the condition of each matches the call.
     """
 
-    decision: Allowed | Denied | PendingApproval | Consumed | ApiError
+    decision: Allowed | Denied | PendingApproval | AllowedByApproval | ApiError
     at: Step
     summary: str
     passed: Sequence[Passed]
@@ -74,7 +74,7 @@ class Explanation:
     def by(self) -> str | None:
         """Id of the approval request or grant that determines the result; None if there is none."""
         match self.decision:
-            case Consumed(by=by):
+            case AllowedByApproval(by=by):
                 return by
             case PendingApproval(approval_id=approval_id):
                 return approval_id
@@ -132,13 +132,15 @@ async def explain(
         else:
             passed = list(steps)
 
-        async def settled(on_step: StepObserver) -> Allowed | Denied | PendingApproval | Consumed:
-            result = await settle(
+        async def decide_again(
+            on_step: StepObserver,
+        ) -> Allowed | Denied | PendingApproval | AllowedByApproval:
+            result = await decide_in_transaction(
                 session, context.settings, rule_cache, budget_cache, key.digest, request, None, b"", on_step
             )
             return result.decision
 
-        found = await _explain_settled(session, context.settings, settled, auth, decision, passed)
+        found = await _explain_decision(session, context.settings, decide_again, auth, decision, passed)
         return replace(found, rules=explained)
 
 
@@ -229,10 +231,10 @@ def _describe_amount(maximum: str, context: Mapping[str, Json]) -> Iterator[Pass
     )
 
 
-async def _explain_settled(
+async def _explain_decision(
     session: AsyncSession,
     settings: Settings,
-    settled: Callable[[StepObserver], Awaitable[Allowed | Denied | PendingApproval | Consumed]],
+    decide_again: Callable[[StepObserver], Awaitable[Allowed | Denied | PendingApproval | AllowedByApproval]],
     auth: AuthContext,
     first: Allowed | ApprovalRequired,
     passed: list[Passed],
@@ -240,7 +242,7 @@ async def _explain_settled(
     def on_step(step: Step, detail: str) -> None:
         passed.append(Passed(step, _PASSED_TEXTS[step].format(detail, settings=settings)))
 
-    decision = await settled(on_step)
+    decision = await decide_again(on_step)
     match decision:
         case Allowed(budget_left=str(left)):
             summary = f"The budgets cover the call. After the call, {left} would be left."
@@ -257,7 +259,7 @@ async def _explain_settled(
         case PendingApproval(at=Step.NEW_REQUEST):
             people = await _count_approvers(session, auth, first)
             return Explanation(decision, decision.at, _describe_request(people), passed)
-        case PendingApproval() | Consumed():
+        case PendingApproval() | AllowedByApproval():
             return Explanation(decision, decision.at, _DECIDED_TEXTS[decision.at], passed)
 
 

@@ -2,7 +2,7 @@
 
 from toolgate_service.checks.decide import (
     Allowed,
-    Consumed,
+    AllowedByApproval,
     Decision,
     Denied,
     PendingApproval,
@@ -29,12 +29,12 @@ def decision_headers(decision: Decision) -> dict[bytes, bytes]:
     headers = {REASON_CODE: reason_code(decision).encode()}
     if decision.rule_id is not None:
         headers[RULE_ID] = decision.rule_id.encode()
-    if isinstance(decision, Allowed | Consumed):
+    if isinstance(decision, Allowed | AllowedByApproval):
         if decision.decision_id is not None:
             headers[DECISION_ID] = decision.decision_id.encode()
         if decision.budget_left is not None:
             headers[BUDGET_LEFT] = decision.budget_left.encode()
-    if isinstance(decision, Consumed):
+    if isinstance(decision, AllowedByApproval):
         if decision.at is Step.APPROVED and decision.by is not None:
             headers[APPROVAL_ID] = decision.by.encode()
     elif isinstance(decision, Denied) and decision.call_consumed:

@@ -63,6 +63,8 @@ _MATCHING = (
     )
     .limit(MAX_MATCHING)
 )
+#: The organization's lock serializes the decisions. The row locks also keep out what runs without this lock: the
+#: deletion of old requests, and the stored waits of long polls.
 _MATCHING_LOCKED = _MATCHING.with_for_update()
 
 #: Queries for consumed requests of a call: one by the `call_id` that created the request, one by the `call_id` that

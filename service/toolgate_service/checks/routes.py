@@ -1,7 +1,7 @@
 """ASGI endpoint of `POST /sdk/check` and its OpenAPI description.
 
-The endpoint validates, in this order: API key, organization, source address, rate limit, body, agent, permission, amount,
-approval, budgets.
+The endpoint examines, in this order: API key, organization, source address, rate limit, body, agent, freezes, rules,
+permission, amount, budgets, approval.
 """
 
 from functools import partial

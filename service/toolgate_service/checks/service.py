@@ -1,9 +1,10 @@
-"""Decision about checks that may need an approval.
+"""Decision about checks that may need an approval, or to which budgets apply.
 
-The endpoint first decides each check without a lock. If the check may need an approval, `settle` decides it again in a
-write transaction that holds the organization's lock. The second decision therefore uses the current agent, permission
-and limits, and only one of several concurrent checks of a call consumes the approval. A dry run changes nothing, so a
-read transaction is enough for it.
+The endpoint first decides each check without a lock. If the check needs an approval, contains the id of an approval
+request, or a budget applies to it, `decide_in_transaction` decides it again in a write transaction that holds the
+organization's lock. The second decision therefore uses the current agent, permission and limits, and only one of
+several concurrent checks of a call consumes the approval. A dry run changes nothing, so a read transaction is enough
+for it.
 
 If budgets apply to the call, the same transaction reserves the amounts of the call in all of them, once the call is
 known to be allowed. An approval of exactly this call may exceed budgets that require an approval at their limit. A
@@ -42,8 +43,8 @@ from toolgate_service.budgets.repository import BudgetCache, find_reservations
 from toolgate_service.budgets.reservation import Call, Claim, Plan, plan_reservation, smallest_left
 from toolgate_service.checks.decide import (
     Allowed,
+    AllowedByApproval,
     ApprovalRequired,
-    Consumed,
     Denied,
     PendingApproval,
     Step,
@@ -74,14 +75,14 @@ from toolgate_service.grants.repository import find_usable
 from toolgate_service.rules.repository import RuleCache
 
 
-class Settled(NamedTuple):
+class Decided(NamedTuple):
     """Decision under the organization's lock.
 
     Attributes:
         auth: Context under which the check was decided; None if the API key was revoked meanwhile.
     """
 
-    decision: Allowed | Denied | Consumed | PendingApproval
+    decision: Allowed | Denied | AllowedByApproval | PendingApproval
     auth: AuthContext | None
 
 
@@ -113,7 +114,7 @@ class _Check:
         return Terms.of_rules(self.decision.terms)
 
 
-async def settle(
+async def decide_in_transaction(
     session: AsyncSession,
     settings: Settings,
     rule_cache: RuleCache,
@@ -123,7 +124,7 @@ async def settle(
     idempotency_key: str | None,
     raw: bytes,
     on_step: StepObserver = ignore_step,
-) -> Settled:
+) -> Decided:
     """Decide a check again, under the organization's lock.
 
     If the check needs an approval, consume an existing approval. If there is none, find or create a pending request.
@@ -145,22 +146,22 @@ async def settle(
     auth = await load_auth_context(session, key_digest, request.agent_id, request.action)
     if auth is None or not auth.organization_is_active:
         revoked = "The API key was revoked, or its organization was deactivated, during the check"
-        return Settled(Denied(revoked, Step.KEY), auth)
+        return Decided(Denied(revoked, Step.KEY), auth)
     decision = decide(auth, request, await rule_cache.load(session, auth), now(session))
     if isinstance(decision, Denied):
-        return Settled(decision, auth)
+        return Decided(decision, auth)
     budgets = (await budget_cache.load(session, auth)).match(auth.agent_id, request.action)
     if isinstance(decision, Allowed) and request.approval_id is None and not budgets:
-        return Settled(decision, auth)
+        return Decided(decision, auth)
     attempt = Attempt.of(idempotency_key, request.identity(raw))
     repeated = await _find_repeated(session, auth, attempt, decision, budgets)
     if repeated is not None:
-        return Settled(repeated, auth)
-    settled = await _settle_call(session, settings, auth, request, decision, budgets, attempt, on_step)
-    return Settled(settled, auth)
+        return Decided(repeated, auth)
+    result = await _decide_call(session, settings, auth, request, decision, budgets, attempt, on_step)
+    return Decided(result, auth)
 
 
-async def _settle_call(
+async def _decide_call(
     session: AsyncSession,
     settings: Settings,
     auth: AuthContext,
@@ -169,7 +170,7 @@ async def _settle_call(
     budgets: Sequence[CompiledBudget],
     attempt: Attempt | None,
     on_step: StepObserver,
-) -> Allowed | Denied | Consumed | PendingApproval:
+) -> Allowed | Denied | AllowedByApproval | PendingApproval:
     approvals: Sequence[Approval] = ()
     if request.approval_id is not None or isinstance(decision, ApprovalRequired):
         approvals = await find_matching(session, auth, request)
@@ -186,18 +187,18 @@ async def _settle_call(
         plan = await _plan(session, auth, request, budgets, on_step)
     except InvalidAmount as error:
         return Denied(str(error), Step.BUDGET_AMOUNT)
-    settled = await _settle_by_budgets(session, request, decision, plan)
-    if isinstance(settled, Allowed) and settled.decision_id is not None:
-        await store_idempotent(session, auth, attempt, settled.decision_id, now(session))
-    if not isinstance(settled, ApprovalRequired):
-        return settled
+    by_budgets = await _apply_budgets(session, request, decision, plan)
+    if isinstance(by_budgets, Allowed) and by_budgets.decision_id is not None:
+        await store_idempotent(session, auth, attempt, by_budgets.decision_id, now(session))
+    if not isinstance(by_budgets, ApprovalRequired):
+        return by_budgets
     if isinstance(decision, Allowed) and request.approval_id is None:
         approvals = await find_matching(session, auth, request)
     moment = now(session)
     matching = [(approval, state_of(approval, moment)) for approval in approvals]
-    check = _Check(auth, request, settled, attempt, matching, plan, on_step)
-    result = await _settle_by_approval(session, settings, check)
-    return replace(result, rule_id=settled.rule_id)
+    check = _Check(auth, request, by_budgets, attempt, matching, plan, on_step)
+    by_approvals = await _apply_approvals(session, settings, check)
+    return replace(by_approvals, rule_id=by_budgets.rule_id)
 
 
 async def _find_repeated(
@@ -206,7 +207,7 @@ async def _find_repeated(
     attempt: Attempt | None,
     decision: Allowed | ApprovalRequired,
     budgets: Sequence[CompiledBudget],
-) -> Allowed | Consumed | None:
+) -> Allowed | AllowedByApproval | None:
     """Return the decision of an earlier check with the same idempotency key, if it still holds; otherwise None.
 
     Nothing is reserved or consumed again. The earlier decision no longer holds after its reservations were settled or
@@ -218,14 +219,14 @@ async def _find_repeated(
         return None
     reserved = await find_reservations(session, auth, earlier)
     if not reserved:
-        return Consumed(earlier, Step.RETRY)
+        return AllowedByApproval(earlier, Step.RETRY)
     consumed = reserved[0].approval_id is not None
     if any(one.state != UNSETTLED for one in reserved) or not (consumed or isinstance(decision, Allowed)):
         return None
     left = await smallest_left(session, reserved, budgets)
     if isinstance(decision, Allowed) and not consumed:
         return replace(decision, decision_id=earlier, budget_left=left)
-    return Consumed(earlier, Step.RETRY, budget_left=left)
+    return AllowedByApproval(earlier, Step.RETRY, budget_left=left)
 
 
 async def _plan(
@@ -245,7 +246,7 @@ async def _plan(
     return plan
 
 
-async def _settle_by_budgets(
+async def _apply_budgets(
     session: AsyncSession, request: CheckRequest, decision: Allowed | ApprovalRequired, plan: Plan
 ) -> Allowed | Denied | ApprovalRequired:
     """Reserve the amounts of a call that is allowed without an approval, unless a budget does not cover it."""
@@ -272,9 +273,9 @@ async def _deny_by_budget(session: AsyncSession, plan: Plan, claim: Claim) -> De
     return Denied(claim.reason, Step.BUDGET)
 
 
-async def _settle_by_approval(
+async def _apply_approvals(
     session: AsyncSession, settings: Settings, check: _Check
-) -> Denied | Consumed | PendingApproval:
+) -> Denied | AllowedByApproval | PendingApproval:
     request, reason = check.request, check.decision.reason
     if request.call_id:
         if await is_call_consumed(session, check.auth, request):
@@ -324,7 +325,7 @@ async def _over_budget_reason(session: AsyncSession, plan: Plan) -> str | None:
     return plan.exceeding.reason
 
 
-async def _try_approved(session: AsyncSession, check: _Check) -> Denied | Consumed | None:
+async def _try_approved(session: AsyncSession, check: _Check) -> Denied | AllowedByApproval | None:
     for approval, state in check.matching:
         if state != APPROVED or not _is_for_this_check(approval, check.request):
             continue
@@ -390,12 +391,12 @@ def _closed(approval: Approval, state: str) -> Denied:
 
 async def _consume(
     session: AsyncSession, check: _Check, by: Approval | Grant, pending: Approval | None = None
-) -> Consumed | Denied:
+) -> AllowedByApproval | Denied:
     step, plan = Step.APPROVED if isinstance(by, Approval) else Step.GRANT, check.plan
     if plan.denying is not None:
         return await _deny_by_budget(session, plan, plan.denying)
     if check.request.dry_run:
-        return Consumed(new_id(), step, by.id, budget_left=plan.left)
+        return AllowedByApproval(new_id(), step, by.id, budget_left=plan.left)
     if isinstance(by, Approval):
         approval_id, decision_id = by.id, await consume_approval(session, by, check.request)
     else:
@@ -403,13 +404,13 @@ async def _consume(
     await plan.announce(session)
     plan.store(session, decision_id, approval_id)
     await store_idempotent(session, check.auth, check.attempt, decision_id, now(session))
-    return Consumed(decision_id, step, by.id, budget_left=plan.left, approval_id=approval_id)
+    return AllowedByApproval(decision_id, step, by.id, budget_left=plan.left, approval_id=approval_id)
 
 
 async def consume_approval(session: AsyncSession, approval: Approval, request: CheckRequest) -> str:
     """Consume an approved request and return the id of the decision. Only this function consumes approvals.
 
-    The transaction holds the organization's write lock. Under this lock, `settle` has read the request as approved, or
+    The transaction holds the organization's write lock. Under this lock, `decide_in_transaction` has read the request as approved, or
     `consume_grant` has consumed one use of a grant for it. A second check therefore finds the request consumed.
     """
     decision_id = new_id()

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from toolgate_service.agents import service as agents
 from toolgate_service.agents.models import Agent
 from toolgate_service.agents.schemas import AgentView
-from toolgate_service.checks.decide import Allowed, Consumed, Denied, PendingApproval, Step
+from toolgate_service.checks.decide import Allowed, AllowedByApproval, Denied, PendingApproval, Step
 from toolgate_service.checks.explain import Explanation, explain
 from toolgate_service.console.dependencies import (
     Form,
@@ -172,7 +172,7 @@ def _headline(explanation: Explanation) -> tuple[str, str]:
             return "bad", "Denied"
         case PendingApproval():
             return "waits", "Approval required"
-        case Consumed():
+        case AllowedByApproval():
             return "good", "Allowed once"
         case Allowed():
             return "good", "Allowed"

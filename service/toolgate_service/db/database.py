@@ -95,7 +95,7 @@ class Database(Protocol):
 
         Args:
             locks: Names of the locks to hold until the transaction ends. While a transaction holds the lock of an
-                organization, no other transaction changes this organization's rows. Pass the id of the organization, or
+                organization, no other transaction makes decisions or changes settings of this organization. Pass the id of the organization, or
                 `ACCOUNTS` for values that are unique across organizations.
             until: Deadline for taking the locks, in the time of the event loop; by default `LOCK_TIMEOUT` seconds from
                 now.

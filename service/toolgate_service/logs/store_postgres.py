@@ -413,7 +413,7 @@ class PostgresLogStore:
                 the outcome of all entries is None. The caller must commit these entries again with `wait`.
 
         Raises:
-            StorageFault: No entry of the batch was stored.
+            StorageFault: The commit failed. If the connection was lost during the commit, the entries may be stored.
         """
         connections, lock_timeout = (self._lanes, LANE_WAIT) if wait else (self._connections, SHARED_WAIT)
         committed = await with_retry(lambda: self._commit(connections, entries, lock_timeout))

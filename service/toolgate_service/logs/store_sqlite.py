@@ -116,7 +116,7 @@ class SqliteLogStore:
         Raises:
             sqlite3.Error: No entry of the batch was stored.
         """
-        outcomes, has_events = await self.run(lambda connection: _commit(connection, entries))
+        outcomes, has_events = await self.run(lambda connection: _decide_and_write(connection, entries))
         if has_events:
             wake_worker(self._database)
         return outcomes
@@ -166,7 +166,9 @@ class SqliteLogStore:
         return result
 
 
-def _commit(connection: sqlite3.Connection, entries: Sequence[NewEntry]) -> tuple[list[Outcome], bool]:
+def _decide_and_write(
+    connection: sqlite3.Connection, entries: Sequence[NewEntry]
+) -> tuple[list[Outcome], bool]:
     batch = Batch(_load_state(connection, entries))
     outcomes = batch.decide(entries)
     settle_budgets(connection, batch)
