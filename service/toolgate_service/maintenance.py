@@ -20,7 +20,7 @@ from toolgate_service.approvals.service import expire_approvals, remind
 from toolgate_service.audit.models import AuditEntry
 from toolgate_service.billing.models import ProviderEvent
 from toolgate_service.billing.service import deactivate_overdue
-from toolgate_service.budgets.retention import prune_budgets
+from toolgate_service.budgets.service import prune_budgets
 from toolgate_service.core.clock import wire
 from toolgate_service.core.plans import Plans
 from toolgate_service.core.settings import Settings

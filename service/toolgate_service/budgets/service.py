@@ -1,21 +1,22 @@
-"""Budgets: list, create, change and delete budgets, and list their totals and reservations.
+"""Budgets: list, create, change and delete budgets, list their totals and reservations, and delete old ones.
 
 A change applies from the next check on, on every gateway, because it increases the version number (epoch) of the
 environment.
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import bindparam
-from sqlmodel import col, func, select
+from sqlmodel import col, exists, func, or_, select
 from sqlmodel.ext.asyncio.session import AsyncSession
 
 from toolgate_service.accounts.sessions import Caller, transaction_as
 from toolgate_service.audit import service as audit
 from toolgate_service.budgets.evaluation import add, subtract
-from toolgate_service.budgets.models import Budget, BudgetReservation, BudgetTotal
+from toolgate_service.budgets.models import UNSETTLED, Budget, BudgetReservation, BudgetTotal
 from toolgate_service.budgets.reservation import current_amounts
 from toolgate_service.budgets.schemas import (
     AtLimit,
@@ -33,12 +34,20 @@ from toolgate_service.core.errors import ApiError, StorageError, not_found
 from toolgate_service.core.ids import is_id, new_id
 from toolgate_service.db.database import Database, now
 from toolgate_service.db.pagination import Found, Page, find_page
+from toolgate_service.jobs.batches import delete_where
 from toolgate_service.rules.evaluation import WILDCARD
 from toolgate_service.rules.references import resolve_agents
 from toolgate_service.webhooks.events import emit
 
 #: maximum number of budgets in one environment
 MAX_BUDGETS = 200
+#: time after the end of a window for which its total is kept, so that late log entries still settle reservations
+_TOTALS_KEPT = timedelta(days=32)
+#: time for which settled and released reservations are kept: longer than the longest window (31 days) and `_TOTALS_KEPT`
+#: together
+_RESERVATIONS_KEPT = timedelta(days=64)
+#: time for which unsettled reservations are kept and listed
+_UNSETTLED_KEPT = timedelta(days=366)
 
 _IN_ENVIRONMENT = (
     col(Budget.organization_id) == bindparam("organization_id"),
@@ -317,3 +326,27 @@ async def _record(session: AsyncSession, caller: Caller, kind: str, budget: Budg
 
 def _values(caller: Caller, environment: str, **more: str) -> dict[str, str]:
     return {"organization_id": caller.organization_id, "environment": environment, **more}
+
+
+async def prune_budgets(database: Database, batch: int, moment: datetime) -> Counter[str]:
+    """Delete old totals and reservations, and return the number of deleted rows by table name."""
+    reservations, state = col(BudgetReservation.created_at), col(BudgetReservation.state)
+    # Keep reservations that the total of a rolling window still includes, because the gateway subtracts each one when
+    # it leaves the window.
+    is_in_total = exists().where(
+        col(BudgetTotal.id) == col(BudgetReservation.total_id),
+        or_(col(BudgetTotal.subtracted_until).is_(None), col(BudgetTotal.subtracted_until) < reservations),
+    )
+    counts: Counter[str] = Counter()
+    counts["budget_totals"] = await delete_where(
+        database, batch, BudgetTotal, col(BudgetTotal.ends_at) < moment - _TOTALS_KEPT
+    )
+    counts["budget_reservations"] = await delete_where(
+        database,
+        batch,
+        BudgetReservation,
+        reservations < moment - _RESERVATIONS_KEPT,
+        or_(state != UNSETTLED, reservations < moment - _UNSETTLED_KEPT),
+        ~is_in_total,
+    )
+    return counts

@@ -4,8 +4,16 @@ import asyncio
 
 from toolgate_service.auth_store import AuthStore
 from toolgate_service.budgets.repository import BudgetCache
-from toolgate_service.checks.decide import Allowed, Decision, Denied, decide
-from toolgate_service.checks.records import to_record
+from toolgate_service.checks.decide import (
+    Allowed,
+    AllowedByApproval,
+    Decision,
+    Denied,
+    PendingApproval,
+    Step,
+    decide,
+    reason_code,
+)
 from toolgate_service.checks.schemas import CheckRequest
 from toolgate_service.checks.service import decide_in_transaction
 from toolgate_service.context import AuthContext, KeyCaller, require_current
@@ -15,9 +23,16 @@ from toolgate_service.core.settings import Settings
 from toolgate_service.core.telemetry import span
 from toolgate_service.db.database import Database
 from toolgate_service.db.retry import with_retry
+from toolgate_service.decisions.models import ALLOWED, APPROVAL_REQUIRED, DENIED
 from toolgate_service.decisions.recorder import DecisionRecord, DecisionRecorder
 from toolgate_service.decisions.repository import insert_decision
 from toolgate_service.rules.repository import RuleCache
+
+_OUTCOMES = {Allowed: ALLOWED, AllowedByApproval: ALLOWED, Denied: DENIED, PendingApproval: APPROVAL_REQUIRED}
+#: steps after `APPROVAL_ID`: if one of them denies a check with an `approval_id`, this approval request exists
+_AFTER_APPROVAL_ID = frozenset(
+    {Step.BUDGET_AMOUNT, Step.BUDGET, Step.CALL_ID, Step.APPROVED, Step.OPEN, Step.DENIED}
+)
 
 
 class Checker:
@@ -121,7 +136,7 @@ class Checker:
                 )
                 if request.dry_run:
                     return decided.decision, None
-                record = to_record(decision_id, decided.auth or auth, request, decided.decision)
+                record = _to_record(decision_id, decided.auth or auth, request, decided.decision)
                 stores_context = self._settings.decision_context_days > 0
                 is_new = await insert_decision(session, record, stores_context=stores_context)
                 return decided.decision, record if is_new else None
@@ -138,4 +153,39 @@ class Checker:
     ) -> None:
         """Queue the record of a check that changes nothing. It is written after the response."""
         if not request.dry_run:
-            self._decisions.record(to_record(decision_id, auth, request, decision))
+            self._decisions.record(_to_record(decision_id, auth, request, decision))
+
+
+def _to_record(
+    decision_id: str,
+    auth: AuthContext,
+    request: CheckRequest,
+    decision: Decision,
+) -> DecisionRecord:
+    """Return the record of a decision.
+
+    A decision that consumed an approval or reserved an amount has an id. Every other decision receives `decision_id`.
+    """
+    approval_id = None
+    if isinstance(decision, Allowed):
+        decision_id = decision.decision_id or decision_id
+    elif isinstance(decision, AllowedByApproval):
+        decision_id, approval_id = decision.decision_id, decision.approval_id
+    elif isinstance(decision, PendingApproval):
+        approval_id = decision.approval_id
+    elif decision.at in _AFTER_APPROVAL_ID:
+        approval_id = request.approval_id
+    return DecisionRecord(
+        decision_id,
+        auth,
+        request.agent_id,
+        request.action,
+        request.run_id,
+        request.call_id,
+        request.context,
+        request.canonical_text,
+        _OUTCOMES[type(decision)],
+        reason_code(decision),
+        decision.rule_id,
+        approval_id,
+    )
