@@ -75,7 +75,8 @@ class WitnessAhead(WitnessError):
     """The witness has cosigned a larger checkpoint than the submitted one.
 
     If the size is larger than the current size of the log, the database was restored to an earlier state. Otherwise
-    another gateway has submitted a later checkpoint at the same time. The witness does not sign the size.
+    another gateway has submitted a later checkpoint at the same time. The size proves neither, because the witness does
+    not sign it.
 
     Attributes:
         size: Size of the latest checkpoint that the witness cosigned.
@@ -107,7 +108,7 @@ class Cosignature:
 
 @dataclass(frozen=True, slots=True)
 class WitnessResult:
-    """Result of one checkpoint at one witness: a cosignature or an error."""
+    """Result of submitting one checkpoint to one witness: a cosignature or an error."""
 
     witness: Witness
     cosignature: Cosignature | None
@@ -120,7 +121,7 @@ class WitnessClient:
     Args:
         witnesses: The witnesses.
         tls: TLS context with the trusted certificate authorities. The default is that of httpx.
-        seconds: Maximum duration of one checkpoint at one witness.
+        seconds: Maximum seconds for one checkpoint at one witness, including the retry.
         clock: Function that returns the current time.
     """
 
@@ -173,10 +174,10 @@ class WitnessClient:
             return await self._submit(witness, origin, checkpoint, size, prove)
 
     async def fetch_latest(self, witness: Witness, origin: str) -> str | None:
-        """Return the latest checkpoint of a log that a witness cosigned, with its signatures, or None.
+        """Return the latest checkpoint of a log that a witness cosigned, with its signatures; None if there is none.
 
-        The caller must verify the log's signature. A valid one is the proof that the log had this size, which the size
-        in `WitnessAhead` is not. Some witnesses serve checkpoints at another URL, or not at all.
+        The caller must verify the log's signature: only a valid signature proves that the log had this size. Some
+        witnesses serve checkpoints at another URL, or not at all.
 
         Raises:
             WitnessUnavailable: The witness did not respond in time, or responded with an error.
@@ -194,10 +195,6 @@ class WitnessClient:
                 return (await _read_body(response)).decode("utf-8", "replace")
             finally:
                 await response.aclose()
-
-    def assume_size(self, witness: Witness, origin: str, size: int) -> None:
-        """Store the size of the latest checkpoint that a witness cosigned, for example after a restart."""
-        self._sizes[witness.verifier_key, origin] = size
 
     async def close(self) -> None:
         """Close all connections."""
@@ -273,14 +270,15 @@ class WitnessClient:
         finally:
             await response.aclose()
         if response.status_code == HTTPStatus.CONFLICT:
-            # Version 1.0.0 of the specification has this status also for another root hash of the same size.
+            # In version 1.0.0 of the specification, status 409 also means that the witness has cosigned another root
+            # hash of the same size.
             raise WitnessInconsistent(409, "the witness has cosigned another root hash (status 409)")
         return response.status_code, b""
 
     def _client(self) -> "AsyncClient":
         if self._http is None:
-            # httpx is loaded only for the first checkpoint, because this takes a tenth of the time that the gateway
-            # needs to start.
+            # Load httpx only for the first checkpoint: the import takes a tenth of the time that the gateway needs to
+            # start.
             import httpx
 
             self._http = httpx.AsyncClient(
@@ -303,7 +301,7 @@ def verify_cosignature(witness: Witness, text: str, lines: bytes, now: datetime)
         now: The current time.
 
     Raises:
-        InvalidCosignature: No line contains a cosignature of the witness, or it is invalid.
+        InvalidCosignature: No line contains a cosignature of the witness, or the cosignature is invalid.
     """
     prefix = f"— {witness.name} "
     try:

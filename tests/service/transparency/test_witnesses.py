@@ -94,11 +94,13 @@ class TestWithAWitness:
         assert (await submit(other, 20)).line.startswith("— example.com/witness ")
         await other.close()
 
-    async def test_wrong_assumed_size_is_corrected(self, client: WitnessClient) -> None:
+    async def test_size_that_another_client_has_exceeded_is_corrected(self, client: WitnessClient) -> None:
         await submit(client, 7)
-        for assumed in (0, 3, 12, 99):
-            client.assume_size(client.witnesses[0], LOG.origin, assumed)
-            await submit(client, 12)
+        other = WitnessClient(client.witnesses)
+        await submit(other, 12)
+        await other.close()
+        for size in (12, 20):
+            await submit(client, size)
 
     async def test_smaller_log_is_reported_with_the_size_of_the_witness(self, client: WitnessClient) -> None:
         await submit(client, 12)
