@@ -32,7 +32,7 @@ _PERMISSIONS = (
 )
 _RULES = (
     "Rules of the environment. If several rules with the same effect match a call, the decision names the first of "
-    "these rules."
+    "these rules that has no condition, or the first one if all have a condition."
 )
 
 
@@ -79,7 +79,10 @@ class PolicyDocument(Body):
     )
 
     def verify(self) -> None:
-        """Verify what the types of the fields do not: unique names, references to agents, and conditions.
+        """Verify what the types of the fields do not ensure.
+
+        Names must be unique, rules and budgets must refer to agents of the document or to agent ids, and conditions and
+        terms of approvals must be valid.
 
         Raises:
             FieldErrors: The document is invalid. The error contains every problem with the path of its field.
@@ -172,8 +175,9 @@ class ResolvedAgents(NamedTuple):
 def resolve_agents(policy: PolicyDocument, agent_ids: Mapping[str, str]) -> ResolvedAgents:
     """Return the ids of the agents of a document.
 
-    An agent with an id is the existing agent with this id, also if its name changes. An agent without an id is the
-    existing agent with this name, unless the document identifies that one by its id: then it is a new agent.
+    An agent with an id is the existing agent with this id, even if its name changes. An agent without an id is the
+    existing agent with this name. If another agent of the document has the id of that existing agent, the agent without
+    an id is new.
 
     Args:
         policy: Valid document.
@@ -218,7 +222,7 @@ def normalize(policy: PolicyDocument) -> dict[str, Any]:
 def normalize_rule(rule: NewRule, references: Mapping[str, str]) -> dict[str, Any]:
     """Return the content of a rule in a form that is equal for rules with the same meaning.
 
-    `references` are the canonical references of the document.
+    `references` is the result of `canonical_references` for the document.
     """
     content = rule.model_dump()
     content |= {"agents": _agents(rule.agents, references), "actions": sorted(set(rule.actions))}

@@ -1,8 +1,8 @@
 """Syntax trees of CEL expressions, decoded from the serialized form of `cel-expr-python`.
 
-The library returns a checked expression only as bytes: a `google.protobuf.Any` that contains a `cel.expr.CheckedExpr`. The
-decoder reads this format itself, because the library does not include the generated protobuf classes. The field numbers are
-those of https://github.com/google/cel-spec/blob/master/proto/cel/expr/syntax.proto, which never change.
+The library returns a checked expression only as bytes: a `google.protobuf.Any` that contains a `cel.expr.CheckedExpr`.
+This module decodes the bytes itself, because the library does not include the generated protobuf classes. The field
+numbers are those of https://github.com/google/cel-spec/blob/master/proto/cel/expr/syntax.proto, which never change.
 """
 
 import struct
@@ -35,9 +35,13 @@ class InvalidExpression(ValueError):
 class Node:
     """One node of a syntax tree.
 
-    `name` is the name of a variable, field, function, message or loop variable. The operands are: of a select, the operand;
-    of a call, the target, if any, and the arguments; of a list, the elements; of a map, keys and values in turn; of a loop,
-    the range, the initial value, the condition, the step and the result.
+    `name` is the name of a variable, field, function, message or loop variable. The operands depend on the kind:
+
+    - `select` and `has`: the value whose field is selected
+    - `call`: the target, if there is one, and the arguments
+    - `list`: the elements
+    - `map`: keys and values in turn
+    - `loop`: the range, the initial value, the condition, the step and the result
     """
 
     id: int
@@ -49,7 +53,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class SyntaxTree:
-    """Tree of a checked expression: the root, and for each node with a position its offset in the text."""
+    """Tree of a type-checked expression: the root node, and the offsets of nodes in the text, by node id."""
 
     root: Node
     offsets: Mapping[int, int]
@@ -118,7 +122,7 @@ def _constant(body: _Fields) -> Constant:
         case 3:
             return _int(body, 3)
         case 4:
-            return Unsigned(_int(body, 4))
+            return Unsigned(_int(body, 4) % (2 * _SIGN))
         case 5:
             [double] = struct.unpack("<d", _bytes(body, 5))
             assert isinstance(double, float)  # noqa: S101 - the format is a double
@@ -132,7 +136,7 @@ def _constant(body: _Fields) -> Constant:
 
 
 def _fields(data: bytes) -> _Fields:
-    """Return the values of each field number, in order. Integers are signed, as in all fields that are read here."""
+    """Return the values of each field by its number, in the order of the data. Integers are decoded as signed."""
     fields: _Fields = {}
     for number, value in _read(data):
         fields.setdefault(number, []).append(value)
