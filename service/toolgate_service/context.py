@@ -25,7 +25,7 @@ CACHE_SIZE = 10_000
 
 
 class AppContext:
-    """Dependencies that service functions use: settings, database, cryptography, notifier, mail queue and limits of exports and replays.
+    """Dependencies of the service functions: settings, database, cryptography, notifier, mail queue and limiters.
 
     Raises:
         StorageError: The database URL or the secret is invalid.
@@ -179,7 +179,7 @@ def require_active(result: AuthResult | None) -> tuple[AuthContext, Rate]:
 
 
 def require_current(context: AuthContext | None) -> AuthContext:
-    """Return the context that was read again after a request was authenticated.
+    """Return a context that was read again after the request was authenticated, if it is still valid.
 
     Raises:
         ApiError: 401 if the key was revoked, or the organization deactivated, after the request was authenticated.

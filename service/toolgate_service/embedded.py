@@ -262,7 +262,7 @@ def _scope(method: str, target: str, headers: Mapping[str, str], length: int) ->
 #: Seconds that unfinished requests have to finish when the gateway closes.
 GRACE = 5
 
-#: Path with which the gateway uses a temporary database file. It removes the file when it closes.
+#: Path that stands for a temporary database file, which is removed when the gateway closes.
 MEMORY = ":memory:"
 
 
@@ -460,8 +460,8 @@ class Embedded:
 
 async def _start_gateway(settings: Settings) -> Gateway:
     if has_no_secret(settings):
-        # No secret exists yet. This call raises an error if the database already contains API keys. Without the call, the
-        # gateway would create a new secret, which could not decrypt these keys.
+        # No secret exists yet. Raise an error if the database already contains API keys: the gateway would otherwise
+        # create a new secret, which could not decrypt these keys.
         await prepare_database(settings)
     gateway = Gateway(settings)
     try:

@@ -93,9 +93,9 @@ class Gateway(AppContext):
         """Open and migrate the database, and start the background jobs.
 
         Raises:
-            StorageError: The database cannot be used, the secret does not decrypt the values stored in it, or the
-                library is missing that evaluates the conditions of the stored rules, or the time zone of a stored budget
-                is unknown.
+            StorageError: The database cannot be used; the secret does not decrypt the stored values; a rule has a
+                condition, but the library that evaluates conditions is not installed; or the time zone of a budget is
+                unknown.
         """
         await self.database.start(migrate=self.settings.migrate == "auto")
         await refuse_other_secret(self.database, self.settings, self.vault)
@@ -132,7 +132,8 @@ class Gateway(AppContext):
         await self.readiness.stop()
         if self.mail is not None:
             await self.mail.close()
-        # Stop the recorder of decisions before the log writer, because it uses the connections of the log store.
+        # Stop the recorder of decisions before the log writer, because the recorder uses the connections of the log
+        # store.
         await self.decisions.stop()
         await self.shadow.stop()
         await self.log_writer.stop()

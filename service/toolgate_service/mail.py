@@ -35,7 +35,7 @@ class Email:
     text: str
 
     def __repr__(self) -> str:
-        """Return a text for log lines: the type of the e-mail and the domain of the recipient, without any secrets."""
+        """Return the type of the e-mail and the domain of the recipient: a text for log lines, without secrets."""
         return f"Email({self.kind!r} to an address at {self.to.rpartition('@')[2]!r})"
 
 

@@ -1,4 +1,4 @@
-"""Background jobs: expiry of approval requests, reminders, callbacks, retention, partitions, payments and scratch organizations."""
+"""Background jobs, for example the expiry of approval requests, reminders, and the deletion of old rows."""
 
 import logging
 from collections import Counter
@@ -53,10 +53,10 @@ logger = logging.getLogger("toolgate.gateway")
 #: Time after which approval requests and temporary approvals of the production environment, and all audit events, are
 #: deleted. With 366 days, they are kept for at least one year, even in a leap year.
 RECORDS = timedelta(days=366)
-#: Time for which an expired invitation is still listed.
+#: Time for which an expired invitation is kept before it is deleted.
 INVITATIONS = timedelta(days=30)
 FAILED_LOGINS = timedelta(days=30)
-#: Time after which expired password resets are deleted. Until then, they count towards the hourly limit of reset
+#: Minimum age at which an expired password reset is deleted. Until then, it counts towards the hourly limit of reset
 #: e-mails.
 PASSWORD_RESETS = timedelta(hours=1)
 RATE_WINDOWS = timedelta(hours=1)
@@ -133,7 +133,7 @@ async def prune(
     """
     moment, trusted = await steady_from(database)
     # Delete rate limit windows in the future even while other deletions are halted. A wrong clock has created them, and
-    # until their time has come, they would limit the requests of their organizations.
+    # they would limit the requests of their organizations until that time.
     await delete_where(database, batch, RateWindow, col(RateWindow.minute) > _minute(moment + RATE_WINDOWS))
     if trusted > moment and not force:
         raise RetentionHalted(
@@ -174,7 +174,7 @@ async def _prune_expired(database: Database, batch: int, moment: datetime) -> Co
         ),
         (Invitation, col(Invitation.expires_at) <= moment - INVITATIONS),
         (ProviderEvent, col(ProviderEvent.received_at) <= moment - PROVIDER_EVENTS),
-        # Items first, because they refer to their access request.
+        # Delete the items before the access requests to which they refer.
         (AccessRequestItem, col(AccessRequestItem.expires_at) <= moment - RECORDS),
         (AccessRequest, col(AccessRequest.expires_at) <= moment - RECORDS),
         (LoginFailures, col(LoginFailures.last_failed_at) <= moment - FAILED_LOGINS),

@@ -42,7 +42,7 @@ def opens_sealed(connection: Connection, vault: Vault | None) -> bool:
 
 
 async def prepare_database(settings: Settings) -> None:
-    """Migrate the database, or check its schema, and verify that the secret decrypts its values.
+    """Migrate the database or check its schema, and verify that the secret decrypts the values in it.
 
     Raises:
         StorageError: The database cannot be used, or the secret is missing or is not the one that encrypted the values.
@@ -100,7 +100,7 @@ def other_secret(settings: Settings, *, missing: bool = False) -> tuple[str, str
 
 
 def _sample(connection: Connection) -> Iterator[tuple[str, Any, Any, bytes]]:
-    # Not the keys of transparency logs: they stay when unreadable values are discarded.
+    # Skip the keys of transparency logs: an operator cannot discard unreadable ones, so the check could fail forever.
     for model in (ApiKey, WebhookSecret):
         columns = (model.id, model.organization_id, model.ciphertext)
         # Exclude empty values: an operator's command stores an empty value in place of one that cannot be decrypted.

@@ -1,8 +1,9 @@
 """Callbacks: notifications about the end of access requests.
 
-The endpoint of a callback is the URL of a webhook of the environment, and the callback is an event that only this webhook
-receives. It is therefore signed with the secret of the webhook and repeated until the receiver accepts it, and it is never
-sent to an address that webhooks must not have. It contains no result: clients read the task before they enforce the access.
+The endpoint of a callback is the URL of a webhook of the environment, and the callback is an event that only this
+webhook receives. The callback is therefore signed with the secret of the webhook and repeated until the receiver
+accepts it, and it is never sent to an address that webhooks must not have. It contains the status of the task, but not
+the result, which clients read from the task.
 """
 
 from functools import partial
@@ -34,7 +35,7 @@ class _Stored(BaseModel):
 async def read_callback(
     session: AsyncSession, context: AppContext, auth: AuthContext, callback: Callback, base_url: str
 ) -> str:
-    """Return the stored form of a callback.
+    """Validate a callback, and return it in the form in which it is stored, as JSON.
 
     Raises:
         FieldErrors: The endpoint is not the URL of an enabled webhook of the environment.
@@ -64,7 +65,7 @@ async def _send(database: Database, organization_id: str, environment: str, requ
     async with database.writing(organization_id) as session:
         request = await find_access_request(session, organization_id, environment, request_id)
         if request is None or request.callback is None:
-            # Another gateway has sent it.
+            # Another gateway has sent the callback.
             return
         status = (await load_task(session, request)).status
         if status == PENDING:
@@ -80,7 +81,7 @@ async def _add_event(session: AsyncSession, request: AccessRequest, status: str,
     tenant = (request.organization_id, request.environment)
     webhook_id = await find_receiver(session, *tenant, callback.url)
     if webhook_id is None:
-        # The webhook was disabled or deleted in the meantime. The task remains authoritative.
+        # The webhook was disabled or deleted in the meantime. The client can still read the task.
         return
     body: dict[str, Json] = {
         "task": {

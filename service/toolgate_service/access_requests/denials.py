@@ -1,8 +1,9 @@
-"""Requestable denials: the members that they add to the context of a decision, and the verification of a submission.
+"""Requestable denials: AuthZEN denials for which the client can submit an access request.
 
-The gateway stores the subject, the action, the resource and the context of a denied evaluation with the approval request
-that the evaluation creates. The binding token therefore contains only ids, and a submission is compared with the stored
-values.
+This module builds the members that such a denial adds to the context of the decision, and verifies that a submitted
+access request belongs to its denial. One of these members is the binding token, a signed text that the client sends
+back. The token does not contain the values of the evaluation: the gateway stores the subject, action, resource and
+context with the approval request that the evaluation creates, and compares them with those of the submission.
 """
 
 from collections.abc import Mapping
@@ -33,13 +34,13 @@ from toolgate_service.decisions.repository import find_decision
 
 #: time after a denied evaluation during which an access request can be submitted
 LIFETIME = timedelta(minutes=10)
-#: code of a denial that is requestable
+#: reason code of denials for which an access request can be submitted
 REQUESTABLE = "approval_required"
 _MISMATCH = "The subject, the resource, the action or the context differs from the denied evaluation"
 
 
 class BoundDenial(NamedTuple):
-    """Denied evaluation of a submission, and the approval request that it created."""
+    """Denied evaluation to which a submission belongs, and the approval request that it created or found."""
 
     evaluation_id: str
     approval: Approval
@@ -48,7 +49,7 @@ class BoundDenial(NamedTuple):
 def requestable(
     signer: Signer, base_url: str, auth: AuthContext, evaluation_id: str, approval: str, members: Members
 ) -> dict[str, Json]:
-    """Return the members of a decision's context that make the denial requestable.
+    """Return the members of a decision's context with which the client can submit an access request for the denial.
 
     Args:
         signer: Key that signs the binding token.
@@ -82,7 +83,7 @@ def requestable(
 async def verify_denial(
     session: AsyncSession, signer: Signer, caller: KeyCaller, denial: Denial | None, submitted: Evaluation
 ) -> BoundDenial:
-    """Return the denied evaluation to which a submission belongs.
+    """Verify the denial in a submission, and return the denied evaluation to which the submission belongs.
 
     Raises:
         ApiError: 400 if the denial is not requestable, or does not belong to the submission; 410 if it has expired.
@@ -123,7 +124,7 @@ def recorded_evaluation(approval: Approval) -> Evaluation | None:
 
 
 def is_equal(one: Json, other: Json) -> bool:
-    """Compare two JSON values as the profile defines it: equal types, and numbers by their value."""
+    """Compare two JSON values as the Access Request and Approval Profile requires: by type, and numbers by value."""
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(is_equal(one[name], other[name]) for name in one)
     if isinstance(one, list) and isinstance(other, list):
@@ -141,7 +142,8 @@ def _is_bound(approval: Approval, submitted: Evaluation) -> bool:
     recorded = recorded_evaluation(approval)
     if recorded is None:
         return False
-    # Further members of the context are submission-time input, such as a justification.
+    # Ignore members of the context that the evaluation did not contain: the client adds them to the submission, such as
+    # a justification.
     context = {name: value for name, value in submitted.context.items() if name in recorded.context}
     pairs = (
         (_without_actor(recorded.subject), _without_actor(submitted.subject)),

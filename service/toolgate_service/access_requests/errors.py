@@ -1,10 +1,10 @@
-"""Errors of access requests, each with the code at the end of its problem type."""
+"""Error responses of access requests. The problem type (RFC 9457) of each error ends with the error's code."""
 
 from toolgate_service.core.errors import ApiError
 
 
 def problem(status: int, code: str, message: str) -> ApiError:
-    """Return the error whose problem type ends with this code."""
+    """Return an error whose problem type (RFC 9457) ends with this code."""
     return ApiError(status, {"error": code, "message": message})
 
 
@@ -14,7 +14,7 @@ def invalid_binding(message: str) -> ApiError:
 
 
 def not_requestable(message: str) -> ApiError:
-    """Return the 400 error for a denial that does not wait for approval."""
+    """Return the 400 error for an access request whose denied evaluation does not wait for an approval."""
     return problem(400, "not_requestable", message)
 
 

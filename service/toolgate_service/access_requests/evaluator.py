@@ -1,7 +1,8 @@
-"""Access evaluations with requestable denials, and re-evaluations with the approval in `context.approval`.
+"""Access evaluations: denials for which an access request can be submitted, and approvals in `context.approval`.
 
-An approval does not override anything: it only selects the approval request that a check may consume. If the approval
-does not apply, the evaluation is decided as if it had not been sent.
+An approval in `context.approval` overrides no rule: it only selects the approval request that the check may consume. If
+it has expired or belongs to another evaluation, the evaluation is decided as if it contained no approval. If the
+gateway cannot verify it, the evaluation is denied.
 """
 
 from collections.abc import Mapping
@@ -25,18 +26,18 @@ from toolgate_service.core.ids import is_id, new_id
 from toolgate_service.core.strict_json import Json
 from toolgate_service.db.database import now
 
-#: member of the context that contains the approval
+#: member of an evaluation's context that contains the approval
 APPROVAL = "approval"
 #: approval id that belongs to no approval request, so that a check with it is denied
 _NO_APPROVAL = "00000000-0000-0000-0000-000000000000"
-#: steps that deny a check because of the approval request with its `approval_id`
+#: steps that deny a check because it cannot use the approval request that it names in `approval_id`
 _BY_APPROVAL = frozenset({Step.APPROVAL_ID, Step.APPROVED, Step.OPEN})
 #: seconds after which a client should evaluate again if the approval is still pending
 _RETRY_SECONDS = 5
 
 
 class Applicability(Enum):
-    """Relation of an evaluation to the approval that it contains. The values are reasons of a denial."""
+    """Result of verifying the approval in an evaluation. If the evaluation is denied, a value is sent as the reason."""
 
     VALID = "policy_denied"
     EXPIRED = "approval_expired"
@@ -46,7 +47,7 @@ class Applicability(Enum):
 
 
 class Presented(NamedTuple):
-    """Approval in an evaluation.
+    """Approval in an evaluation, with the result of its verification.
 
     Attributes:
         found: Approval request with the id of the approval; None if the approval cannot be verified.
@@ -109,13 +110,13 @@ class Evaluator:
             decision = evaluated.decision
             if not (isinstance(decision, Denied) and decision.at in _BY_APPROVAL):
                 return evaluated, applicability
-            # A concurrent evaluation has consumed the approval, or stricter rules apply to it by now.
+            # A concurrent evaluation has consumed the approval, or stricter approval rules apply by now.
             applicability = Applicability.EXPIRED
         evaluated = await self._check(caller, request, raw, idempotency_key)
         return evaluated, applicability
 
     async def _find(self, caller: KeyCaller, request: CheckRequest, approval: Json) -> Presented:
-        """Return how the approval in an evaluation relates to the evaluation."""
+        """Find the approval request that an evaluation names, and verify that it belongs to the evaluation."""
         approval_id = approval.get("id") if isinstance(approval, dict) else None
         if not isinstance(approval, dict) or not isinstance(approval_id, str) or not is_id(approval_id):
             return Presented(Applicability.UNVERIFIABLE)
@@ -162,11 +163,11 @@ class Evaluator:
         return Evaluated(decision, decision_id if is_recorded else None)
 
     def _requestable(self, caller: KeyCaller, evaluation: Evaluation, evaluated: Evaluated) -> Evaluated:
-        """Add the members of a requestable denial, if the evaluation waits for a pending approval request."""
+        """Add the members with which the client can submit an access request, if the decision waits for an approval."""
         decision, evaluation_id = evaluated.decision, evaluated.decision_id
         if not isinstance(decision, PendingApproval) or decision.approval_id is None or evaluation_id is None:
             return evaluated
-        # The approver has edited the arguments of this call: the agent continues with the edited request.
+        # An approver has edited the arguments of this call. The agent must continue with the edited request.
         if decision.at is Step.EDITED:
             return evaluated
         members = requestable(
@@ -186,7 +187,7 @@ class Evaluator:
         evaluated: Evaluated,
         applicability: Applicability,
     ) -> Evaluated:
-        """Add the reason of a denied re-evaluation, and what the client should do next."""
+        """Add the reason why an evaluation with an approval was denied, and the next action of the client."""
         decision = evaluated.decision
         if isinstance(decision, PendingApproval):
             if applicability is Applicability.PENDING:
@@ -197,11 +198,12 @@ class Evaluator:
                         "retry_after": _RETRY_SECONDS,
                     }
                 )
-            # A valid approval of a temporary approval may not exceed a budget: a person must approve this call.
+            # The approval is valid, but a temporary approval gave it, and the call exceeds a budget: a person must
+            # approve this call.
             if applicability is Applicability.VALID:
                 applicability = Applicability.EXPIRED
             requested = self._requestable(caller, evaluation, evaluated)
-            # A dry run creates no approval request, so it cannot be submitted.
+            # A dry run creates no approval request, so the client cannot submit an access request.
             action = "request" if requested.more else "none"
             more: dict[str, Json] = {"reason": applicability.value, "next_action": action}
             return requested._replace(more=dict(requested.more) | more)
@@ -216,7 +218,7 @@ def _is_by_approval(decision: Decision) -> bool:
 
 
 def _is_in_scope(approval: Approval, request: CheckRequest) -> bool:
-    """Return whether an evaluation is exactly the one that was approved."""
+    """Return whether a check has the same agent, action, context digest and run as the approval request."""
     return (approval.agent_id, approval.action, approval.digest, approval.run_id) == (
         request.agent_id,
         request.action,
@@ -229,7 +231,7 @@ def _approval_member(decision: Allowed | AllowedByApproval, presented: Approval 
     """Return the member with the approval that permitted the evaluation; an empty object if none was needed."""
     if isinstance(decision, Allowed) or presented is None:
         return {}
-    # Another approval of the same access may have been consumed. Its end is then unknown here.
+    # The check may have consumed another approval of the same access, whose expiry is unknown here.
     if decision.by not in {None, presented.id}:
         return {}
     return {APPROVAL: {"id": presented.id, "approved_until": wire(presented.expires_at)}}

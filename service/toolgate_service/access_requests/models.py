@@ -40,7 +40,7 @@ class AccessRequest(Table, table=True):
     #: true if the body contained `items`
     is_bulk: bool
     idempotency_key: str | None = Field(default=None, max_length=255)
-    #: SHA-256 digest of the body; it shows if the same key is sent with another body
+    #: SHA-256 digest of the body, to detect another body with the same idempotency key
     fingerprint: str = Field(max_length=64)
     #: callback that was not sent yet, as JSON; otherwise null
     callback: str | None = Field(default=None, sa_type=Text)
@@ -52,7 +52,7 @@ class AccessRequest(Table, table=True):
 class AccessRequestItem(Table, table=True):
     """Item of an access request: a denied evaluation, and the approval request that it created.
 
-    The approval request has no foreign key, because its row may be deleted before that of the access request.
+    `approval_id` is not a foreign key, because the approval request may be deleted before the access request.
     """
 
     __tablename__ = "access_request_items"

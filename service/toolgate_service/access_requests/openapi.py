@@ -1,4 +1,4 @@
-"""OpenAPI description of the errors of access requests, which have a form of their own."""
+"""OpenAPI description of the error responses of access requests. Their format differs from that of other routes."""
 
 from typing import Any
 
@@ -36,7 +36,7 @@ ACCESS_REQUEST_SCHEMAS: dict[str, dict[str, Any]] = {
 
 
 def describe_problems(operation: dict[str, Any]) -> None:
-    """Replace the errors of an operation by those that the profile defines."""
+    """Replace the error responses of an operation by those of the Access Request and Approval Profile."""
     for status, response in operation["responses"].items():
         headers = response.setdefault("headers", {})
         # The specification allows any text as the id of a request.

@@ -12,7 +12,7 @@ from toolgate_service.core import strict_json
 
 #: maximum number of characters of a displayed justification
 MAX_JUSTIFICATION = 1_000
-#: maximum number of edits of one call whose approval requests are loaded
+#: maximum number of successive edits of one call that `load_approvals` follows
 MAX_EDITS = 100
 
 
@@ -68,7 +68,7 @@ async def is_submitted(session: AsyncSession, auth: AuthContext, evaluation_ids:
 async def load_approvals(
     session: AsyncSession, tenant: tuple[str, str], ids: Iterable[str]
 ) -> Mapping[str, Approval]:
-    """Return approval requests and all their successors by their ids. Approvers create a successor when they edit."""
+    """Return approval requests and their successors, by id. When an approver edits a request, it gets a successor."""
     found: dict[str, Approval] = {}
     missing = set(ids)
     for _ in range(MAX_EDITS):
@@ -86,7 +86,10 @@ async def load_approvals(
 
 
 async def find_decided_callbacks(session: AsyncSession) -> Sequence[tuple[str, str, str]]:
-    """Return organization, environment and id of the access requests with a callback and no pending approval request."""
+    """Return the access requests whose callback is due: it was not sent yet, and no approval request is pending.
+
+    Each access request is returned as the id of the organization, the name of the environment and its own id.
+    """
     pending = (
         select(Approval.id)
         .join(AccessRequestItem, col(AccessRequestItem.approval_id) == Approval.id)
@@ -101,7 +104,7 @@ async def find_decided_callbacks(session: AsyncSession) -> Sequence[tuple[str, s
 async def find_justifications(session: AsyncSession, approvals: Sequence[Approval]) -> Mapping[str, str]:
     """Return the business justifications that clients submitted, by the id of the approval request.
 
-    The approval requests belong to one environment. A text is at most `MAX_JUSTIFICATION` characters long.
+    All approval requests must belong to one environment. Texts are cut off after `MAX_JUSTIFICATION` characters.
     """
     query = (
         select(AccessRequestItem.approval_id, AccessRequest.submission)

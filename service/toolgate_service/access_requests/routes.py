@@ -1,4 +1,4 @@
-"""HTTP routes of access requests, and of the public keys.
+"""HTTP routes of access requests, and of the public keys that verify the values signed by the gateway.
 
 Errors of the access requests are `application/problem+json` (`http.responses`).
 """

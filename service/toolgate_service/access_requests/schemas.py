@@ -8,7 +8,7 @@ from toolgate_service.core.schemas import EXAMPLE_APPROVAL_ID, EXAMPLE_EXPIRY, E
 
 #: maximum number of items of one access request
 MAX_ITEMS = 100
-#: maximum number of characters of the state of a callback, and of names of its events
+#: maximum number of characters of the state of a callback, and maximum number of its events
 MAX_STATE, MAX_EVENTS = 1_000, 20
 #: maximum number of characters of a binding token
 MAX_TOKEN = 8_000

@@ -31,14 +31,14 @@ from toolgate_service.core.strict_json import Json, canonical, digest
 from toolgate_service.db.database import now
 from toolgate_service.organizations.repository import is_key_valid
 
-#: time after the end of an unused approval for which the task can still be read, and its idempotency key is known
+#: time after the expiry of an unused approval during which the task can still be read, and its idempotency key is known
 TASK_GRACE = timedelta(hours=24)
 #: interval in seconds after which a client should read a pending task again
 POLL_SECONDS = 5
 
 
 class TaskResponse(NamedTuple):
-    """Response body of a task, and its state."""
+    """Response body of a task, with the state and the URL of the task."""
 
     body: dict[str, Json]
     status: str
@@ -52,7 +52,9 @@ async def submit(
     idempotency_key: str | None,
     base_url: str,
 ) -> TaskResponse:
-    """Create the task for one or several denied evaluations, or return the task of an earlier equal submission.
+    """Create the task for one or several denied evaluations, or return the task of an earlier attempt.
+
+    An earlier attempt is a submission with the same idempotency key and the same body.
 
     The evaluations have created the approval requests already, so the task only refers to them.
 
@@ -121,8 +123,8 @@ async def get_task(context: AppContext, caller: KeyCaller, request_id: str, base
     """Return the current state of a task.
 
     Raises:
-        ApiError: 404 if the task does not exist, or the API key may not act as the agent of one of its items; 410 if the
-            task can no longer be read.
+        ApiError: 404 if the task does not exist, or the API key may not act as the agent of one of its items; 410 if
+            the task can no longer be read.
     """
     async with context.database.reading() as session:
         return await _respond(session, await _load(session, caller, request_id), base_url)
@@ -199,7 +201,8 @@ def _evaluations(submission: Submission) -> Iterator[tuple[Evaluation, Denial | 
         raise FieldErrors({name: ["must be omitted if items are sent"] for name in both})
     for item in submission.items:
         entities: dict[str, Json] = {"resource": item.resource, "action": item.action}
-        # A decision never covers several items, so a denial of the whole submission binds none of them.
+        # Require a denial in each item: each decision is about one item, so a denial of the whole submission would
+        # belong to none of them.
         yield read_evaluation(shared | entities), item.denial
 
 

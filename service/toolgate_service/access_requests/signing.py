@@ -1,4 +1,4 @@
-"""Signed values of the profile: compact JWS with EdDSA, and the JWK Set with the public keys.
+"""Signed values of access requests (compact JWS with EdDSA), and the JWK Set with the public keys.
 
 The keys are derived from the secret of the gateway. All gateways with the same secret therefore have the same keys, and
 values that were signed before a rotation of the secret are accepted as long as the former secret is set.

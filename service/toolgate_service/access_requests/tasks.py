@@ -1,16 +1,17 @@
 """State of access requests, which follows from the states of their approval requests.
 
-| approval request                                        | task      |
-| ------------------------------------------------------- | --------- |
-| pending                                                 | pending   |
-| approved, consumed, and expired or cancelled after that | approved  |
-| denied                                                  | denied    |
-| expired without a decision                              | expired   |
-| cancelled before a decision                             | cancelled |
-| replaced, while the successor is pending                | pending   |
-| replaced, after the successor was approved              | denied    |
+| approval request                                       | task                 |
+| ------------------------------------------------------ | -------------------- |
+| pending                                                | pending              |
+| approved or consumed                                   | approved             |
+| expired or cancelled after it was approved             | approved             |
+| denied                                                 | denied               |
+| expired without a decision                             | expired              |
+| cancelled before a decision                            | cancelled            |
+| replaced by a successor that was approved              | denied               |
+| replaced by a successor that was not approved          | as for the successor |
 
-A task has only one final state: the end of an unused approval does not change it.
+A final state of a task never changes, even if an approval later expires without being used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,7 +40,7 @@ from toolgate_service.db.database import now
 
 PARTIAL = "partial"
 REEVALUATE = "reevaluate"
-#: mode of the result of a task whose arguments an approver edited; clients that do not know it grant no access
+#: mode of the result of a task whose arguments an approver edited; clients that do not know this mode grant no access
 EDITED = "urn:toolgate:result:edited"
 #: page of the console with the pending approval requests
 _CONSOLE = "/console/approvals"
@@ -140,7 +141,7 @@ async def task_body(session: AsyncSession, task: LoadedTask, base_url: str) -> d
 
 
 async def _progress(session: AsyncSession, task: LoadedTask) -> Json:
-    """Return how many of the required approvals exist; None if one is enough. Approvers are not named."""
+    """Return the progress of the pending items that need several approvals, without names; None if there are none."""
     waiting = [state.approval for state in task.states if state.status == PENDING]
     several = [one for one in waiting if one is not None and one.required_approvals > 1]
     if not several:

@@ -87,7 +87,7 @@ class Invitation(Table, table=True):
 
 
 class PasswordReset(Table, table=True):
-    """Password reset that a user requested. Its link contains a one-time token. Only the hash of the token is stored."""
+    """Password reset of a user. Its link contains a one-time token. Only the hash of the token is stored."""
 
     __tablename__ = "password_resets"
     __table_args__ = (of_user("user_id"), Index(None, "expires_at"))

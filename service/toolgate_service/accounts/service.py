@@ -35,7 +35,7 @@ from toolgate_service.scratch.models import find_scratch
 
 TOKEN_BYTES = 32
 
-#: paths of the console pages to which the links in e-mails point; the link contains a one-time token
+#: paths of the console pages to which the links in e-mails point; each link contains a one-time token
 INVITATION_PAGE = "/console/invitation"
 RESET_PAGE = "/console/password-reset"
 SENT = "If this e-mail address is registered, an e-mail with a link to set a new password is on its way"

@@ -79,7 +79,7 @@ async def create_agent(context: AppContext, caller: Caller, environment: str, ne
 async def add_agent(
     session: AsyncSession, plans: Plans, caller: Caller, environment: str, new: NewAgent
 ) -> Agent:
-    """Create an agent as `create_agent` does, but in the caller's open transaction."""
+    """Create an agent as `create_agent` does, but in the open transaction of `session`."""
     warning = await _count_production_agent(session, plans, caller) if environment == PRODUCTION else None
     agent = Agent(
         id=new_id(),
@@ -119,7 +119,7 @@ async def change_agent(
 
 
 async def update_agent(session: AsyncSession, caller: Caller, agent: Agent, change: AgentChange) -> None:
-    """Change an agent as `change_agent` does, but in the caller's open transaction."""
+    """Change an agent as `change_agent` does, but in the open transaction of `session`."""
     if change.status == ACTIVE and agent.status == INACTIVE:
         await _require_may_enable(session, caller, agent)
         agent.status, agent.switched_off_by = ACTIVE, None
@@ -145,7 +145,7 @@ async def delete_agent(context: AppContext, caller: Caller, environment: str, ag
 
 
 async def remove_agent(session: AsyncSession, caller: Caller, agent: Agent) -> None:
-    """Delete an agent as `delete_agent` does, but in the caller's open transaction."""
+    """Delete an agent as `delete_agent` does, but in the open transaction of `session`."""
     await cancel_open(session, agent, "the agent was deleted")
     await session.exec(
         delete(Permission).where(
@@ -284,7 +284,7 @@ async def create_key(
 async def add_key(
     session: AsyncSession, vault: Vault, caller: Caller, agent: Agent, *, advisory: bool = False
 ) -> AgentKeyView:
-    """Create an API key as `create_key` does, but in the caller's open transaction."""
+    """Create an API key as `create_key` does, but in the open transaction of `session`."""
     valid = select(func.count()).where(*_valid_keys(agent))
     if (await session.exec(valid)).one() >= MAX_KEYS:
         raise ApiError(
@@ -300,7 +300,7 @@ async def add_key(
         advisory=advisory,
     )
     session.add(key)
-    # The audit log names the property only where it differs from the default, as with omitted fields of other resources.
+    # The audit event contains this field only if its value differs from the default.
     changes = {"advisory": True} if advisory else {}
     _record_key_event(session, caller, agent, "agent.key_created", key=key.id, **changes)
     return _view_key(agent, key, shown_key(vault, key))

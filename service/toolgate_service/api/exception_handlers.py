@@ -32,7 +32,8 @@ def _allowed(request: Request) -> str:
         for method in ("DELETE", "GET", "POST", "PUT")
         if any(route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes)
     ]
-    # A path with GET also accepts HEAD, and a path with PUT also accepts PATCH, because `EdgeMiddleware` converts them.
+    # A path with GET also accepts HEAD, and a path with PUT also accepts PATCH: `EdgeMiddleware` converts HEAD to GET,
+    # and PATCH to PUT.
     also = {"GET": "GET, HEAD", "PUT": "PUT, PATCH"}
     return ", ".join(also.get(method, method) for method in methods)
 

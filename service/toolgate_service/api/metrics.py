@@ -139,8 +139,9 @@ class GatewayCollector(Collector):
         """Store the values that can only be read asynchronously, because `collect` is synchronous.
 
         Args:
-            ready: The gateway's readiness.
-            backlog: Numbers of waiting database rows; None if the database did not respond. `collect` then omits them.
+            ready: True if the gateway is ready.
+            backlog: Pending work in the database. None if the database did not respond; `collect` then omits these
+                metrics.
         """
         self._ready = ready
         self._backlog = backlog
@@ -323,8 +324,9 @@ _OLDEST = (
     .bindparams(_MOMENT)
     .columns(next_attempt_at=Timestamp)
 )
-# The inner query also selects approved requests, because the partial index contains both states, and SQLite uses it
-# only for this condition. There are few approved requests: they expire after an hour if no call uses them.
+# The inner query also selects approved requests, because SQLite uses the partial index, which contains pending and
+# approved requests, only for exactly this condition. There are few approved requests: they expire after an hour if no
+# call uses them.
 _APPROVALS = text(
     "SELECT count(*) FROM (SELECT status FROM approvals WHERE status IN ('pending', 'approved') "
     "AND expires_at > :moment LIMIT :most) AS found WHERE status = 'pending'"

@@ -47,8 +47,8 @@ RETRY_AFTER = 1
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}")
 
-#: beginnings of the paths whose responses contain the request's header `X-Request-ID` unchanged, whatever text it is: the
-#: AuthZEN specification requires it. Logs contain only ids that match `_REQUEST_ID`.
+#: beginnings of the paths whose responses contain the request's header `X-Request-ID` unchanged, whatever text it
+#: contains, as the AuthZEN specification requires. Logs contain only ids that match `_REQUEST_ID`.
 _ECHOING = (AUTHZEN_PATHS, "/.well-known/authzen-configuration")
 
 FORWARDED_FOR = b"x-forwarded-for"
@@ -160,7 +160,7 @@ class TrustedProxies:
     """Reverse proxies whose ``X-Forwarded-For`` entries the gateway accepts.
 
     Every proxy appends the address from which it received the request. Only entries that a trusted proxy appended are
-    reliable. The gateway therefore reads the list from right to left. The first address that does not belong to a
+    reliable. The gateway therefore reads the entries from right to left. The first address that does not belong to a
     trusted proxy is the client's address.
     """
 

@@ -113,7 +113,7 @@ def refusals(route: APIRoute) -> list[Problem]:
 
 
 def permitted_callers(route: APIRoute) -> str:
-    """Return the sentence of an operation's description that names the callers who may use it."""
+    """Return a sentence for the description of an operation that names the permitted callers."""
     calls = _calls(route)
     if admin in calls:
         return "Permitted for admins, with a token of the scope `full`."

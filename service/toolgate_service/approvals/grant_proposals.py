@@ -139,7 +139,7 @@ async def end_proposal(session: AsyncSession, approval: Approval) -> None:
 
 
 async def revoke_grants(session: AsyncSession, owner: Agent | Permission) -> None:
-    """Revoke the temporary approvals of an agent or a permission that are neither expired nor exhausted."""
+    """Revoke all temporary approvals of an agent or a permission, except expired and exhausted ones."""
     owner_id = col(Grant.agent_id) if isinstance(owner, Agent) else col(Grant.permission_id)
     moment = now(session)
     await session.exec(

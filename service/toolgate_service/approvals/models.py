@@ -74,9 +74,9 @@ _RULED = UUID("6f1d1c7e-3c0a-5d8b-9a55-0c6b3f1e2d47")
 
 
 def ruled_permission_id(action: str) -> str:
-    """Return the value of `permission_id` for a call of an action that no permission covers, but that rules hold.
+    """Return the value of `permission_id` for calls that need an approval by a rule, but that no permission covers.
 
-    It is an id of its own for each action, because requests and temporary approvals are found by this column.
+    Each action has a different value, because requests and temporary approvals are looked up by this column.
     """
     return str(uuid5(_RULED, action))
 
@@ -197,10 +197,11 @@ class Approval(Table, table=True):
     grant_id: str | None = Field(default=None, sa_type=Id)
     #: id of the rule that required the approval when the request was created; null if only the permission required it
     rule_id: str | None = Field(default=None, sa_type=Id)
-    #: id of the budget that did not cover the call when the request was created; null if no budget required the approval
+    #: id of the budget that did not cover the call when the request was created; null if no budget required the
+    #: approval
     budget_id: str | None = Field(default=None, sa_type=Id)
-    #: salts of the row and of its context in the transparency log, 32 hexadecimal digits each; null for rows from before
-    #: the log
+    #: salts of the row and of its context in the transparency log, 32 hexadecimal digits each; null for rows from
+    #: before the log
     salt: str | None = Field(default=None, max_length=64)
 
 
@@ -272,12 +273,15 @@ listen(ApprovalVote, "after_insert", _announce_vote)
 
 
 def _approval_leaf(approval: Approval) -> tuple[Leaf, str] | None:
-    """Return the leaf of a new state of a request; None if its state did not change."""
+    """Return the transparency log's leaf for the new state of a request, and the id of the request.
+
+    Return None if the state did not change, or if the request is older than the transparency log.
+    """
     if not get_history(approval, "status").added:
         return None
     session = object_session(approval)
     salt, state = approval.salt or "", approval.status
-    # Requests from before the transparency log have no salts, and the row from which their state is proven is unknown.
+    # Requests from before the transparency log have no salts, so their digests cannot be computed.
     if len(salt) != 2 * SALT_DIGITS or session is None:
         return None
     columns = APPROVAL_COLUMNS[state]

@@ -367,8 +367,8 @@ def shown_permission_id(of: Approval | Grant) -> str:
 def _approved_context(
     session: AsyncSession, approval: Approval, successors: Mapping[str, Approval]
 ) -> strict_json.Json:
-    # If an approver edited the context, `edited` is the request with the edited context, for the original request as
-    # well as for its replacement. Both responses contain this context after it was approved.
+    # If an approver edited the context, `edited` is the request with the edited context, even if `approval` is the
+    # original request. The responses for both requests contain the edited context after it was approved.
     edited = successors.get(approval.replaced_by or "", approval)
     if edited.replaces is None or state_of(edited, now(session)) not in {APPROVED, CONSUMED}:
         return None

@@ -20,7 +20,9 @@ from toolgate_service.transparency.leaves import ERASURE, SALT_DIGITS, build_lea
 async def erase_context(
     session: AsyncSession, caller: Actor, environment: str, kind: str, row: Decision | LogEntry | Approval
 ) -> None:
-    """Erase the context of a row together with its salt, in a write transaction. The leaf and its proofs stay valid.
+    """Erase the context of a row, and the salt of the context, in a write transaction.
+
+    The leaf of the row in the transparency log, and its proofs, stay valid.
 
     Nothing happens if the context was erased before.
 
@@ -57,7 +59,10 @@ async def erase_context(
 
 
 async def _erase_submissions(session: AsyncSession, approval: Approval) -> None:
-    """Erase the submissions of access requests for an approval request, which contain its context too."""
+    """Erase the submitted bodies of the access requests that refer to an approval request.
+
+    The bodies repeat the context of the approval request.
+    """
     items = select(AccessRequestItem.request_id).where(
         AccessRequestItem.organization_id == approval.organization_id,
         AccessRequestItem.environment == approval.environment,

@@ -47,7 +47,7 @@ class AuditEntry(Table, table=True):
 
 
 class AuditValues(Protocol):
-    """Values of an audit event: a row of the model, or of a plain SQL statement."""
+    """Interface of the values of an audit event: a row of `AuditEntry`, or the values of a plain SQL statement."""
 
     @property
     def organization_id(self) -> str:

@@ -12,7 +12,10 @@ from toolgate_service.db.database import now
 
 
 class Actor(Protocol):
-    """Interface of objects that identify who makes a change: a signed-in user, a user with an e-mailed link, or the operator."""
+    """Interface of objects that identify who makes a change.
+
+    Examples are a signed-in user, a user with an e-mailed link, and the operator.
+    """
 
     @property
     def organization_id(self) -> str:
@@ -36,7 +39,7 @@ def record(
     environment: str | None = None,
     changes: Mapping[str, object] | None = None,
 ) -> None:
-    """Add an audit event about a user's change, in the write transaction of the change.
+    """Add an audit event about a change by `caller`, in the write transaction of the change.
 
     `kind` is the type of the event, such as ``permission.created``. `changes` contains the new values, without secrets.
     """
@@ -65,7 +68,7 @@ def record_outside(
     changes: Mapping[str, object] | None = None,
     ip_address: str | None = None,
 ) -> None:
-    """Add an audit event about a change that no user made, but the operator, the payment provider or the gateway.
+    """Add an audit event about a change that the operator, the payment provider or the gateway made instead of a user.
 
     If `resource_id` is None, the changed resource is the organization.
     """

@@ -39,9 +39,9 @@ class AuthQuery(NamedTuple):
 
 
 class CountQuery(NamedTuple):
-    """Request of a cached API key, with the rate limit window in which it is counted.
+    """Request with an API key whose context is cached, and the rate limit under which the request is counted.
 
-    The statement counts the request only if the environment's data has not changed since `epoch`.
+    The statement counts the request only if `epoch` is still the current epoch of the environment.
     """
 
     organization_id: str
@@ -55,12 +55,13 @@ Counted: TypeAlias = tuple[float, int, int]
 
 
 class PostgresAuthStore:
-    """Auth store with a separate connection pool.
+    """Auth store for PostgreSQL, with a separate connection pool.
 
     Args:
         database: The database.
         plans: All plans by name.
-        limiter: Rate limiter that counts the requests; None to count them in the statement that reads the key.
+        limiter: Rate limiter that counts the requests; None to count requests in the SQL statement that looks up the
+            key.
     """
 
     def __init__(

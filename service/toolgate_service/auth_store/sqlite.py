@@ -40,7 +40,7 @@ _PENDING = "SELECT 1 FROM approvals WHERE id = ? AND status = 'pending' AND expi
 
 
 class SqliteAuthStore:
-    """Auth store with one read-only connection.
+    """Auth store for SQLite, with one read-only connection.
 
     Args:
         database: The database.

@@ -1,8 +1,8 @@
 """Candidates of searches: the agents, tools, ids and action names that an environment knows.
 
 The gateway does not store users or the resources of other systems. It finds their ids in the conditions of rules: the
-texts with which a condition compares `args.subject.id`, `args.resource.id` or `args.action.name`. A search then evaluates
-each candidate.
+texts with which a condition compares `args.subject.id`, `args.resource.id` or `args.action.name`. A search then
+evaluates each candidate.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ ACTION_NAME: Path = ("action", "name")
 _PATHS = frozenset({SUBJECT_ID, RESOURCE_ID, ACTION_NAME})
 #: functions of CEL that compare a field with texts: `==`, `!=`, `in`, and the lookup in a map
 _COMPARISONS = frozenset({"_==_", "_!=_", "@in", "_[_]"})
-#: names of the action that calls a tool: the name of the gateway and that of the Model Context Protocol
+#: names of the action "call a tool": the gateway's name, and the name in the Model Context Protocol
 _TOOL_ACTIONS = ("call", "tools/call")
-#: id after which no agent is listed
+#: largest possible id, after which no agent is listed
 _NO_AGENT = "ffffffff-ffff-ffff-ffff-ffffffffffff"
-#: number of conditions whose texts are kept
+#: maximum number of conditions in the cache of `compared_texts`
 _KEPT = 5_000
 
 
@@ -48,11 +48,11 @@ async def find_candidates(
     after: str,
     limit: int,
 ) -> list[str]:
-    """Return the next candidates of a search in the order of their texts, at most `limit`.
+    """Return the next candidates of a search, which are ids or names, in sorted order.
 
     Args:
         session: Session of a read transaction.
-        auth: Context of the API key, with the agent of the search if it has one.
+        auth: Context of the API key, and of the agent if the search names one.
         search: The search.
         rules: Enabled rules of the environment.
         after: Last candidate of the previous page; an empty string for the first page.
@@ -101,7 +101,7 @@ async def _find_named(
 
 
 async def _find_actions(session: AsyncSession, auth: AuthContext, rules: Iterable[CompiledRule]) -> set[str]:
-    """Return the actions that permissions of the agent and rules name without a wildcard."""
+    """Return the actions in the agent's permissions, and the actions without a wildcard in the rules."""
     query = select(Permission.action).where(
         Permission.organization_id == auth.organization_id,
         Permission.environment == auth.environment,
@@ -114,7 +114,7 @@ async def _find_actions(session: AsyncSession, auth: AuthContext, rules: Iterabl
 
 async def _texts(rules: Sequence[CompiledRule], path: Path) -> set[str]:
     conditions = {rule.when for rule in rules if rule.when is not None}
-    # Read the conditions in a thread: a thousand new ones take longer than the event loop may be blocked.
+    # Parse the conditions in a thread, because a thousand new conditions would block the event loop for too long.
     return await asyncio.to_thread(
         lambda: {text for one in conditions for text in compared_texts(one).get(path, ())}
     )
@@ -122,7 +122,7 @@ async def _texts(rules: Sequence[CompiledRule], path: Path) -> set[str]:
 
 @lru_cache(_KEPT)
 def compared_texts(condition: str) -> Mapping[Path, frozenset[str]]:
-    """Return the texts with which a condition compares the fields that searches find, by the path of the field."""
+    """Return the texts with which a condition compares the fields in `_PATHS`, by the path of the field."""
     try:
         root = compile_expression(condition).decode().root
     except InvalidExpression:
@@ -148,7 +148,7 @@ def _nodes(root: Node) -> Iterator[Node]:
 
 
 def _path(node: Node) -> Path:
-    """Return the path of a node such as `args.subject.id` or `args["subject"].id` below `args`, otherwise ()."""
+    """Return the path below `args` of a node such as `args.subject.id` or `args["subject"].id`; () for other nodes."""
     names: list[str] = []
     while True:
         if node.kind == "select":
@@ -164,7 +164,7 @@ def _path(node: Node) -> Path:
 
 
 def _constants(node: Node) -> Iterator[str]:
-    """Return the texts of a constant, of the elements of a list, or of the keys of a map."""
+    """Return the string constants in a node: the node itself, the elements of a list, or the keys of a map."""
     parts: Sequence[Node] = (node,)
     if node.kind == "list":
         parts = node.operands

@@ -1,8 +1,8 @@
 """Translation of an AuthZEN access evaluation into a check of the gateway.
 
 - The action is `resource.id` of a resource with the type `tool`, otherwise ``<resource.type>.<action.name>``.
-- The agent is the subject, if its type is `agent`; otherwise the agent in `subject.properties.act.sub`, which acts for the
-  subject; otherwise the agent to which the API key belongs.
+- The agent is the subject, if its type is `agent`; otherwise the agent in `subject.properties.act.sub`, which acts for
+  the subject; otherwise the agent to which the API key belongs.
 - The arguments are the properties of the action, together with the subject, the action, the resource and the context.
 """
 
@@ -25,7 +25,7 @@ ENTITIES = frozenset({"subject", "action", "resource", "context"})
 #: members of the context that are not arguments: approvals are not bound to them. `time` differs in each evaluation,
 #: `toolgate` describes the check, and `approval` is the approval of the Access Request and Approval Profile.
 _NOT_ARGUMENTS = frozenset({"time", "toolgate", "approval"})
-#: characters that an action may contain, except letters and digits, and except `%`, `*` and `?`
+#: characters that are not encoded in an action, besides letters and digits; `%`, `*` and `?` are always encoded
 _SAFE = "!\"#$&'()+,-./:;<=>@[\\]^_`{|}~"
 _ENCODED = frozenset("%*?")
 
@@ -39,7 +39,7 @@ def to_check(
         evaluation: The evaluation.
         key_agent_id: Id of the only agent that the API key may act as; None for a key of the organization.
         raw: The body as received. If it is given, the size of the arguments is validated faster.
-        dry_run: True to decide without changing anything, whatever the evaluation says.
+        dry_run: True to decide without changing anything, even if `context.toolgate` does not request a dry run.
 
     Raises:
         FieldErrors: The evaluation exceeds a limit, or a member of `context.toolgate` is invalid.
@@ -76,9 +76,9 @@ def bound_members(context: Members) -> dict[str, Json]:
 
 
 def evaluation_of(args: Mapping[str, Json]) -> Evaluation | None:
-    """Return the access evaluation that results in these arguments, without the members that are not arguments.
+    """Return the access evaluation that results in these arguments; None if there is none.
 
-    Return None if no evaluation results in the arguments.
+    The evaluation does not contain the members of the context that are not arguments, such as `time`.
     """
     subject, action, resource = (args.get(name) for name in ("subject", "action", "resource"))
     context = args.get("context", {})
@@ -116,9 +116,9 @@ def action_of(resource_type: str, resource_id: str, action_name: str) -> str:
 
 
 def name_of(resource_type: str, action: str) -> str | None:
-    """Return the name of the action of an evaluation from an action of the gateway, the inverse of `action_of`.
+    """Return the `action.name` of the evaluations that result in an action of the gateway: the inverse of `action_of`.
 
-    Return None if no evaluation of this resource type has the action.
+    Return None if no evaluation of this resource type results in the action, and for the resource type `tool`.
     """
     prefix = quote(f"{resource_type}.", safe=_SAFE)
     if resource_type == TOOL or not action.startswith(prefix):

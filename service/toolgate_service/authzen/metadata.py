@@ -12,7 +12,7 @@ SEARCH_RESOURCE = "/access/v1/search/resource"
 SEARCH_ACTION = "/access/v1/search/action"
 ACCESS_REQUESTS = "/access/v1/requests"
 JWKS = "/access/v1/jwks"
-#: capabilities of the gateway: the profile for access requests, and the draft of it that the gateway implements
+#: capabilities of the gateway: the Access Request and Approval Profile, and the implemented draft of this profile
 CAPABILITIES = (
     "urn:openid:authzen:capability:access-request",
     "urn:toolgate:authzen:access-request:draft-1",

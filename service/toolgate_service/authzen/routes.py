@@ -53,7 +53,7 @@ Respond: TypeAlias = Callable[[PlainRequest, KeyCaller, bytes], Awaitable[PlainR
 
 _JSON = "application/json"
 _FIRST_ERROR, _UNAUTHENTICATED = 400, 401
-#: sentence of the description of an error that does not apply, because the body is a text
+#: sentence that is removed from the descriptions of errors, because the body of AuthZEN errors is a text
 _FIELD_MESSAGES = " `detail` contains the messages of each field."
 #: maximum age of the metadata in caches, in seconds
 _MAX_AGE = 300
@@ -135,10 +135,10 @@ def _evaluator(gateway: Gateway, received: PlainRequest) -> Evaluator:
 
 
 async def _count(gateway: Gateway, received: PlainRequest, caller: KeyCaller, more: int) -> None:
-    """Count the evaluations of a request after the first one, which the authentication has counted.
+    """Count `more` evaluations towards the rate limit. The authentication has counted the first one of the request.
 
     Raises:
-        ApiError: 429 if the rate limit is exceeded. No evaluation has been decided then.
+        ApiError: 429 if the rate limit is exceeded. No evaluation of the request is decided then.
     """
     context = caller.context
     scope, limit = f"{context.environment}/actions", context.rate_limit(gateway.plans)
@@ -203,7 +203,8 @@ async def get_authzen_configuration(request: Request, gateway: GatewayDep) -> Re
     return _metadata(request, gateway)
 
 
-#: route of the metadata of a gateway whose public URL has a path; the OpenAPI document omits it, because it exists only then
+#: router for the metadata of a gateway whose public URL has a path; the OpenAPI document omits the route, because it
+#: responds with 404 on all other gateways
 base_path_router = APIRouter(route_class=StrictRoute)
 
 

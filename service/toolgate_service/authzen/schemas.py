@@ -23,7 +23,7 @@ SEMANTICS: tuple[Semantic, ...] = (EXECUTE_ALL, DENY_ON_FIRST_DENY, PERMIT_ON_FI
 
 #: maximum number of evaluations in one request
 MAX_EVALUATIONS = 100
-#: number of results on a page of a search without a limit, and the maximum number
+#: default and maximum number of results on a page of a search
 DEFAULT_RESULTS = 50
 MAX_RESULTS = 100
 
@@ -46,8 +46,8 @@ class Batch(NamedTuple):
     """Several access evaluations of one request, in order.
 
     Attributes:
-        items: The evaluations; the error of each item that is not a valid evaluation.
-        semantic: Semantic that decides after which item the evaluation stops.
+        items: The evaluations. An item that is not a valid evaluation is replaced by its error.
+        semantic: Value of `options.evaluations_semantic`, which determines after which decision the batch stops.
         explain: True if every decision has a context.
     """
 
@@ -73,7 +73,7 @@ class PageRequest(NamedTuple):
 class Search(NamedTuple):
     """Search for subjects, resources or actions.
 
-    The entity that is searched for has no id or name.
+    In `evaluation`, the entity that is searched for has no id or name.
     """
 
     kind: Kind
@@ -146,7 +146,7 @@ def read_search(kind: Kind, body: Members) -> Search:
         problems["page.token"] = ["must be a string"]
     properties = _read_object(page, "properties", problems, "page.properties")
     _finish(problems)
-    # The token of the page before the first one is empty.
+    # An empty token requests the first page.
     found = PageRequest(cast("int | None", limit), cast("str | None", token) or None, properties)
     return Search(kind, evaluation, found)
 

@@ -1,4 +1,7 @@
-"""Searches for the subjects, resources or actions that are permitted. A search evaluates candidates as dry runs."""
+"""Searches for the subjects, resources or actions that are permitted.
+
+A search evaluates candidates, which are ids or names that occur in the environment, as dry runs.
+"""
 
 import asyncio
 import base64
@@ -18,7 +21,7 @@ from toolgate_service.core.strict_json import Json, canonical, digest
 from toolgate_service.db.database import Database
 from toolgate_service.rules.repository import RuleCache
 
-#: maximum number of candidates that one request evaluates; the response then has a token for the rest
+#: maximum number of candidates that one request evaluates; if there are more, the response contains a page token
 MAX_EVALUATED = 100
 #: seconds after which one request evaluates no further candidates, because conditions of rules can be slow
 MAX_SECONDS = 1.0
@@ -39,7 +42,7 @@ class _Position:
     after: str = ""
 
     def token(self, after: str) -> str:
-        """Return the token of the page that begins after a candidate."""
+        """Return the token of the page of results that begins after the candidate with the id or name `after`."""
         text = json.dumps([self.fingerprint, self.limit, after])
         return base64.urlsafe_b64encode(text.encode()).decode()
 
@@ -55,7 +58,7 @@ async def run_search(
     position = _position(search)
     limit = DEFAULT_RESULTS if position.limit is None else min(position.limit, MAX_RESULTS)
     evaluation = search.evaluation
-    # Reject a search that no candidate can satisfy because of its size before the first candidate is evaluated.
+    # Before evaluating the first candidate, reject a search whose own size exceeds the limit for every candidate.
     to_check(_with(search, "x"), caller.context.key_agent_id, dry_run=True)
     async with database.reading() as session:
         agent_id = agent_of(evaluation.subject, caller.context.key_agent_id)
@@ -65,7 +68,7 @@ async def run_search(
             for rule in (await rules.load(session, auth)).rules
             if rule.agents is None or not agent_id or agent_id in rule.agents
         ]
-        # One candidate more than may be evaluated shows whether the search is complete.
+        # Read one candidate more than is evaluated, to find out whether candidates remain for the next page.
         candidates = await find_candidates(session, auth, search, compiled, position.after, MAX_EVALUATED + 1)
     results: list[Json] = []
     after = position.after
@@ -78,7 +81,7 @@ async def run_search(
         if await _is_permitted(checker, caller, search, candidate):
             results.append(_entity(search, candidate))
         after, done = candidate, done + 1
-        # Give other requests a turn, because an evaluation may not wait for anything.
+        # Let other requests run, because some evaluations never yield to the event loop.
         await asyncio.sleep(0)
     is_complete = done == len(candidates)
     return results_body(results, "" if is_complete else position.token(after))
@@ -88,14 +91,14 @@ async def _is_permitted(checker: Checker, caller: KeyCaller, search: Search, can
     try:
         request = to_check(_with(search, candidate), caller.context.key_agent_id, dry_run=True)
     except FieldErrors:
-        # The name of this candidate cannot be part of an action.
+        # The check of this candidate would be invalid, for example because the action would be too long.
         return False
     decision = await checker.check(caller, request, b"", decision_id="")
     return isinstance(decision, Allowed | AllowedByApproval)
 
 
 def _with(search: Search, candidate: str) -> Evaluation:
-    """Return the evaluation of a search for one candidate."""
+    """Return the evaluation of a search, with a candidate as the entity that is searched for."""
     evaluation = search.evaluation
     if search.kind == "subject":
         return evaluation._replace(subject={**evaluation.subject, "id": candidate})
@@ -136,7 +139,7 @@ def _position(search: Search) -> _Position:
 
 
 def _is_same_limit(page: PageRequest, position: _Position) -> bool:
-    # The examples of the specification omit the limit on the pages after the first one.
+    # Requests for further pages may omit the limit, as in the examples of the specification.
     return page.limit is None or page.limit == position.limit
 
 

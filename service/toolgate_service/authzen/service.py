@@ -27,8 +27,8 @@ class Evaluated(NamedTuple):
     """Decision about an access evaluation.
 
     Attributes:
-        decision_id: Id of the decision in the decision log, unless the decision has an id of its own; None for a dry run.
-        more: Members of the context that the profile for access requests defines.
+        decision_id: Id of the decision in the decision log, unless `decision` contains an id; None for a dry run.
+        more: Members of the decision's context that the Access Request and Approval Profile defines.
     """
 
     decision: Decision
@@ -63,7 +63,7 @@ async def evaluate_batch(
 ) -> bytes:
     """Decide the evaluations of a request one after the other, and return the response body.
 
-    The response ends with the evaluation after which the semantic stops. An invalid item counts as a denial.
+    The response ends with the evaluation after which `batch.semantic` stops. An invalid item counts as a denial.
 
     Args:
         evaluator: Service that decides access evaluations.
@@ -83,7 +83,7 @@ async def evaluate_batch(
             explain=batch.explain,
         )
         parts.append(part)
-        # Give other requests a turn, because an evaluation may not wait for anything.
+        # Let other requests run, because some evaluations never yield to the event loop.
         await asyncio.sleep(0)
         if batch.semantic != EXECUTE_ALL and _stops(batch.semantic, permitted=permitted):
             break
@@ -93,9 +93,9 @@ async def evaluate_batch(
 def decision_body(evaluated: Evaluated, *, explain: bool) -> bytes:
     """Return the JSON object of a decision.
 
-    The context of a permitted call contains only what the client needs to report the result of the call, because a client
-    may reject a decision whose context it does not understand. The context of a denied call that waits for approval is
-    never omitted.
+    The context of a permitted call contains only what the client needs to report the result of the call, because a
+    client may reject a decision whose context it does not understand. The context of a denied call that waits for
+    approval is never omitted.
 
     Args:
         evaluated: The decision.
@@ -103,7 +103,7 @@ def decision_body(evaluated: Evaluated, *, explain: bool) -> bytes:
     """
     decision, decision_id, more = evaluated
     if isinstance(decision, Allowed | AllowedByApproval):
-        # The id of a dry run's decision exists nowhere else.
+        # Omit the id of a dry run's decision, because the decision log does not contain it.
         context = {} if decision_id is None else _permit_context(decision)
         context |= more
         return _body(permitted=True, context=context) if context else _PERMITTED
@@ -133,7 +133,7 @@ async def _evaluate_item(
 
 
 def _stops(semantic: str, *, permitted: bool) -> bool:
-    """Return whether the evaluation stops after an item."""
+    """Return whether a batch with this semantic stops after an item that was permitted or denied."""
     if semantic == DENY_ON_FIRST_DENY:
         return not permitted
     return semantic == PERMIT_ON_FIRST_PERMIT and permitted

@@ -65,7 +65,9 @@ class ProviderSignature:
         self._wrong = SignatureVerificationError
 
     def require(self, header: str | None) -> str:
-        """Return the signature header. It is checked before the body is read, so that unsigned requests cost little.
+        """Return the signature header of a request, or raise an error if there is none.
+
+        Call this method before the body is read, so that unsigned requests cost little.
 
         Raises:
             ApiError: 400 if the header is missing or too long.
@@ -216,7 +218,7 @@ def _matches(before: Mapping[str, object], state: Mapping[str, object]) -> bool:
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: Result of processing an event: not applied, because an event with the same id had been applied before.
+#: Result of processing an event: not applied, because the earlier result for the same event was `applied` or `stale`.
 DUPLICATE = "duplicate"
 #: Plan of an organization after its subscription has ended.
 ENDED: PlanName = "free"

@@ -50,8 +50,8 @@ class Subscription(Table, table=True):
     #: Time of the newest applied event. `provider_rank` orders events of different types that have this time.
     provider_updated_at: datetime = Field(sa_type=Timestamp)
     provider_rank: int
-    #: Previous values in the newest event, as JSON. They are stored only if they differ from the state that the row had
-    #: before the event: an earlier event has then not arrived yet.
+    #: Previous values of the fields that the newest event changed, as JSON. They are stored only if the row did not
+    #: have these values before the event, because then an earlier event has not arrived yet.
     unseen: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
 

@@ -297,7 +297,7 @@ INVOICE_KINDS = {
 PAYMENT_FAILED = "invoice.payment_failed"
 #: Status of a subscription whose trial has ended without a payment method.
 PAUSED = "paused"
-#: A subscription counts as ended by its trial if it ends at most this long after the trial.
+#: A subscription that ends at most this long after its trial counts as ended by the trial.
 AT_ONCE = timedelta(hours=1)
 
 ModelT = TypeVar("ModelT", bound=BaseModel)

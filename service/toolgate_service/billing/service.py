@@ -54,7 +54,7 @@ ENTITLED = (TRIALING, "active", "past_due", "unpaid", PAUSED)
 
 
 async def current_subscription(session: AsyncSession, organization: Organization) -> Subscription | None:
-    """Return the subscription that decides the organization's plan; None if there is none.
+    """Return the subscription that determines the organization's plan; None if there is none.
 
     The order of precedence is: subscriptions that give the organization a plan, cancelled subscriptions, subscriptions
     that were never paid. Within each group, the newest one is returned. Subscriptions of a customer to whom the
@@ -248,9 +248,10 @@ async def _update_one(database: Database, organization_id: str, grace: timedelta
 
 
 async def overdue_organizations(session: AsyncSession, grace: timedelta) -> Sequence[str]:
-    """Return the ids of organizations that may have overdue payments and are not yet deactivated for that reason."""
+    """Return the ids of organizations that may have an overdue payment and are not yet deactivated because of it."""
     moment = now(session)
-    # Run separate queries for unpaid invoices, failing subscriptions and ended trials, so that each can use its own index.
+    # Run separate queries for unpaid invoices, failing subscriptions and ended trials, so that each query can use a
+    # separate index.
     candidates = (
         _select_organizations_with(Invoice).where(
             col(Invoice.failed_at) <= moment - grace, col(Invoice.status).not_in(SETTLED)

@@ -17,7 +17,7 @@ _CURRENCY = re.compile(r"[A-Za-z0-9]{1,16}")
 #: amounts have at most 400 digits before and 400 after the decimal point; with this precision, no sum is ever rounded
 _EXACT = Context(prec=2000, traps=[Inexact, InvalidOperation, Overflow])
 ZERO = Decimal(0)
-#: maximum number of pairs of agent and action for which a set of budgets keeps the applicable budgets
+#: maximum number of pairs of agent and action for which a `BudgetSet` caches the budgets that apply
 MAX_CANDIDATES = 1_000
 
 
@@ -87,13 +87,13 @@ def read_currency(argument: str | None, args: Mapping[str, object]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CompiledBudget:
-    """Enabled budget in the form in which it is evaluated.
+    """Enabled budget with parsed fields, ready for evaluation.
 
     Attributes:
-        agents: Ids of the agents whose calls count; None for all agents.
+        agents: Ids of the agents whose calls count towards the budget; None for all agents.
         actions: Action patterns: exact actions, or prefixes followed by `*`.
         argument: Name of the argument whose values are summed up; None to count calls.
-        currency_arg: Name of the argument that contains the currency; None if there is one total.
+        currency_arg: Name of the argument that contains the currency; None if the amounts of all calls have one total.
     """
 
     id: str
@@ -108,7 +108,7 @@ class CompiledBudget:
     at_limit: str
 
     def applies_to(self, agent_id: str, action: str) -> bool:
-        """Return whether calls of this agent and action count."""
+        """Return whether calls of this agent and action count towards the budget."""
         if self.agents is not None and agent_id not in self.agents:
             return False
         return any(action_matches(pattern, action) for pattern in self.actions)
@@ -125,7 +125,10 @@ class CompiledBudget:
             raise InvalidAmount(f"{error}, because of budget '{self.name}'") from None
 
     def subject(self, agent_id: str, run_id: str | None) -> str:
-        """Return the id of the agent or run that has its own total; an empty text for the scope `organization`."""
+        """Return whose total a call counts towards: the agent's id or the run's id, depending on the scope.
+
+        The result is an empty text for the scope `organization`, and for the scope `run` if the call has no run id.
+        """
         if self.scope == AGENT:
             return agent_id
         return (run_id or "") if self.scope == RUN else ""
@@ -135,7 +138,7 @@ class BudgetSet:
     """All enabled budgets of an environment."""
 
     def __init__(self, budgets: Iterable[CompiledBudget] = ()) -> None:
-        # Checks lock the totals in the order of the budgets' ids, so that they never wait for each other in a circle.
+        # Checks lock the totals in the order of the budgets' ids, so that they cannot deadlock.
         self.budgets = tuple(sorted(budgets, key=lambda budget: budget.id))
         self._candidates: dict[tuple[str, str], tuple[CompiledBudget, ...]] = {}
 

@@ -1,4 +1,4 @@
-"""Database tables of budgets, of their totals, and of the reservations of calls."""
+"""Database tables of budgets, of their totals, and of the amounts that calls have reserved."""
 
 from datetime import datetime
 from decimal import Decimal
@@ -81,8 +81,8 @@ class BudgetTotal(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     budget_id: str = Field(sa_type=Id)
-    #: id of the agent or of the agent run, depending on the scope of the budget; empty for the scope `organization`, and
-    #: for calls without a run id
+    #: id of the agent or of the agent run, depending on the scope of the budget; empty for the scope `organization`,
+    #: and for calls without a run id
     subject: str = Field(max_length=255)
     #: currency in upper case; empty if the budget has no currency
     currency: str = Field(max_length=16)
@@ -90,7 +90,7 @@ class BudgetTotal(Table, table=True):
     starts_at: datetime = Field(sa_type=Timestamp)
     #: end of the window; for a rolling window, the time at which the latest reservation leaves it
     ends_at: datetime = Field(sa_type=Timestamp)
-    #: for a rolling window: reservations up to this time have left the window and were subtracted; otherwise null
+    #: for a rolling window, the time up to which reservations have left the window and were subtracted; otherwise null
     subtracted_until: datetime | None = Field(default=None, sa_type=Timestamp)
     #: sum of the settled amounts
     settled: Decimal = Field(sa_type=ExactDecimal)
@@ -102,7 +102,7 @@ class BudgetTotal(Table, table=True):
 
 
 class BudgetReservation(Table, table=True):
-    """Amount that an allowed call adds to a total. The log entry of the call settles or releases it.
+    """Amount that an allowed call adds to a total. The log entry of the call settles or releases the reservation.
 
     Like the totals, the row remains after the budget is deleted.
     """
@@ -127,12 +127,12 @@ class BudgetReservation(Table, table=True):
     agent_id: str = Field(sa_type=Id)
     action: str = Field(max_length=255)
     run_id: str | None = Field(default=None, max_length=255)
-    #: amount by the arguments of the check
+    #: amount computed from the arguments in the check
     amount: Decimal = Field(sa_type=ExactDecimal)
-    #: amount by the arguments in the log entry; null until the reservation is settled
+    #: amount computed from the arguments in the log entry; null until the reservation is settled
     settled_amount: Decimal | None = Field(default=None, sa_type=ExactDecimal)
     state: str = Field(max_length=10)
-    #: true if the reservation exceeded the limit and an approval allowed it
+    #: true if the reservation exceeded the limit and an approval allowed the call nevertheless
     over_limit: bool = False
     #: id of the approval that allowed the call; null if the call needed none
     approval_id: str | None = Field(default=None, sa_type=Id)

@@ -42,7 +42,7 @@ _TOTAL = select(BudgetTotal).where(
     col(BudgetTotal.currency) == bindparam("currency"),
     col(BudgetTotal.starts_at) == bindparam("starts_at"),
 )
-# The log writer changes the totals too, and does not hold the organization's lock.
+# Lock the row of the total: the log writer changes it too, without holding the organization's lock.
 _TOTAL_LOCKED = _TOTAL.with_for_update()
 
 _OF_DECISION = select(BudgetReservation).where(

@@ -4,7 +4,8 @@
 stores the reservations of all budgets or none of them.
 
 A rolling window has one total. Before it is used, the amounts of reservations that have left the window are subtracted
-from it, at most `MAX_SUBTRACTED` at a time, unless the call would otherwise exceed the limit.
+from it. A check subtracts at most `MAX_SUBTRACTED` reservations, and more only if the call would otherwise exceed the
+limit.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -74,12 +75,13 @@ class Call(NamedTuple):
 
 @dataclass(slots=True)
 class Claim:
-    """Amount of a call that counts towards one budget.
+    """Amount that a call would add to the total of one budget.
 
     Attributes:
-        total: Row of the total, which is locked unless the check is a dry run. It is new if nothing was reserved yet.
+        total: Row of the total. It is locked unless the check is a dry run. If nothing was reserved yet, it is a new
+            row.
         moment: Time of the reservation.
-        left: Amount that is left before this call.
+        left: Amount that is left in the budget before this call.
     """
 
     budget: CompiledBudget
@@ -113,7 +115,7 @@ def _describe_window(budget: CompiledBudget) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Amounts of a call that count towards budgets, in the order of the budgets' ids."""
+    """Amounts that a call would add to the totals of budgets, in the order of the budgets' ids."""
 
     auth: AuthContext
     call: Call
@@ -121,17 +123,17 @@ class Plan:
 
     @property
     def denying(self) -> Claim | None:
-        """First amount that exceeds a budget which denies calls at its limit; None if there is none."""
+        """Amount for the first exceeded budget that denies calls at its limit; None if there is no such budget."""
         return next((one for one in self.claims if one.exceeds and one.budget.at_limit == DENY), None)
 
     @property
     def exceeding(self) -> Claim | None:
-        """First amount that exceeds a budget; None if all budgets cover the call."""
+        """Amount for the first exceeded budget; None if all budgets cover the call."""
         return next((one for one in self.claims if one.exceeds), None)
 
     @property
     def left(self) -> str | None:
-        """Smallest amount that is left of a budget after this call; None if no budget applies."""
+        """Smallest of the amounts that are left in the budgets after this call; None if no budget applies."""
         left = [subtract(one.left, one.amount) for one in self.claims]
         return plain_number(min(left)) if left else None
 
@@ -162,9 +164,9 @@ class Plan:
             )
 
     async def announce(self, session: AsyncSession) -> None:
-        """Emit the event `budget.exceeded` for each exceeded budget, once for each total and window.
+        """Emit the event `budget.exceeded` for each budget that the call exceeds, once per total and window.
 
-        A dry run emits none.
+        A dry run emits no events.
         """
         if self.call.dry_run:
             return
@@ -288,7 +290,7 @@ class _Gone(NamedTuple):
 async def _reservations_before(
     session: AsyncSession, total: BudgetTotal, edge: datetime
 ) -> AsyncIterator[_Gone]:
-    """Yield, in batches, the amounts of the reservations up to the time `edge` that the total still contains."""
+    """Yield the amounts that reservations up to the time `edge` still add to the total, one sum per batch."""
     connection, since = await session.connection(), total.subtracted_until or ROLLING_START
     while True:
         values = {"total_id": total.id, "since": since, "until": edge}
@@ -310,7 +312,7 @@ async def _reservations_before(
 async def current_amounts(
     session: AsyncSession, total: BudgetTotal, window: Window, moment: datetime
 ) -> tuple[Decimal, Decimal]:
-    """Return the settled and the unsettled amount of a total at a time, without changing its row."""
+    """Return the settled and the unsettled amount of a total at the time `moment`, without changing the row."""
     settled, reserved = total.settled, total.reserved
     if window.is_rolling:
         async for gone in _reservations_before(session, total, moment - window.length):
@@ -321,7 +323,10 @@ async def current_amounts(
 async def smallest_left(
     session: AsyncSession, reservations: Sequence[BudgetReservation], budgets: Sequence[CompiledBudget]
 ) -> str | None:
-    """Return the smallest amount that is now left of the budgets of stored reservations; None if there are none."""
+    """Return the smallest of the amounts that are now left in the budgets of the reservations.
+
+    The result is None if `budgets` contains none of these budgets.
+    """
     by_id = {budget.id: budget for budget in budgets}
     left = []
     for one in reservations:

@@ -1,4 +1,4 @@
-"""Budgets: list, create, change and delete budgets, list their totals and reservations, and delete old ones.
+"""Operations on budgets: list, create, change and delete budgets; list and prune their totals and reservations.
 
 A change applies from the next check on, on every gateway, because it increases the version number (epoch) of the
 environment.
@@ -41,10 +41,11 @@ from toolgate_service.webhooks.events import emit
 
 #: maximum number of budgets in one environment
 MAX_BUDGETS = 200
-#: time after the end of a window for which its total is kept, so that late log entries still settle reservations
+#: time for which the total of a window is kept after the end of the window, so that late log entries still settle
+#: reservations
 _TOTALS_KEPT = timedelta(days=32)
-#: time for which settled and released reservations are kept: longer than the longest window (31 days) and `_TOTALS_KEPT`
-#: together
+#: time for which settled and released reservations are kept: longer than the longest window (31 days) and
+#: `_TOTALS_KEPT` together
 _RESERVATIONS_KEPT = timedelta(days=64)
 #: time for which unsettled reservations are kept and listed
 _UNSETTLED_KEPT = timedelta(days=366)
@@ -118,7 +119,7 @@ async def add_budget(session: AsyncSession, caller: Caller, environment: str, ne
 async def change_budget(
     context: AppContext, caller: Caller, environment: str, budget_id: str, change: BudgetChange
 ) -> BudgetView:
-    """Change those fields of a budget that the request contains. Its totals stay unchanged.
+    """Change those fields of a budget that the request contains. The totals of the budget stay unchanged.
 
     Raises:
         FieldErrors: 400 if an agent does not exist.
@@ -149,7 +150,7 @@ async def delete_budget(context: AppContext, caller: Caller, environment: str, b
 
 
 async def remove_budget(session: AsyncSession, caller: Caller, budget: Budget) -> None:
-    """Delete a budget in the caller's open transaction."""
+    """Delete a budget as `delete_budget` does, but in the caller's open transaction."""
     await _record(session, caller, "budget.deleted", budget)
     await session.delete(budget)
     await session.flush()
@@ -158,7 +159,7 @@ async def remove_budget(session: AsyncSession, caller: Caller, budget: Budget) -
 async def list_usage(
     session: AsyncSession, caller: Caller, environment: str, budget_id: str, page: Page
 ) -> tuple[Sequence[BudgetUsage], Found[BudgetTotal]]:
-    """Return the totals of a budget in its current window, and the page of their rows.
+    """Return the totals of a budget in its current window, and the page of database rows from which they were read.
 
     Raises:
         ApiError: 404 if the budget does not exist.
@@ -194,7 +195,10 @@ async def list_reservations(
     state: str | None,
     budget_id: str | None,
 ) -> tuple[Sequence[ReservationView], Found[BudgetReservation]]:
-    """Return the reservations for existing budgets of an environment, newest first, and the page of their rows."""
+    """Return the reservations for the budgets of an environment, newest first, and the page of their database rows.
+
+    Reservations for deleted budgets are omitted.
+    """
     if budget_id is not None and not is_id(budget_id):
         return [], Found([], 0, None)
     query = select(BudgetReservation).where(
@@ -295,7 +299,7 @@ def serialize_budget(budget: Budget) -> BudgetView:
 async def _apply(
     session: AsyncSession, caller: Caller, budget: Budget, body: NewBudget | BudgetChange
 ) -> None:
-    """Set the fields of a budget that a request body contains, and store the budget."""
+    """Copy the fields that a request body contains to a budget, and store the budget."""
     given = body.model_dump(exclude_unset=isinstance(body, BudgetChange))
     if "name" in given and given["name"] != budget.name:
         params = _values(caller, budget.environment, name=given["name"])

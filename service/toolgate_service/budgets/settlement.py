@@ -1,11 +1,12 @@
 """Settlement of reservations by log entries, in the transaction of the entries.
 
-The last final log entry of a decision determines the state of its reservations: `success` settles them with the amount
-in the context of the entry, and `failed` and `denied` release them. The reverse also applies: a later `success` settles
-a released reservation. An entry with the status `pending`, and a repeated entry, change nothing.
+The status of a call's last log entry determines the state of the reservations that the decision made: `success` settles
+them with the amount in the context of the entry, `failed` and `denied` release them. A later entry overrides an earlier
+one: for example, `success` settles a reservation that `failed` has released. Entries with the status `pending`, and
+entries that repeat an idempotency key, change nothing.
 
-Both log stores read the rows, call `settle_reservations`, and write its result. The functions use no I/O and compare
-times only with each other, so they accept the times of either database driver.
+The log stores for SQLite and PostgreSQL read the rows, call `settle_reservations`, and write its result. This module
+uses no I/O and compares times only with each other, so it accepts the time types of both database drivers.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,12 +30,13 @@ from toolgate_service.core import strict_json
 from toolgate_service.core.ids import is_id
 from toolgate_service.organizations.epoch_cache import Tenant
 
-#: state of a reservation after a log entry with a status; other statuses do not change it
+#: state of a reservation after a log entry, by the status of the entry; entries with other statuses do not change the
+#: state
 _STATES = {"success": SETTLED, "failed": RELEASED, "denied": RELEASED}
 
 
 class SettlingEntry(NamedTuple):
-    """Part of a log entry that settles reservations.
+    """Fields of a log entry that are needed to settle reservations.
 
     Attributes:
         context: Context of the entry as canonical JSON, or None.
@@ -52,8 +54,9 @@ class ReservationRow(NamedTuple):
     """Column values of a reservation and of its budget, in the order of `RESERVATION_COLUMNS`.
 
     Attributes:
-        amount: Amount by the check, as stored text.
-        settled_amount: Amount by the log entry, as stored text; None if the reservation is not settled.
+        amount: Amount computed from the arguments in the check, as stored text.
+        settled_amount: Amount computed from the arguments in the log entry, as stored text; None if the reservation is
+            not settled.
         created_at: Time of the check, in the type of the database driver.
         measure: Measure of the budget; None if the budget was deleted.
     """
@@ -132,10 +135,13 @@ class _Reservation:
 def settle_reservations(
     entries: Iterable[SettlingEntry], reservations: Iterable[ReservationRow], totals: Iterable[TotalRow]
 ) -> Settlement:
-    """Return the changes of reservations and totals by log entries, which are in the order of their storage.
+    """Compute how log entries change reservations and totals.
+
+    The entries must be in the order in which they are stored.
 
     An entry changes only the reservations of its own agent and action, so that an agent cannot release the reservations
-    of another agent. A total stays unchanged if it was deleted, or if the reservation has left its rolling window.
+    of another agent. A changed reservation does not change its total if the total was deleted, or if the reservation
+    has left the rolling window.
     """
     by_id = {row.id: row for row in totals}
     by_decision: dict[tuple[Tenant, str], list[_Reservation]] = {}
@@ -143,7 +149,7 @@ def settle_reservations(
         one = _Reservation(row, row.state, Decimal(row.settled_amount or 0))
         by_decision.setdefault(((row.organization_id, row.environment), row.decision_id), []).append(one)
     before = {id(one): one.counted() for found in by_decision.values() for one in found}
-    # Only the last entry of a call decides, so the contexts of earlier ones are not parsed.
+    # Only the last entry of a call determines the result, so the contexts of earlier entries are not parsed.
     last = {(entry.tenant, entry.decision_id, entry.agent_id, entry.action): entry for entry in entries}
     for entry in last.values():
         context = _Context(entry.context)

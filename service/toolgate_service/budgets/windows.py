@@ -16,7 +16,7 @@ DAY = "day"
 MONTH = "month"
 ROLLING = "rolling"
 
-#: `starts_at` of all totals of rolling windows
+#: value of `starts_at` for all totals of rolling windows
 ROLLING_START = datetime(1970, 1, 1, tzinfo=UTC)
 #: maximum length of a rolling window in seconds (31 days)
 MAX_SECONDS = 31 * 24 * 3600
@@ -63,7 +63,10 @@ class Window:
         return timedelta(seconds=self.seconds)
 
     def span(self, moment: datetime) -> Span:
-        """Return the calendar window that contains a time; for a rolling window, the time until `moment` leaves it."""
+        """Return the start and end of the calendar window that contains the time `moment`.
+
+        For a rolling window, the start is `ROLLING_START`, and the end is the time at which `moment` leaves the window.
+        """
         if self.kind == ROLLING:
             return Span(ROLLING_START, moment + self.length)
         if self.kind == HOUR:

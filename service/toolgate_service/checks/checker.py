@@ -75,7 +75,7 @@ class Checker:
             caller: Authenticated caller.
             request: The check.
             raw: Bytes that identify retries of the check together with `idempotency_key`, such as the body as received.
-            decision_id: Id of the decision, unless the decision has an id of its own.
+            decision_id: Id under which the decision is recorded, unless the decision itself contains an id.
             idempotency_key: Value of the header `Idempotency-Key`, or None.
 
         Raises:

@@ -1,8 +1,8 @@
 """Decision about a tool call, and the results of a check.
 
-The decision uses no I/O. It examines, in this order: the agent, freezes, rules that forbid the call, the permission with
-its amount, and then whether the permission or a rule requires an approval. Without a permission, a rule can allow the
-call, or require an approval for it. No rule lifts the maximum amount of a permission.
+The decision uses no I/O. It examines, in this order: the agent, freezes, rules that forbid the call, the permission
+with its amount, and then whether the permission or a rule requires an approval. Without a permission, a rule can allow
+the call, or require an approval for it. No rule lifts the maximum amount of a permission.
 """
 
 from collections.abc import Callable

@@ -63,8 +63,8 @@ _MATCHING = (
     )
     .limit(MAX_MATCHING)
 )
-#: The organization's lock serializes the decisions. The row locks also keep out what runs without this lock: the
-#: deletion of old requests, and the stored waits of long polls.
+#: The organization's lock serializes the decisions. The row locks also block writers that do not take this lock: the
+#: deletion of old requests, and long polls, which store until when a client waits.
 _MATCHING_LOCKED = _MATCHING.with_for_update()
 
 #: Queries for consumed requests of a call: one by the `call_id` that created the request, one by the `call_id` that
@@ -272,11 +272,13 @@ async def has_free_place(session: AsyncSession, settings: Settings, auth: AuthCo
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Idempotency key of a check and fingerprint of its body. A check is a retry only if both are equal.
+    """Idempotency key of a check and fingerprint of its body.
+
+    A check is a retry of an earlier check only if both values equal those of the earlier check.
 
     Attributes:
         key: Value of the header `Idempotency-Key`.
-        fingerprint: SHA-256 digest of the body.
+        fingerprint: SHA-256 digest of the bytes that identify retries (`CheckRequest.identity`).
     """
 
     key: str
@@ -284,14 +286,14 @@ class Attempt:
 
     @classmethod
     def of(cls, key: str | None, raw: bytes) -> "Attempt | None":
-        """Return the attempt for an idempotency key and a body; None if there is no key."""
+        """Return the attempt for an idempotency key and the bytes that identify retries; None if there is no key."""
         return cls(key, hashlib.sha256(raw).hexdigest()) if key else None
 
 
 async def load_idempotent(
     session: AsyncSession, auth: AuthContext, attempt: Attempt | None, now: datetime
 ) -> str | None:
-    """Return the decision id of an earlier check with the same key and body; None if there was none."""
+    """Return the decision id of an earlier check with the same key and fingerprint; None if there was none."""
     if attempt is None:
         return None
     query = select(IdempotencyKey.answer).where(
@@ -309,7 +311,7 @@ async def load_idempotent(
 async def store_idempotent(
     session: AsyncSession, auth: AuthContext, attempt: Attempt | None, decision_id: str, now: datetime
 ) -> None:
-    """Store the decision for retries, in the transaction that consumes the approval."""
+    """Store the decision id for retries, in the transaction that consumes the approval or reserves the amounts."""
     if attempt is None:
         return
     # Delete and insert the row. An update would fail if the retention job deleted an expired row with this key at the

@@ -6,9 +6,9 @@ organization's lock. The second decision therefore uses the current agent, permi
 several concurrent checks of a call consumes the approval. A dry run changes nothing, so a read transaction is enough
 for it.
 
-If budgets apply to the call, the same transaction reserves the amounts of the call in all of them, once the call is
-known to be allowed. An approval of exactly this call may exceed budgets that require an approval at their limit. A
-temporary approval may not, because its approver did not see the call.
+If budgets apply to an allowed call, the same transaction reserves the amounts of the call in all these budgets. An
+approval of exactly this call may exceed budgets that require an approval at their limit. A temporary approval may not,
+because its approver did not see the call.
 """
 
 from collections.abc import Sequence
@@ -76,7 +76,7 @@ from toolgate_service.rules.repository import RuleCache
 
 
 class Decided(NamedTuple):
-    """Decision under the organization's lock.
+    """Decision that was made under the organization's lock.
 
     Attributes:
         auth: Context under which the check was decided; None if the API key was revoked meanwhile.
@@ -140,7 +140,7 @@ async def decide_in_transaction(
         key_digest: Digest of the API key.
         request: Body of the check.
         idempotency_key: Value of the header `Idempotency-Key`, or None.
-        raw: Body as received. With the idempotency key, it identifies retries of a check that consumed an approval.
+        raw: Body as received. With the idempotency key, it identifies retries of the check.
         on_step: Callback for each passed step.
     """
     auth = await load_auth_context(session, key_digest, request.agent_id, request.action)
@@ -249,10 +249,10 @@ async def _plan(
 async def _apply_budgets(
     session: AsyncSession, request: CheckRequest, decision: Allowed | ApprovalRequired, plan: Plan
 ) -> Allowed | Denied | ApprovalRequired:
-    """Reserve the amounts of a call that is allowed without an approval, unless a budget does not cover it."""
+    """Apply budgets to a decision: reserve the amounts of an allowed call, or deny it, or require an approval."""
     over = plan.exceeding
     if isinstance(decision, ApprovalRequired):
-        # A budget that denies calls at its limit is compared when the approval is used: the total may be lower then.
+        # A budget that denies calls at its limit is checked when the approval is used: the total may be lower by then.
         if over is None or plan.denying is not None:
             return decision
         return replace(decision, budget_id=over.budget.id)
@@ -410,8 +410,8 @@ async def _consume(
 async def consume_approval(session: AsyncSession, approval: Approval, request: CheckRequest) -> str:
     """Consume an approved request and return the id of the decision. Only this function consumes approvals.
 
-    The transaction holds the organization's write lock. Under this lock, `decide_in_transaction` has read the request as approved, or
-    `consume_grant` has consumed one use of a grant for it. A second check therefore finds the request consumed.
+    The transaction holds the organization's lock, under which the request was read as approved, or a grant was used for
+    it. A second check therefore finds the request consumed.
     """
     decision_id = new_id()
     approval.status, approval.consumed_at, approval.decision_id = CONSUMED, now(session), decision_id

@@ -1,1 +1,1 @@
-"""Implementation of the commands for operators of a gateway: `toolgate admin`, `toolgate config` and `toolgate db`."""
+"""Commands for operators (`toolgate admin`, `config` and `db`), and the offline parts of `toolgate policy`."""

@@ -98,7 +98,7 @@ async def _discard_unreadable(operator: OperatorSession) -> Lines:
     discarded = 0
     async with operator.database.writing(SECRET) as session:
         for model in SEALED_MODELS:
-            # A transparency log cannot get another key.
+            # Keep the key of a transparency log even if it is unreadable, because the log cannot get another key.
             if model is TransparencyLog:
                 continue
             rows = await session.exec(select(model.id, model.organization_id, model.ciphertext))

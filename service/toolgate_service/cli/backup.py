@@ -48,8 +48,8 @@ def copy_snapshot(source: sqlite3.Connection, target: Path) -> None:
             # another process.
             source.backup(made, pages=PAGES, sleep=0)
     with closing(connect_file(target)) as made:
-        # The backup has the journal mode of the source, WAL. Switch it to DELETE, so that it consists of a single file.
-        # A gateway that opens the backup switches it back to WAL.
+        # The backup has the journal mode of the source, WAL. Switch the mode to DELETE, so that the backup consists of
+        # a single file. A gateway that opens the backup switches the mode back to WAL.
         made.execute("PRAGMA journal_mode = DELETE")
     sync(target)
 
@@ -73,7 +73,7 @@ def check_file(path: Path, named: Path) -> str:
 
     Args:
         path: File to check.
-        named: File name for error messages, such as that of the original when a copy is checked.
+        named: File name in error messages; if a copy is checked, the name of the original.
 
     Raises:
         StartError: The file is damaged, or is not the database of a gateway.
@@ -184,8 +184,8 @@ def sync(path: Path) -> None:
 def exclusive_lock(path: Path) -> Iterator[sqlite3.Connection]:
     """Lock a database file during the `with` block, so that no gateway can open it.
 
-    In WAL mode, every open connection holds a shared lock even while it is idle, so this fails while a gateway runs. If
-    the process that holds the lock ends, the lock ends too.
+    In WAL mode, every open connection holds a shared lock even while it is idle, so the file cannot be locked while a
+    gateway runs. The lock ends at the latest when this process ends.
 
     Raises:
         StartError: Another process has the file open.
@@ -221,7 +221,7 @@ def backup(file: Path, url: str | None = None, *, force: bool = False) -> Report
 
     Args:
         file: Target file. It appears only after the copy is complete, checked and flushed to disk.
-        url: URL of the database; by default that of the settings.
+        url: URL of the database; by default, the URL in the settings.
         force: True to replace an existing file.
 
     Raises:

@@ -64,7 +64,7 @@ def _holds_secret(annotation: Any) -> bool:
 
 #: Minimum length of secrets that are hidden in messages. Shorter ones could be parts of ordinary words.
 _SHORTEST = 4
-#: Regular expression of the names of settings in messages.
+#: Regular expression that finds the names of settings in messages.
 _NAMES = rf"\b(?:{'|'.join(map(variable_of, Settings.model_fields))})\b"
 
 
@@ -168,7 +168,7 @@ class Finding:
 
     Attributes:
         check: Subject of the check, such as ``database``.
-        state: ``wrong`` if a gateway could not start or work.
+        state: ``wrong`` if a gateway could not start or work; ``warning`` for a less serious problem.
         message: Result in words.
         hint: How to fix the problem; None if there is nothing to fix.
     """
@@ -188,10 +188,10 @@ def wrong_finding(check: str, error: object) -> Finding:
 def hide_secrets(finding: Finding, secrets: Iterable[str]) -> Finding:
     """Return a copy of a finding in which each of the secrets is replaced by an ellipsis.
 
-    The names of settings stay readable, also if a secret is a part of a name, such as ``SECRET``. If several secrets
-    begin at the same character, the first one in `secrets` is replaced.
+    The names of settings stay readable, even if a secret equals a part of a name, such as ``SECRET``. If several
+    secrets begin at the same character, the first one in `secrets` is replaced.
     """
-    # A secret precedes the names, so that a secret that begins with the name of a setting is hidden completely.
+    # The pattern matches secrets before names, so that a secret that begins with a name is hidden completely.
     pattern = re.compile("|".join((f"(?P<secret>{'|'.join(map(re.escape, secrets)) or '(?!)'})", _NAMES)))
 
     def hide(found: re.Match[str]) -> str:
@@ -301,7 +301,7 @@ def _check_file(path: Path, settings: Settings, vault: Vault | None) -> Sequence
 
 
 def _file_problem(path: Path) -> str | None:
-    """Return why a gateway cannot use or create this database file; None if it can."""
+    """Return the reason why a gateway cannot use or create this database file; None if it can."""
     if path.is_dir():
         return "the path is a directory, not a file"
     if path.exists():

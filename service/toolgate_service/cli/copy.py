@@ -148,8 +148,8 @@ async def compare_table(file: sqlite3.Connection, connection: Any, table: sa.Tab
     count = 0
     async for record in connection.cursor(columns.query(collate=True), prefetch=BATCH):
         mine, theirs = next(ours), columns.from_server(tuple(record))
-        # Compare the values as text, so that the copy must be exact: for Python, the numbers 1.0 and 1.00 are equal,
-        # and so is one time in two time zones.
+        # Compare the values as text, so that the copy must be exact: in Python, the numbers 1.0 and 1.00 are equal, and
+        # equal times in different time zones are equal too.
         if repr(mine) != repr(theirs):
             raise _differ(columns, mine or theirs)
         digest.update(repr(theirs).encode("utf-8", "surrogatepass"))
@@ -177,7 +177,7 @@ def copy(to: str, url: str | None = None) -> Report:
 
     Args:
         to: URL of the target database, ``postgresql://…``. If it has no schema, the schema is created.
-        url: URL of the embedded database; by default that of the settings.
+        url: URL of the embedded database; by default, the URL in the settings.
 
     Raises:
         StartError: A database cannot be used, the file is in use, or the target is not empty. Nothing was copied.
@@ -248,7 +248,7 @@ async def _copy(file: sqlite3.Connection, target: Database) -> list[Compared]:
             await _fill(file, connection, table)
         found = [await compare_table(file, connection, table) for table in COPIED]
         file.execute("ROLLBACK")
-        # The copied rows have their numbers, so the server does not know which one is next.
+        # Set the sequence to the highest copied number, because copying rows with their numbers does not advance it.
         await connection.execute(_NEXT_CHUNK)
     await _analyze(target)
     return found

@@ -44,7 +44,7 @@ def current(url: str | None = None) -> Report:
     """Report the revision of the database's schema, the latest revision, and the migrations that have not run yet.
 
     Args:
-        url: URL of the database; by default that of the settings.
+        url: URL of the database; by default, the URL in the settings.
 
     Raises:
         StartError: The database cannot be used.
@@ -58,7 +58,7 @@ def upgrade(url: str | None = None, *, dry_run: bool = False, sql: bool = False)
     """Run all migrations that have not run yet. Gateways can use the database at the same time.
 
     Args:
-        url: URL of the database; by default that of the settings.
+        url: URL of the database; by default, the URL in the settings.
         dry_run: Only report which migrations would run.
         sql: Only report the SQL statements of the migrations. They are run and then rolled back.
 
@@ -183,7 +183,7 @@ def check(url: str | None = None) -> Report:
     """Check that a database is intact, its schema is current, and its tables have the expected columns and keys.
 
     Args:
-        url: URL of the database; by default that of the settings.
+        url: URL of the database; by default, the URL in the settings.
 
     Raises:
         StartError: The database cannot be used.

@@ -1,4 +1,4 @@
-"""`toolgate policy validate`, `test` and the proof of `plan`, without a gateway or a database."""
+"""`toolgate policy validate` and `test`, and the proof of `toolgate policy plan`, without a gateway or a database."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,8 +60,8 @@ class CaseResult:
     """Result of a test case.
 
     Attributes:
-        actual: The fields of `Expectation`, with the values that the policy results in.
-        reason: Reason for the agent; None if the call is allowed.
+        actual: Values that result from the policy, by the name of the field in `Expectation`.
+        reason: Reason that the agent would receive; None if the call is allowed.
         failures: One message for each field that differs from the expected value; empty if the case has passed.
     """
 
@@ -72,7 +72,7 @@ class CaseResult:
 
 
 class InvalidCasesError(Exception):
-    """Raised for a file with test cases that is invalid.
+    """Raised if a file with test cases is invalid.
 
     Attributes:
         problems: Messages by the path of the field.
@@ -84,7 +84,7 @@ class InvalidCasesError(Exception):
 
 
 def validate_policy(content: object) -> Problems:
-    """Return the problems of a policy document, as messages by the path of the field; empty if the document is valid."""
+    """Return the problems of a policy document as messages by the path of the field; empty if there are none."""
     try:
         _read_policy(content)
     except ValidationError as error:
@@ -111,10 +111,11 @@ def run_cases(content: object, cases: object) -> Sequence[CaseResult]:
 def prove_change(
     old: object, new: object, agents: Iterable[tuple[str, str]], seconds: float
 ) -> dict[str, Any]:
-    """Search for a call that a valid policy treats more leniently than another one, and return the result as JSON.
+    """Search for a call that policy `new` treats more leniently than policy `old`, and return the result as JSON.
 
-    The result contains the `status` of the proof and its `reasons`, and if such a call was found, the `call` and its results
-    `old` and `new`; otherwise they are None.
+    Both policies must be valid. The result contains the `status` of the proof and its `reasons`. If such a call was
+    found, `call` describes it, and `old` and `new` are its decisions under the two policies; otherwise, all three are
+    None.
 
     Args:
         old: Policy before the change.
@@ -153,10 +154,10 @@ def policy_schema() -> dict[str, Any]:
     """Return the JSON Schema of policy documents, for editors."""
     schema = PolicyDocument.model_json_schema()
     for name in ("NewRule", "NewBudget"):
-        # The OpenAPI document omits this default, but a file needs it.
+        # The models omit this default for the sake of the OpenAPI document, but editors should show it.
         schema["$defs"][name]["properties"]["agents"]["default"] = ["*"]
     for definition in schema["$defs"].values():
-        # It is the docstring of a class that also describes the body of a request.
+        # Remove the description: it is the docstring of the class, which describes the body of a request.
         definition.pop("description", None)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_URL} | schema
 
@@ -195,7 +196,10 @@ def _actual(judgement: Judgement) -> dict[str, Any]:
 
 
 def _read_args(args: Mapping[str, Any], index: int) -> dict[str, Json]:
-    """Return the arguments as a check receives them: with the limits of its parser, and with its types of numbers."""
+    """Return the arguments as a check would receive them.
+
+    The gateway's parser determines the types of numbers, and rejects arguments that exceed its limits.
+    """
     try:
         value = loads(dumps(args).encode("utf-8", "surrogatepass"))
     except (InvalidJson, TypeError) as error:

@@ -191,8 +191,8 @@ def _messages(message: object) -> list[str]:
 VIA = "console"
 #: Request header that the console's scripts send when they need an HTML fragment instead of a whole page.
 PART = "x-toolgate-part"
-#: Value of the header `PART` in a request for a fragment in which long arguments are not truncated. The script of the
-#: page that shows a single approval request sends it.
+#: Value of the header `PART` in a request for a fragment that contains all arguments in full. The script of the page
+#: that shows a single approval request sends this value.
 WHOLE = "whole"
 
 
@@ -256,7 +256,7 @@ class PageContext:
         return value
 
     def url(self, path: str, **query: object) -> str:
-        """Return the URL of a console page, which keeps the environment of this page: production or test."""
+        """Return the URL of a console page for the same environment, production or test, as this page."""
         if self.is_test:
             query = {"environment": TEST, **query}
         return f"{path}?{urlencode(query)}" if query else path

@@ -246,7 +246,7 @@ def lay_out(context: Mapping[str, Any], size: int, *, at_most: int | None) -> Ar
     Args:
         context: Values by argument name.
         size: Length of the arguments as canonical JSON, in characters.
-        at_most: Arguments whose `size` is larger are truncated. None never truncates.
+        at_most: Largest `size` at which the arguments are not truncated; None if they are never truncated.
     """
     is_complete = at_most is None or size <= at_most
     fields = in_reading_order(context)

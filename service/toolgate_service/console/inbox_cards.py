@@ -250,8 +250,8 @@ async def _card(
 ) -> Card:
     is_pending = view.status == PENDING
     voted = [vote.user_id for vote in view.votes if vote.decision == "approved"]
-    # Approvers must see all arguments before they decide. A card with truncated arguments therefore has no buttons; the
-    # page of the request has them.
+    # Approvers must see all arguments before they decide. A card with truncated arguments therefore has no buttons. The
+    # page of the request shows all arguments and has the buttons.
     decides = is_pending and page.may_decide and arguments.is_complete
     refusal = None
     if decides and (view.approvers is not None or _is_separated(view, permission)):

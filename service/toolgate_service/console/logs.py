@@ -64,7 +64,7 @@ class LogTail:
     Args:
         page: Request with which the page opened its event stream.
         query: Filters of the page.
-        since: Only entries from this time on are new.
+        since: Time from which on entries count as new.
     """
 
     def __init__(self, page: PageContext, query: LogQuery, since: datetime) -> None:

@@ -1,4 +1,4 @@
-"""Console page of the policy: its latest revisions, and replays of candidates."""
+"""Console page of the policy: its latest revisions, and replays of past decisions under another policy."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ PAGE_SIZE = 10
 MAX_CHANGES = 20
 #: Maximum number of characters of a value in a change.
 MAX_VALUE = 80
-#: Labels of the categories of a replay, in the order of the table.
+#: Labels of the categories into which a replay sorts past decisions, in the order of the page's table.
 CATEGORIES: Mapping[str, str] = {
     "unchanged": "Unchanged",
     "newly_allowed": "Newly allowed",
@@ -39,7 +39,7 @@ CATEGORIES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class RevisionRow:
-    """Revision in the list.
+    """Row of the policy page's list of revisions.
 
     Attributes:
         changes: Descriptions of at most `MAX_CHANGES` changes.
@@ -59,7 +59,7 @@ async def show_policy(
     typed: Form | None = None,
     report: ReplayReport | None = None,
 ) -> Response:
-    """Render the page, with the report of a replay if there is one."""
+    """Render the policy page. `report` is the result of a replay; None if there was no replay."""
     pagination = read_pagination(page, PAGE_SIZE)
     async with page.gateway.database.reading() as session:
         found = await service.list_revisions(session, page.caller, page.environment, pagination)
@@ -82,7 +82,8 @@ async def show_policy(
 async def replay_candidate(page: PageContext, form: Form) -> Response:
     """Replay the decisions of a period under the policy in the form."""
     since, until = _period(form)
-    # The parser needs up to two seconds for the longest texts, so it runs in a thread and counts as a replay.
+    # The parser needs up to two seconds for the longest texts. It therefore runs in a thread, and within the limit of
+    # concurrent replays.
     with page.gateway.replays.acquire(page.caller.organization_id):
         policy = await asyncio.to_thread(parse_policy, form["policy"])
     request = PolicyReplay(policy=policy, since=since, until=until)

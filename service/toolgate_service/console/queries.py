@@ -35,8 +35,8 @@ class PendingRequests:
     Attributes:
         urgent: Requests that expire soon, in order of expiry. Only the first page contains them.
         newest: Other requests, newest first.
-        ids: Ids of all pending requests of the environment, newest first; at most `COUNT_LIMIT` + 1, which shows that
-            there are more than `COUNT_LIMIT`.
+        ids: Ids of all pending requests of the environment, newest first, but at most `COUNT_LIMIT` + 1. The last one
+            only shows that there are more than `COUNT_LIMIT`.
     """
 
     urgent: Sequence[Approval]
@@ -59,7 +59,7 @@ async def list_pending(session: AsyncSession, page: PageContext, *, offset: int 
     soon = mine.where(col(Approval.expires_at) <= moment + URGENT_WITHIN)
     urgent = (await session.exec(soon.order_by(col(Approval.expires_at)).limit(MAX_URGENT))).all()
     # Exclude only the urgent requests that are displayed as such. If there are more than `MAX_URGENT`, the others
-    # appear in this list.
+    # appear among the newest requests.
     rest = mine.where(col(Approval.id).not_in([one.id for one in urgent])) if urgent else mine
     newest = (await session.exec(_newest(rest).offset(offset).limit(PAGE_SIZE))).all()
     ids = await list_pending_ids(session, page.caller.organization_id, page.environment)
@@ -110,7 +110,7 @@ class FreezeNotice(NamedTuple):
 
     Attributes:
         agent: Name of the agent whose calls are denied; None for all agents.
-        action: Denied action or prefix; None for all actions.
+        action: Denied action, or prefix of the denied actions; None for all actions.
         created_by: E-mail address of the user who created the freeze; None if the user no longer exists.
     """
 
@@ -121,9 +121,10 @@ class FreezeNotice(NamedTuple):
 
 
 async def list_freeze_notices(session: AsyncSession, organization_id: str) -> Sequence[FreezeNotice]:
-    """Return the newest active freezes; at most `MAX_FREEZES_IN_NOTICE` + 1, which shows that there are more.
+    """Return the newest active freezes for the notice on every page.
 
-    This is a single statement, because every page of the console executes it.
+    The result contains at most `MAX_FREEZES_IN_NOTICE` + 1 freezes. The last one only shows that there are more than
+    the notice contains. The function executes a single statement, because every page of the console calls it.
     """
     query = (
         select(Agent.name, Freeze.action, User.email, Freeze.created_at)

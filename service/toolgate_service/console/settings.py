@@ -58,7 +58,7 @@ async def rename_organization(page: PageContext, form: Form) -> Response:
 
 
 async def allow_networks(page: PageContext, form: Form) -> Response:
-    """Set the IP networks from which clients may use the API keys of the organization. The form has one per line."""
+    """Set the IP networks from which clients may use the organization's API keys. The form contains one per line."""
     change = AllowedNetworksChange(networks=form["networks"].split())
     await organizations.set_allowed_networks(page.gateway, page.caller, change)
     return RedirectResponse(page.url(SETTINGS), 303)

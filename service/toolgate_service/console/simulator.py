@@ -34,7 +34,7 @@ SIMULATOR = "/console/agents/{agent_id}/try"
 MAX_SUGGESTED_ACTIONS = 100
 
 #: Question that each step of a check answers, as displayed on the page. Every check runs the steps up to `APPROVAL` in
-#: this order until one of them denies the call. The steps after `APPROVAL` depend on the call.
+#: this order until one of them decides the call. The steps after `APPROVAL` depend on the call.
 QUESTIONS: Mapping[Step, str] = {
     Step.KEY: "Is the API key valid?",
     Step.ORGANIZATION: "Is the organization active?",
@@ -156,7 +156,7 @@ def _skipped_questions(explanation: Explanation) -> Sequence[str]:
     """Return the questions of the steps up to `APPROVAL` that the check did not reach.
 
     Each step of a check answers a question, which the page shows, such as "Is the agent enabled?". Every check runs the
-    steps up to `APPROVAL` until one of them decides it. The result is empty if a later step decided it.
+    steps up to `APPROVAL` until one of them decides the call. The result is empty if a later step decided the call.
     """
     if explanation.at not in _COMMON_STEPS:
         return ()

@@ -223,7 +223,10 @@ async def show_key(page: PageContext, _form: Form) -> Response:
 
 
 async def show_first_call(page: PageContext) -> Response:
-    """Return an HTML fragment with the first tool call. A script on the getting-started page polls it."""
+    """Return an HTML fragment that shows the newest tool call, if there is one.
+
+    A script of the getting-started page polls it.
+    """
     async with page.gateway.database.reading() as session:
         found = await find_newest_call(session, page)
     return render_partial("part_first_call.html", page=page, arrival=found)

@@ -28,11 +28,12 @@ POLL_INTERVAL = 0.4
 #: Maximum seconds between two polls of data whose changes the gateways announce to each other. Polling finds changes
 #: whose announcement was lost.
 FALLBACK_POLL_INTERVAL = 2.0
-#: Seconds between an announcement and its poll. The delay lets one poll find several changes that occur together.
+#: Seconds between an announcement and the poll that it triggers. Because of the delay, one poll finds several changes
+#: that occur together.
 DEBOUNCE = 0.05
 #: Seconds between two checks that the session of the page's user is still valid.
 SESSION_CHECK_INTERVAL = 3.0
-#: Seconds without an event after which the gateway sends a comment line. Sending it fails if the connection is closed.
+#: Seconds without an event after which the gateway sends a comment line, so that it notices a closed connection.
 HEARTBEAT_INTERVAL = 10.0
 #: Maximum number of event streams that one user can have open at this gateway process.
 MAX_STREAMS_PER_USER = 30
@@ -51,7 +52,7 @@ Topic: TypeAlias = tuple[Poll, str, str]
 
 
 class _Subscription:
-    """Latest polled state of a topic. The gateway polls the topic as long as at least one page is subscribed."""
+    """State that pages with the same `Topic` share. The gateway polls it while at least one page is subscribed."""
 
     def __init__(self) -> None:
         self.state: object | None = None
@@ -192,7 +193,7 @@ class EventStreams:
 
 
 def format_event(kind: str, data: object) -> bytes:
-    """Return a server-sent event as bytes. `kind` is its type, and `data` is sent as JSON."""
+    """Return a server-sent event as bytes. `kind` is the type of the event, and `data` is sent as JSON."""
     return f"event: {kind}\ndata: {json.dumps(data, separators=(',', ':'))}\n\n".encode()
 
 

@@ -12,12 +12,13 @@ def utcnow() -> datetime:
     return datetime.now(UTC)
 
 
-# The time of a log entry is written into its row, its leaf and the response.
+# Cache the texts, because the time of a log entry is formatted three times: for its row in the database, for its leaf
+# in the transparency log, and for the response.
 @lru_cache(maxsize=1024)
 def wire(moment: datetime) -> str:
     """Format a timestamp for the API, for example ``2026-11-20T22:36:29.123456Z``.
 
-    The texts sort in the order of time, so SQLite can store and compare timestamps as texts.
+    The alphabetical order of the texts is the chronological order, so SQLite can store and compare timestamps as texts.
     """
     # Do not use `strftime`, because it writes the year 999 with three digits.
     return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

@@ -17,7 +17,7 @@ RETRY_AFTER = 10
 class ConcurrencyLimiter:
     """Limit of concurrent operations, in total and per organization, so that one organization cannot block the others.
 
-    `what` is the plural name of the operation, which error messages contain.
+    `what` is the plural name of the operations for error messages, such as ``exports``.
     """
 
     def __init__(self, what: str, total: int, per_organization: int) -> None:
@@ -65,7 +65,11 @@ class BodyParser:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="parse")
 
     async def run(self, size: int, parse: Callable[[], T]) -> T:
-        """Call `parse` and return its result. For a body of more than `MAX_ON_LOOP` bytes, call it in the thread."""
+        """Call `parse` and return its result.
+
+        `size` is the size of the request body in bytes. If it is larger than `MAX_ON_LOOP`, `parse` runs in the parser
+        thread, otherwise on the event loop.
+        """
         if size <= MAX_ON_LOOP:
             return parse()
         return await asyncio.get_running_loop().run_in_executor(self._thread, parse)
@@ -85,7 +89,8 @@ class Notifier:
     sets.
 
     Attributes:
-        calls: For each approval id, the times until which tool calls wait in this process for the decision.
+        calls: Tool calls that wait in this process for a decision: the times at which they stop waiting, by approval
+            id.
         closed: True while the gateway shuts down. Requests must then stop waiting.
         receives_remote: True if notifications about changes in other gateway processes arrive.
     """
@@ -123,7 +128,7 @@ class Notifier:
         _wake(self._waiting, approval_id)
 
     def notify_organization(self, organization_id: str, approval_id: str) -> None:
-        """Wake the HTTP requests that wait for an approval request, and the open console pages of its organization."""
+        """Wake the HTTP requests that wait for an approval request, and the open console pages of the organization."""
         _wake(self._waiting, approval_id)
         _wake(self._pages, organization_id)
 
@@ -265,8 +270,8 @@ class DeadlineQueue(Generic[Item, Result]):
 class Batcher(Generic[Item, Result]):
     """Queue that sends items in batches, for use in one event loop.
 
-    A round trip to the database takes about as long for thirty items as for one. Every item of a batch was added before
-    the batch is sent, so its result is as current as the result of a separate call.
+    A round trip to the database takes about as long for thirty items as for one. A batch is sent only after all its
+    items were added, so each result is as current as that of a separate call.
 
     Args:
         send: Function that sends a batch of items and returns their results in the same order.
@@ -290,7 +295,7 @@ class Batcher(Generic[Item, Result]):
     async def run(self, item: Item) -> Result:
         """Send an item and return its result. If no other item is queued or being sent, bypass the queue.
 
-        With the queue, sending a single item and receiving its result would take a third longer.
+        Through the queue, a single item would take a third longer.
 
         Raises:
             StorageFault: The item expired in the queue.

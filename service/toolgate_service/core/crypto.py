@@ -92,7 +92,7 @@ class Vault:
         return next((plain for plain in opened if plain is not None), None)
 
     def resealed(self, sealed: bytes, *, table: str, row: str, organization: str) -> bytes | None:
-        """Return the value encrypted with the current secret. If another secret encrypted it, encrypt it again.
+        """Return `sealed` if the current secret encrypted it; otherwise encrypt its content with the current secret.
 
         The result is None if no known secret decrypts the value.
         """

@@ -5,8 +5,7 @@ import re
 import time
 from datetime import MAXYEAR, UTC, datetime, timedelta
 
-#: maps a random hexadecimal digit to a digit whose upper two bits are 10, which is how the variant field of a UUID must
-#: begin
+#: maps a random hexadecimal digit to 8, 9, a or b, because the variant field of a UUID must begin with the bits 10
 _VARIANT = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
 #: number of random hexadecimal digits in each identifier
 _DIGITS = 20
@@ -51,7 +50,7 @@ _WRITTEN = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 
 
 def time_of_id(text: str) -> datetime | None:
-    """Return the time that an identifier contains; None if the text is not an identifier or the time is out of range."""
+    """Return the time in an identifier; None if the text is not an identifier or the time is out of range."""
     if not is_id(text):
         return None
     try:

@@ -21,7 +21,7 @@ class Metrics:
     """Counters and histograms of one gateway process, in their own Prometheus registry.
 
     Attributes:
-        connections: Open client connections. The HTTP server replaces the initial value with its own collection.
+        connections: Open client connections; empty until the HTTP server sets its own collection.
     """
 
     def __init__(self) -> None:

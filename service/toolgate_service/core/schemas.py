@@ -225,7 +225,7 @@ def _moment(value: object) -> object:
 
 def normalize_whole(value: object) -> object:
     """Return a whole number such as 60.0 or 6e1 as an int, and any other value unchanged."""
-    # 60, 60.0 and 6e1 have the same text in canonical JSON.
+    # The gateway must treat 60, 60.0 and 6e1 alike, because they have the same text in canonical JSON.
     return int(value) if isinstance(value, Decimal) and value == value.to_integral_value() else value
 
 
@@ -286,10 +286,10 @@ def example(**fields: JsonValue) -> ConfigDict:
 
 
 def added_field(default: Any, description: str) -> Any:
-    """Return a field that responses contain only since a later version.
+    """Return a field that was added to a response body in a later version of the gateway.
 
-    The field has a default, so that the OpenAPI document does not require it: during a rolling update, a gateway of the
-    earlier version sends responses without it. The gateway itself always sets the field.
+    The field has a default, so that the OpenAPI document does not require it: during a rolling update, gateways of an
+    earlier version send responses without it. Gateways of this version always set the field.
     """
     return Field(default=default, description=description)
 
@@ -297,7 +297,8 @@ def added_field(default: Any, description: str) -> Any:
 def omit_default(schema: Schema) -> None:
     """Remove the default from the schema of a field.
 
-    Validators of OpenAPI documents compare defaults with the patterns, and many of them do not support Unicode categories.
+    Validators of OpenAPI documents match the default against the pattern of the field, and many validators do not
+    support the Unicode categories in the patterns.
     """
     schema.pop("default", None)
 

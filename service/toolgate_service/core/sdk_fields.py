@@ -25,8 +25,9 @@ from toolgate_service.core.strict_json import Json, canonical, deeper_than
 MAX_CONTEXT_BYTES = 64 * 1024
 MAX_CONTEXT_DEPTH = 32
 
-#: size in bytes of a request body up to which the canonical text of its context cannot exceed `MAX_CONTEXT_BYTES`: the
-#: text is at most 80 times longer than the body, because `1e400` becomes 401 digits
+#: size in bytes of a request body that is so small that the canonical JSON text of its context cannot exceed
+#: `MAX_CONTEXT_BYTES`. Canonical numbers have no exponents, and exponents are at most 400: at worst, the 5 bytes of
+#: `1e400` become 401 digits, about 80 times as many.
 SURELY_SMALL = 800
 
 

@@ -26,8 +26,8 @@ RENAMED: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
-#: Renamed settings that affect decisions, or verify events of the payment provider. If both names have different values, the
-#: gateway does not start, because either value could be the outdated one.
+#: Renamed settings that affect decisions, or verify events of the payment provider. If both names have different
+#: values, the gateway does not start, because either value could be the outdated one.
 STRICT: Final = frozenset({"approval_use_ttl_seconds", "denial_cache_seconds", "stripe_webhook_secret"})
 
 
@@ -105,7 +105,7 @@ class RenamedSetting(NamedTuple):
         name: Present name of the setting.
         value: Value under the former name.
         source: Source of the value.
-        is_superseded: Whether the present name is set too, so that the value under the former name is ignored.
+        is_superseded: True if the present name is set too, so that the value under the former name is ignored.
     """
 
     former: str

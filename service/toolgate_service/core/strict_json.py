@@ -33,7 +33,8 @@ MAX_GROWTH = 64 * 1024
 #: short that it cannot exceed the limit
 _BYTES_PER_NODE = 2
 #: length in bytes up to which a JSON text is not checked for growth. Numbers grow when they are written without an
-#: exponent: at worst, the 6 bytes `1e400,` become 401 digits and a comma. So short a text cannot exceed `MAX_GROWTH`.
+#: exponent: at worst, the 6 bytes `1e400,` become 401 digits and a comma. The numbers of such a short text therefore
+#: cannot grow by more than `MAX_GROWTH`.
 _SMALL = 900
 
 

@@ -35,7 +35,7 @@ def is_recording() -> bool:
 
 
 def span(name: str, attributes: Mapping[str, str] | None = None) -> "AbstractContextManager[Span | None]":
-    """Return a context manager that records a child span of the current span.
+    """Return a context manager that records a child span of the current span or, without one, a root span.
 
     The name must be a constant: tracing backends group spans by name, and too many different names overload them.
     """

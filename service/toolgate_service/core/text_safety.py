@@ -149,7 +149,8 @@ _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTA
 _SCHEMES = frozenset({"sqlite", "postgresql", "postgres", "postgresql+asyncpg", "redis", "rediss", "smtp", "smtps", "http", "https"})  # fmt: skip
 _USER = re.compile(r"[^:/?#@\[\]]*")
 _PARAMETER = re.compile(r"[^&;]+")
-#: start of a query string, such as `?name=`; found in the part of a URL before the last `@`
+#: start of a query string, such as `?name=`. If it precedes the last `@` of a URL, this `@` may be part of a parameter
+#: value.
 _PARAMETERS_BEGIN = re.compile(r"\?[^?=]+=")
 #: query parameters whose values are not secret and therefore shown
 _HARMLESS = frozenset({"sslmode", "ssl", "tls", "mode"})

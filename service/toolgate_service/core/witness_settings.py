@@ -48,7 +48,7 @@ class Witness:
 
 
 def read_witnesses(text: str) -> tuple[Witness, ...]:
-    """Parse a list of witnesses, which are separated by commas or line breaks. Each is a URL, a space and a verifier key.
+    """Parse a list of witnesses, separated by commas or line breaks. Each is a URL, a space and a verifier key.
 
     Raises:
         ValueError: An entry is invalid, or two entries have the same name or the same key.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from toolgate_service.db.postgres import StalledSessions
     from toolgate_service.db.pubsub import Listener
 
-#: key in the `info` of a session under which the time of the database's clock is stored
+#: key in the dictionary `info` of a session; the value is the time of the database's clock
 NOW = "toolgate.now"
 
 #: name of the lock that a transaction must hold to change values that are unique across all organizations: e-mail
@@ -94,13 +94,14 @@ class Database(Protocol):
         an exception.
 
         Args:
-            locks: Names of the locks to hold until the transaction ends. While a transaction holds the lock of an
-                organization, no other transaction makes decisions or changes settings of this organization. Pass the id of the organization, or
-                `ACCOUNTS` for values that are unique across organizations.
+            locks: Names of the locks to hold until the transaction ends, such as the id of an organization, or
+                `ACCOUNTS` for values that are unique across organizations. While a transaction holds the lock of an
+                organization, no other transaction makes decisions or changes settings of this organization.
             until: Deadline for taking the locks, in the time of the event loop; by default `LOCK_TIMEOUT` seconds from
                 now.
-            patient: Allow pauses of several seconds between two statements. Without it, PostgreSQL ends a transaction
-                that pauses, so that a gateway that stopped responding does not block other gateways with its locks.
+            patient: True to allow pauses of several seconds between two statements. If False, PostgreSQL soon ends a
+                transaction that pauses, so that a gateway that stopped responding does not block other gateways with
+                its locks.
 
         Raises:
             StorageFault: A lock was not available before the deadline, or the database cannot be used.
@@ -184,8 +185,8 @@ def one_host(url: str) -> str:
 def now(session: AsyncSession) -> datetime:
     """Return the current time of the database's clock.
 
-    On PostgreSQL, this is the time at which the session began or took its last lock. On SQLite, it is the current time
-    of this machine.
+    On PostgreSQL, the result is the time at which the session began or took its last lock. On SQLite, it is the current
+    time of this machine.
     """
     read: datetime | None = session.info.get(NOW)
     return read or utcnow()

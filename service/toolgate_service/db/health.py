@@ -27,11 +27,12 @@ CACHE_SECONDS = 1
 _READ = text("SELECT count(*) FROM (SELECT 1 FROM organizations LIMIT 1) AS found")
 #: status that the readiness check reports while the gateway shuts down
 SHUTTING_DOWN = "shutting down"
-#: statement that takes the write lock but changes no row; it fails in the same cases as a real change, but needs no
-#: sync to disk
+#: statement that takes the write lock but changes no row: it fails if a real change would fail, but needs no sync to
+#: disk
 _WRITE = text("UPDATE organizations SET name = name WHERE slug = ''")
 
-#: exceptions for a failed or full disk, and for a database that another process locked for too long
+#: exceptions for storage failures: an unavailable database, a failed or full disk, or a database that another process
+#: locked for too long
 STORAGE_FAULTS = (StorageFault, sqlite3.OperationalError, OperationalError, PoolTimeout)
 
 
@@ -132,7 +133,10 @@ class Readiness:
         return None
 
     def _log_change(self, problem: str | None, failed: Exception | None = None) -> None:
-        """Log a problem only if it differs from the last check, because load balancers check every second."""
+        """Log a problem or its end, but only if the result of the check has changed.
+
+        Load balancers request a check every second.
+        """
         logged, self._logged = self._logged, problem
         if problem == logged:
             return

@@ -39,9 +39,9 @@ class SchemaFloor(Table, table=True):
 
 
 def floor_of(connection: Connection) -> str | None:
-    """Return the minimum revision of this schema, or None if the database does not store it.
+    """Return the oldest schema revision that a gateway must know to use this schema; None if it is not stored.
 
-    A gateway that does not know this revision is too old to use the schema.
+    A gateway without the migration of this revision is too old to use the schema.
     """
     if not inspect(connection).has_table(SchemaFloor.__tablename__):
         return None
@@ -73,10 +73,10 @@ class Schema:
 
     Attributes:
         current: Revision of the database schema; None for an empty database.
-        newest: Latest revision of this version.
+        newest: Latest revision of this version of the gateway.
         steps: All migrations of this version, in the order in which they run.
         pending: Migrations that have not run on this database.
-        known: True if `current` is None or a revision of this version.
+        known: True if `current` is None, or is a revision of this version of the gateway.
         floor: For an unknown revision, the oldest revision that a gateway must know to use the schema; None if it is
             not stored.
         usable: For an unknown revision, True if this version can use the schema.
@@ -101,7 +101,7 @@ def configuration(connection: Connection) -> Config:
 
 @cache
 def _steps(folder: Path) -> Sequence[Step]:
-    # A gateway asks several times; the scripts of a version do not change, and importing them takes 50 ms.
+    # Cache the migrations, because a gateway needs them several times, and importing their scripts takes 50 ms.
     scripts = ScriptDirectory(str(folder)).walk_revisions("base", "heads")
     return [Step(one.revision, (one.doc or "").rstrip(".")) for one in scripts][::-1]
 

@@ -57,7 +57,7 @@ class Position:
 
 
 class PagePart(Protocol):
-    """Result of a query for one page: the total number of items and the position of the last one, if they are known."""
+    """Result of a query for one page: the number of items in the list, and the position of the page's last item."""
 
     @property
     def total(self) -> int | None:
@@ -70,7 +70,7 @@ class PagePart(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Page of a list that a request asks for.
+    """Parameters of a request for one page of a list.
 
     Attributes:
         limit: Maximum number of items; None for all items.

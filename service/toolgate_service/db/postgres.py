@@ -1,4 +1,4 @@
-"""PostgreSQL implementation of the gateway's database, its migration, and the task that ends stalled sessions."""
+"""PostgreSQL implementation of the gateway's database, migration of its schema, and termination of stalled sessions."""
 
 import asyncio
 import contextlib
@@ -102,8 +102,8 @@ PATIENT = 10_000
 #: (after 1 s), and the migration is repeated.
 MIGRATION_LOCK_TIMEOUT = 200
 MIGRATION_ATTEMPTS = 150
-#: seconds between two checks for stalled sessions during a migration, so that several checks run while it waits for a
-#: lock
+#: seconds between two checks for stalled sessions during a migration: the interval is so short that several checks run
+#: while the migration waits for a lock
 MIGRATION_CHECK_INTERVAL = 0.05
 LOCK_NOT_AVAILABLE = "55P03"
 
@@ -154,8 +154,8 @@ STALLED_CHECK_TIMEOUT = 5.0
 RECONNECT_PAUSE = 2.0
 
 #: Application names of the sessions that the gateway ends if they are idle in a transaction and hold a lock for which
-#: another session waits. Exports are not in this list, because an export may be idle while a slow client reads its rows;
-#: only a migration ends them too.
+#: another session waits. Exports are not in this list, because an export may be idle while a slow client reads its
+#: rows; only a migration ends them too.
 IDLE_SESSIONS: Sequence[str] = (APPLICATION,)
 IDLE_SESSIONS_IN_MIGRATION: Sequence[str] = (APPLICATION, EXPORT)
 
@@ -381,7 +381,7 @@ async def _migrate_once(connection: AsyncConnection, stalled: "StalledSessions")
             if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
                 raise
         # End sessions of gateways that stopped responding, because their read transactions may hold the lock of a
-        # table. Gateways of the previous version that still run may not do this.
+        # table. Gateways of the previous version that still run may lack this function.
         stalled.start()
         # Pause after the rollback to the savepoint. The migration now holds no locks of tables, so waiting transactions
         # can continue.
@@ -405,16 +405,18 @@ def _describe_error(error: Exception) -> str:
 
 
 class StalledSessions:
-    """Background task that ends sessions of gateways that stopped responding if other sessions wait for their locks.
+    """Background task that ends database sessions of unresponsive gateways if other sessions wait for their locks.
 
-    The timeouts of the server do not cover three cases. First, the driver sends a new statement in two steps. Between
-    them, the session counts as active, and before PostgreSQL 17 no timeout applies. Second, the session also counts as
-    active while the client does not read a response. Third, a read transaction may be idle much longer than a write
-    transaction.
+    The server's own timeouts miss such a session in three cases. First, the gateway stopped between the two steps in
+    which the driver sends a new statement: the session then counts as active, and before PostgreSQL 17 no timeout
+    applies. Second, the gateway does not read a response: the session then counts as active too. Third, the session is
+    in a read transaction, which may be idle much longer than a write transaction.
 
-    Every gateway therefore looks twice per second for stalled sessions of its database role. A migration also checks
-    while it waits for a table. A session whose application name is in `idle` is also ended if it is idle in a
-    transaction.
+    Every gateway therefore looks twice per second for stalled sessions of its database role. A migration does the same
+    more often while it waits for the lock of a table.
+
+    Stalled sessions that are idle in a transaction are ended only if the parameter `idle` contains their application
+    name.
     """
 
     def __init__(
@@ -466,8 +468,9 @@ class StalledSessions:
 
 
 async def prevent_drops(session: AsyncSession, table: str) -> None:
-    """Prevent drops of a table or its partitions until the session ends, for the first statement of a long export.
+    """Prevent other transactions from dropping a table or its partitions until the session ends.
 
-    Rows of a dropped partition would be missing from the export, although its snapshot is older than the drop.
+    A long export calls this function first. Otherwise, the rows of a partition that is dropped during the export would
+    be missing, although the snapshot of the export is older.
     """
     await (await session.connection()).execute(text(f"LOCK TABLE {table} IN ACCESS SHARE MODE"))

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 #: `InternalClientError` ("cannot switch to state 12") until the client closes its side too.
 DRIVER_FAULTS = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 
-#: application name of each connection, with which the server lists its sessions
+#: application name of each connection, which the server shows in its list of sessions
 APPLICATION = "toolgate"
 #: application name during an export, which may be idle in a transaction while a slow client reads the rows
 EXPORT = "toolgate export"
@@ -101,9 +101,9 @@ class Host(NamedTuple):
 
 
 class Connector:
-    """Opens connections to the host of a database URL. If the URL has several hosts, it selects the writable host.
+    """Factory of connections to the host of a database URL. If the URL has several hosts, it selects the writable one.
 
-    The URL has the form of libpq, in which hosts are separated by commas.
+    The URL has the format of libpq, in which hosts are separated by commas.
     """
 
     def __init__(self, dsn: str) -> None:
@@ -292,8 +292,8 @@ async def _probe(connector: "Connector", first: "Connection") -> None:
         for _ in range(ROUNDS):
             async with second.transaction():
                 other = await _read_session(second)
-                # Both connections are open at the same time. If one server process serves both, a pooler shares its
-                # server processes between clients.
+                # Both connections are open at the same time. If one server process serves both connections, a pooler
+                # shares server processes between clients.
                 if other.pid == mine.pid or other.mark == mark:
                     raise _refusal("transaction")
                 async with first.transaction():
@@ -318,9 +318,9 @@ def _refusal(mode: str) -> StorageError:
     )
 
 
-#: Prefixes of the SQLSTATEs of errors that the statement did not cause: connection (08), login (28), missing database
-#: (3D), rollback because of a concurrent transaction (40), insufficient resources (53), lock not available (55),
-#: shutdown or timeout (57), system error (58), and read-only standby (25006).
+#: Prefixes of the SQLSTATEs of errors that do not result from a mistake in the statement: connection (08), login (28),
+#: missing database (3D), rollback because of a concurrent transaction (40), insufficient resources (53), lock not
+#: available (55), shutdown or timeout (57), system error (58), and read-only standby (25006).
 UNUSABLE = ("08", "28", "3D", "40", "53", "55", "57", "58", "25006")
 
 
@@ -349,9 +349,9 @@ async def translate_errors() -> AsyncIterator[None]:
 #: seconds after which an idle connection is closed, because a firewall may silently drop idle connections
 IDLE_LIFETIME = 300.0
 
-#: Session settings with which the server uses indexes. Each statement of this pool finds a few rows by a key. The
-#: server caches query plans: without these settings, it would choose plans for the empty tables of a new gateway that
-#: scan the whole tables, and use them even after the tables have grown.
+#: Session settings that make the server use indexes. Each statement of this pool finds a few rows by a key. The server
+#: caches query plans: without these settings, the plans that it makes for the empty tables of a new gateway would scan
+#: whole tables, and it would use these plans even after the tables have grown.
 INDEXED = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
 
 

@@ -71,7 +71,7 @@ async def with_retry(work: Callable[[], Awaitable[T]]) -> T:
 
 
 def mark_committed() -> None:
-    """Note that a transaction was committed, so that the surrounding calls of `with_retry` do not retry."""
+    """Record that a transaction was committed, so that the enclosing calls of `with_retry` do not retry."""
     attempt = _attempt.get()
     while attempt is not None:
         attempt.has_committed = True

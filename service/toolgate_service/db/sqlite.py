@@ -124,7 +124,7 @@ class SqliteDatabase:
             session.begin(),
         ):
             # Begin the transaction now and not at the first statement: the `with` block of the caller may read the file
-            # that contains the gateway's secret, and another process may change this file unless the lock is held.
+            # with the gateway's secret, which other processes change only while they hold the write lock.
             self._lock_deadline = ends
             try:
                 await session.connection()
@@ -224,7 +224,7 @@ def sqlite_path(url: str) -> Path:
 
 
 def create_private(path: Path) -> None:
-    """Create a file and its folder unless they exist. Only the owner of the process can read and write them.
+    """Create a file and its folder unless they exist. Only the user who runs the process can access new ones.
 
     Raises:
         StorageError: The file cannot be created or opened for writing.

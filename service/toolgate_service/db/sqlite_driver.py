@@ -40,7 +40,7 @@ _KIND = 0xFF
 
 
 class Statements:
-    """Runs the statements of one connection, one after another, on the event loop or in a thread.
+    """Executor that runs the statements of one connection, one after another, on the event loop or in a thread.
 
     A read blocks the event loop for at most `patience` seconds. A statement waits for at most `busy_timeout()` seconds
     for another process's lock on the file. The connection must be usable in any thread, and its busy timeout must be 0.
@@ -171,7 +171,7 @@ class Connection(AdaptedConnection):
 
     __slots__ = ("_begin", "_statements")
 
-    #: declared again, because the base class declares the type of an asynchronous driver's connection
+    #: declared again with another type: the base class expects the connection of an asynchronous driver
     _connection: Any
 
     def __init__(self, raw: sqlite3.Connection, statements: Statements, begin: str) -> None:

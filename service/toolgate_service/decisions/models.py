@@ -46,7 +46,7 @@ class Decision(Table, table=True):
     id: str = Field(sa_type=Id)
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
-    #: time that `id` contains, so that a record is found by its id
+    #: time that `id` contains, so that a search by id can use the primary key
     created_at: datetime = Field(sa_type=Timestamp)
     #: id of the agent; null if the environment had no agent with the requested id
     agent_id: str | None = Field(default=None, sa_type=Id)
@@ -63,7 +63,7 @@ class Decision(Table, table=True):
     #: context as JSON in the form of `dumps_typed`, for the replay of policies; null if it is too long, or if it is no
     #: longer stored
     context: str | None = Field(default=None, sa_type=Text)
-    #: epoch of the environment under which the check was decided
+    #: version (epoch) of the environment's data with which the check was decided
     policy_revision: int | None = Field(default=None, sa_type=BigInteger)
     #: id of the agent's permission for the action; null if there was none
     permission_id: str | None = Field(default=None, sa_type=Id)
@@ -74,6 +74,6 @@ class Decision(Table, table=True):
     reason_code: str = Field(max_length=40)
     #: id of the approval request that the check created, found or consumed
     approval_id: str | None = Field(default=None, sa_type=Id)
-    #: salts of the row and of its context in the transparency log, 32 hexadecimal digits each; null for rows from before
-    #: the log
+    #: salts of the row and of its context in the transparency log, 32 hexadecimal digits each; null for rows from
+    #: before the log
     salt: str | None = Field(default=None, max_length=64)

@@ -43,8 +43,8 @@ logger = logging.getLogger("toolgate.gateway")
 
 #: maximum number of characters of a stored context
 MAX_CONTEXT = 4_000
-#: maximum number of waiting records: about 1 KB each, and a context of at most `MAX_CONTEXT` characters. If all contexts
-#: have this length, the queue needs 100 MB for ASCII texts; for other texts, up to 340 MB.
+#: maximum number of waiting records: about 1 KB each, and a context of at most `MAX_CONTEXT` characters. If all
+#: contexts have this length, the queue needs 100 MB for ASCII texts; for other texts, up to 340 MB.
 MAX_WAITING = 20_000
 #: maximum number of records in one transaction
 MAX_BATCH = 500
@@ -52,7 +52,8 @@ MAX_BATCH = 500
 CONVERSION_INTERVAL = 0.005
 #: seconds for which a batch collects records, unless it is full earlier
 INTERVAL = 0.1
-#: seconds for which the recorder tries to write a batch before it drops the batch, and seconds between two attempts
+#: seconds for which the recorder tries to write a batch before it drops the batch; the pauses between two attempts
+#: increase from `_FIRST_PAUSE` to `_LONGEST_PAUSE`
 WRITE_TIMEOUT = 60.0
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
@@ -97,7 +98,7 @@ class DecisionRecord(NamedTuple):
 
 #: values of the columns of a row, in the order of `COLUMNS`
 Row: TypeAlias = tuple[datetime | str | int | None, ...]
-#: function that converts the time of an id, from the id's first `TIME_DIGITS` characters, for a database
+#: function that converts the first `TIME_DIGITS` characters of an id to the id's time, in the type that a store needs
 TimeFormat: TypeAlias = Callable[[str], datetime | str]
 
 COLUMNS = (
@@ -107,8 +108,8 @@ COLUMNS = (
 )  # fmt: skip
 
 
-# Cache the conversion: on a busy gateway, many checks happen in the same millisecond, and converting the time takes as long
-# as building the rest of the row.
+# Cache the conversion: on a busy gateway, many checks happen in the same millisecond, and converting the time takes as
+# long as building the rest of the row.
 @lru_cache(maxsize=64)
 def time_of_prefix(prefix: str) -> datetime:
     """Return the time of ids that begin with these `TIME_DIGITS` characters."""
@@ -123,7 +124,8 @@ def build_row(
 ) -> Row:
     """Return the database row of a record. The function computes the digest of the context.
 
-    The row contains the context itself only with `stores_context`, and if it has at most `MAX_CONTEXT` characters.
+    The row contains the context itself only if `stores_context` is true and the context is not longer than
+    `MAX_CONTEXT` characters.
     """
     (
         decision_id,
@@ -167,12 +169,12 @@ def build_row(
 
 def decision_leaf(row: Row) -> Leaf:
     """Return the leaf of a row in the transparency log."""
-    # Every check needs a leaf. Written out, it takes half the time of `build_leaf`.
+    # Do not call `build_leaf`, because every check needs a leaf, and this code takes half the time.
     values: dict[str, Any] = dict(zip(COLUMNS, row, strict=True))
     moment, salt, action = time_of_prefix(values["id"][:TIME_DIGITS]), values["salt"], values["action"]
     values["created_at"] = at = wire(moment)
     details = {name: values[name] for name in TRANSPARENCY_COLUMNS[DECISION]}
-    # The salt also covers the digest of the context, because the digest allows to guess a context of few bytes.
+    # Hash the digest of the context with the salt too, because readers could guess a short context from its digest.
     context = {"context": values["context"], "context_digest": values["context_digest"]}
     members = {
         "action": action if is_short(action) else None,
@@ -208,7 +210,7 @@ class DecisionStore(Protocol):
 
     @property
     def time_format(self) -> TimeFormat:
-        """Function with which the rows for this store are built."""
+        """Function that converts the times of rows for this store."""
 
     async def write(self, rows: Sequence[Row], chunks: Sequence[Chunk]) -> None:
         """Write rows and the chunks with their leaves in one transaction.
@@ -218,7 +220,10 @@ class DecisionStore(Protocol):
 
 
 class DecisionObserver(Protocol):
-    """Interface of objects that process each decision of an environment with a shadow policy, after the response."""
+    """Interface of objects that process decisions after the response, if the environment has a shadow policy.
+
+    A shadow policy is a policy that is compared with the decisions, but not enforced.
+    """
 
     def observe(self, record: DecisionRecord) -> None:
         """Process a decision. The method is called on the event loop and must not wait."""

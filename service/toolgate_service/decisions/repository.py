@@ -107,8 +107,8 @@ def _conditions(filters: Filters) -> Iterable[ColumnElement[bool]]:
         if value is None:
             continue
         if getattr(narrowest, name) is None:
-            # Write the condition as an expression, for which databases cannot use an index, because they might otherwise
-            # choose a less selective index.
+            # Write the condition as an expression, for which databases cannot use an index, because they might
+            # otherwise choose a less selective index.
             yield func.coalesce(column, column) == value
             continue
         yield column == value
@@ -266,8 +266,9 @@ async def stream_decisions(
 async def insert_decision(session: AsyncSession, record: DecisionRecord, *, stores_context: bool) -> bool:
     """Write the record of a check in the transaction of the check, and return whether it is new.
 
-    The transaction holds the organization's lock, so the environment's epoch is that of the decision. For a retry
-    with the same idempotency key, the record of the first decision already exists and stays unchanged.
+    The transaction holds the organization's lock, so the environment still has the epoch (version) with which the check
+    was decided. For a retry with the same idempotency key, the record of the first decision already exists and stays
+    unchanged.
     """
     values: dict[str, Any] = dict(zip(COLUMNS, build_row(record, stores_context=stores_context), strict=True))
     values["policy_revision"] = (

@@ -116,7 +116,7 @@ async def _clear(
     since: datetime | None,
     before: datetime,
 ) -> int:
-    """Remove the contexts of the decisions of an environment in a time range, oldest first."""
+    """Remove the contexts of an environment's decisions between `since` and `before`, and return their number."""
     key = tuple_(col(Decision.created_at), col(Decision.id))
     old = [
         col(Decision.organization_id) == organization_id,

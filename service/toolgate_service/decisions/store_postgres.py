@@ -14,7 +14,7 @@ _ARRAYS = ", ".join(
     f"${place}::text[]::uuid[]" if name in _UUIDS else f"${place}::{_OTHER_TYPES.get(name, 'text')}[]"
     for place, name in enumerate(COLUMNS, 1)
 )
-# If an earlier attempt was committed, all rows and their leaves exist.
+# Insert leaves only if this statement has inserted rows: if an earlier attempt was committed, all leaves exist already.
 _WAS_WRITTEN = "EXISTS (SELECT FROM written)"
 _INSERT = (
     f"WITH written AS (INSERT INTO decisions ({', '.join(COLUMNS)}) SELECT * FROM unnest({_ARRAYS}) "  # noqa: S608 - the inserted text is a constant

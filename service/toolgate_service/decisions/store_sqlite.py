@@ -26,7 +26,7 @@ class SqliteDecisionStore:
         """
 
         def work(connection: sqlite3.Connection) -> None:
-            # If an earlier attempt was committed, all rows and their leaves exist.
+            # If no row was inserted, an earlier attempt was committed, and all leaves exist already.
             if connection.executemany(_INSERT, rows).rowcount > 0:
                 write_chunks(connection, chunks)
 

@@ -79,7 +79,7 @@ async def create_freeze(context: AppContext, caller: Caller, new: NewFreeze) -> 
 
 
 async def lift_freeze(context: AppContext, caller: Caller, freeze_id: str) -> FreezeView:
-    """End a freeze. From the next check on, the permissions decide about the calls again.
+    """End a freeze. From the next check on, it denies no calls; permissions, rules and other freezes still apply.
 
     Raises:
         ApiError: 404 if the freeze does not exist; 409 if it was already lifted.

@@ -1,1 +1,1 @@
-"""Grants: temporary approvals that allow further equal calls until they expire or are exhausted."""
+"""Grants: temporary approvals, each of which allows further calls until it expires or has no uses left."""

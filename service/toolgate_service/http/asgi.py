@@ -60,7 +60,7 @@ Handler: TypeAlias = Callable[[PlainRequest], Awaitable[PlainResponse]]
 
 
 def add_headers(scope: Scope, headers: Mapping[bytes, bytes]) -> None:
-    """Add headers to the response of a request; an error response has them too. Header names must be in lower case."""
+    """Add headers to the response of a request, even if it is an error. Header names must be in lower case."""
     scope.setdefault(HEADER_BAG, {}).update(headers)
 
 

@@ -111,7 +111,7 @@ async def caller_of(request: Request, gateway: Gateway, token: str) -> Caller:
     """Return the user that a bearer token authenticates, and count the request against the user's rate limit.
 
     Raises:
-        ApiError: As in `authenticate_token`.
+        ApiError: 401 if the token is not valid, without the reason; 429 if the rate limit is exceeded.
     """
     claims = read_token(gateway.vault.token_keys, token)
     found = None if claims is None else await gateway.auth_store.sign_in(claims)
@@ -265,7 +265,7 @@ async def load_context(gateway: Gateway, caller: KeyCaller, agent_id: str, actio
 
 @from_headers
 async def key_caller(request: Request, gateway: GatewayDep) -> KeyCaller:
-    """Authenticate a request by its API key, as a FastAPI dependency, and count it against the limit for reads."""
+    """Authenticate a request by its API key, and count the request against the rate limit for reads."""
     return await authenticate_api_key(request.scope, gateway, "reads")
 
 
@@ -287,7 +287,7 @@ EnforcingKey = Annotated[KeyCaller, Depends(enforcing_key)]
 
 
 def refuse_advisory(caller: KeyCaller) -> None:
-    """Reject a request that changes something if its API key is advisory.
+    """Raise an error if the API key of a request that changes something is advisory.
 
     Raises:
         ApiError: 403 if the API key is advisory.

@@ -114,7 +114,7 @@ def problems(*declared: Problem) -> Responses:
 
 
 def merged(responses: Mapping[int | str, Mapping[str, Any]], *more: Problem) -> Responses:
-    """Return `responses` with further problems; those with the same status become alternatives of one response."""
+    """Return `responses` and the problems `more`. Problems with the same status become alternatives of one response."""
     result: Responses = {status: dict(response) for status, response in responses.items()}
     for problem in more:
         # Look for both forms of the status: routes declare it as a number, but FastAPI's OpenAPI document contains
@@ -135,7 +135,7 @@ def _either(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
         "description": " Or: ".join(descriptions),
         "content": {"application/json": {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}},
     }
-    # Document only the headers that both alternatives have, because documented headers are always present.
+    # Document only the headers that both alternatives have, because every response must have the documented headers.
     shared = {
         name: value for name, value in one.get("headers", {}).items() if name in other.get("headers", {})
     }
@@ -368,7 +368,7 @@ EVERYWHERE = ("X-Request-ID", "X-API-Version")
 PAGED = ("Link", "X-Total-Count")
 
 
-#: headers of such a response if the total number of items can be unknown
+#: headers of a response that contains a page of a list, if the total number of items can be unknown
 PARTLY_COUNTED = {
     "headers": {"X-Total-Count": {"$ref": "#/components/headers/Known-Total-Count"}},
 }

@@ -44,8 +44,8 @@ _UNAUTHENTICATED = 401
 class ErrorReply(Reply):
     """Error response with the detail and the code of the error.
 
-    For a request to the AuthZEN API, the body is only the message, as its specification defines. For access requests, it
-    is a problem in the form of RFC 9457.
+    For a request to the AuthZEN API, the body contains only the message, as the AuthZEN specification requires. For an
+    access request, the body is a problem document in the form of RFC 9457.
     """
 
     def __init__(self, detail: Detail, status: int, headers: Mapping[str, str] | None = None) -> None:
@@ -151,9 +151,8 @@ API_VERSION = "2026-11-20"
 
 #: ASGI scope key of a dictionary of headers that are added to the response, including error responses
 HEADER_BAG = "toolgate.headers"
-#: ASGI scope key of a function of the server that adds lines to the head of the response. The server does not validate
-#: these lines. uvicorn validates each header of a response, which would take a fifth of the time for the response to a
-#: check of a tool call.
+#: ASGI scope key of a function of the server that adds lines to the head of the response without validating them. The
+#: validation of headers by uvicorn would take a fifth of the time of a check.
 APPEND_TO_HEAD = "toolgate.append_to_head"
 #: ASGI scope key of a dictionary of the request's headers; its keys are lower-case names
 HEADERS = "toolgate.request_headers"
@@ -226,10 +225,11 @@ class ResponseHeaders:
         """Add the headers to the ASGI message that starts a response.
 
         Args:
-            message: The message. It is changed in place, since every response has its own.
+            message: The message, which is changed in place.
             request_id: Id of the request.
             added: Further headers, as in `complete`.
-            append_to_head: The server's function in the scope under `APPEND_TO_HEAD`; None for other servers.
+            append_to_head: Function that the gateway's own server provides under `APPEND_TO_HEAD`; None with other
+                servers.
         """
         given = message.get("headers", ())
         if append_to_head is None or self._sets_common_header(given, added):

@@ -17,7 +17,7 @@ Work = Callable[[AsyncSession], Awaitable[int]]
 
 
 async def in_batches(database: Database, batch: int, work: Work, *locks: str) -> int:
-    """Call `work` in new transactions, again and again, until it changes fewer than `batch` rows.
+    """Call `work` repeatedly, each time in a new transaction, until it changes fewer than `batch` rows.
 
     `locks` are the names of the database locks that each transaction holds.
 
@@ -65,7 +65,8 @@ async def delete_where(
         return (await session.exec(delete(table).where(key.in_(chosen), *within))).rowcount
 
     async with database.reading() as session:
-        # Start a write transaction only if there are rows to delete, because this read is cheaper.
+        # Start a write transaction only if there are rows to delete, because this read is cheaper than a write
+        # transaction.
         if (await session.exec(select(keys[0]).where(*conditions).limit(1))).first() is None:
             return 0
     return await in_batches(database, batch, work)

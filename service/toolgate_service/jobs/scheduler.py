@@ -57,7 +57,7 @@ RETENTION = "retention"
 
 @dataclass(frozen=True, slots=True)
 class Rounds:
-    """Timing of maintenance rounds: runs of all maintenance jobs.
+    """Timing of maintenance rounds. A round is one run of all maintenance jobs.
 
     Attributes:
         every: Time from the start of one round until the next one is due.
@@ -141,7 +141,7 @@ class RetentionHalted(Exception):
 async def steady_from(database: Database) -> tuple[datetime, datetime]:
     """Record a maintenance round, and return the current time and the time from which the clock counts as reliable.
 
-    Rows may be deleted only if the second time has been reached.
+    Rows may be deleted only after the second of these times.
     """
     return await with_retry(partial(_steady_from, database))
 
@@ -161,8 +161,8 @@ async def _beat(session: AsyncSession, job: str) -> Heartbeat:
     found = (await session.exec(select(Heartbeat).where(Heartbeat.job == job))).first()
     if found is not None:
         return found
-    # Without an earlier round, no jump of the clock can be detected, so trust the clock. Date the maintenance job back,
-    # so that its first round is due immediately.
+    # Without an earlier round, no jump of the clock can be detected, so trust the clock. Set the time of the latest
+    # maintenance back, so that the first round is due immediately.
     moment = now(session)
     beaten = moment - JUMP if job == UPKEEP else moment
     return Heartbeat(job=job, beaten_at=beaten, steady_since=moment - STEADY)
@@ -173,13 +173,13 @@ logger = logging.getLogger("toolgate.gateway")
 #: Background job: an asynchronous function that the scheduler calls regularly.
 Job: TypeAlias = Callable[[], Awaitable[object]]
 
-#: Seconds from the start of a gateway to the first run of its jobs, if the interval of the jobs is not shorter. The
-#: actual delay is randomly up to 20 % shorter or longer.
+#: Seconds from the start of a gateway to the first run of its jobs. If the interval of the jobs is shorter, the first
+#: run follows after one interval. The actual delay is randomly up to 20 % shorter or longer.
 FIRST_DELAY = 60
 #: Maximum duration of a lease in seconds.
 LEASE = 60
-#: Number of intervals between two rounds for which a lease lasts, unless that is longer than `LEASE` seconds. Also the
-#: number of renewals per duration of a lease, so that a single failed renewal does not end the lease.
+#: A lease lasts for ROUNDS intervals between two rounds, but at most `LEASE` seconds. It is renewed ROUNDS times in
+#: this period, so that a single failed renewal does not end the lease.
 ROUNDS = 3
 #: Fraction of the interval after which the next maintenance is due. It is less than 1, because the delays vary
 #: randomly: a gateway that checks slightly too early would otherwise wait for another interval.

@@ -3,7 +3,7 @@
 Each log entry increments three counts: those of its environment, its agent and its action. A maintenance job adds up
 the counts per minute of an environment to counts per hour ("roll-up"), and the counts per hour of agents and actions to
 counts per day. At any time, each entry is counted in exactly one row of its environment, one of its agent and one of
-its action. Sums over the tables `log_counts` and `day_counts` are therefore correct at any time.
+its action. Sums over the tables `log_counts` and `day_counts` are therefore always correct.
 """
 
 from collections import Counter, defaultdict
@@ -44,18 +44,19 @@ CountRow: TypeAlias = tuple[str, str, str, int, int, str, int, int, int, int]
 
 #: number of agents or actions in a ranking
 TOP_COUNT = 10
-#: number of candidates for a ranking that are taken from each sampled day or hour: the agents or actions with the most
-#: entries
+#: A ranking first selects candidates and then adds up only their counts. CANDIDATES is the number of agents or actions
+#: that are selected from each sampled day or hour: those with the most entries.
 CANDIDATES = 20
-#: maximum number of days that are searched for the candidates of a ranking; they are spread evenly over the time range
+#: maximum number of days that are searched for the candidates of a ranking; the days are spread evenly over the time
+#: range of the ranking
 SAMPLED_DAYS = 31
 #: number of newest hours that are searched for the candidates of a ranking; earlier hours need no search, because the
-#: maintenance job has usually added them up to days
+#: maintenance job has usually added up their counts to counts per day
 SAMPLED_HOURS = 2
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE = timedelta(minutes=1)
-#: position of each status of a log entry in the counts of a row
+#: index of the count, among the four counts of a row, that entries with a status increment
 _POSITIONS = {status: position for position, status in enumerate(COUNTED)}
 
 
@@ -85,7 +86,7 @@ class Counts(NamedTuple):
         return sum(self)
 
     def plus(self, other: "Counts") -> "Counts":
-        """Return the sums of these counts and the counts of `other`."""
+        """Return the sum of these counts and `other`, separately for each outcome."""
         return Counts(*(one + two for one, two in zip(self, other, strict=True)))
 
 
@@ -114,10 +115,10 @@ def minute_of(moment: datetime) -> int:
 
 
 def count_rows(entries: Iterable[tuple[NewEntry, Stored]]) -> list[CountRow]:
-    """Return the increments of the table `log_counts` for stored log entries, one for each primary key.
+    """Return the increments to rows of the table `log_counts` for stored log entries, one for each changed row.
 
-    Entries with the status `pending` are not counted. The increments are sorted by key, so that all gateways lock the
-    rows in the same order and cannot deadlock.
+    Entries with the status `pending` are not counted. The increments are sorted by primary key, so that all gateways
+    lock the rows in the same order and cannot deadlock.
     """
     rows: dict[_Key, list[int]] = {}
     for entry, stored in entries:
@@ -135,7 +136,7 @@ def count_rows(entries: Iterable[tuple[NewEntry, Stored]]) -> list[CountRow]:
 def request_count_rows(
     environment: tuple[str, str], agent_id: str, action: str, created_at: datetime
 ) -> list[dict[str, object]]:
-    """Return the increments of the table `log_counts` for a new approval request, sorted by key.
+    """Return the increments to rows of the table `log_counts` for a new approval request, sorted by primary key.
 
     `environment` contains the id of the organization and the name of the environment.
     """
@@ -331,7 +332,7 @@ async def roll_up(database: Database, batch: int) -> int:
 async def count_request(
     session: AsyncSession, environment: tuple[str, str], agent_id: str, action: str, created_at: datetime
 ) -> None:
-    """Increment the counts of approval requests, in the transaction that creates a request.
+    """Count a new approval request, in the transaction that creates the request.
 
     `environment` contains the id of the organization and the name of the environment.
     """
@@ -382,8 +383,8 @@ async def _roll_up_batch(
         )
         .order_by(col(LogCount.starts), col(LogCount.name))
         .limit(batch)
-        # Lock the rows and skip rows that another gateway has locked, because a row that two gateways add up would
-        # count twice.
+        # Lock the rows and skip rows that another gateway has locked, because otherwise two gateways could add the
+        # counts of the same row to the sum.
         .with_for_update(skip_locked=True)
     )
     rows = (await session.exec(chosen)).all()
@@ -398,7 +399,7 @@ async def _roll_up_batch(
 
 
 def _upsert(table: type[LogCount | DayCount], dialect: str) -> Insert:
-    """Return an insert statement that adds the counts to those of the existing row, if there is one."""
+    """Return a statement that inserts a row of counts, or adds the counts to those of the existing row."""
     declared = Table.metadata.tables[str(table.__tablename__)]
     insert = sqlite.insert(declared) if dialect == "sqlite" else postgresql.insert(declared)
     key = declared.primary_key.columns.keys()

@@ -33,7 +33,10 @@ class EventRow(NamedTuple):
 
 
 class DeliveryRow(NamedTuple):
-    """Row of the table `deliveries` for an event that must be delivered immediately. `moment` is the creation time."""
+    """Row of the table `deliveries` for an event that must be delivered immediately.
+
+    `moment` is the time at which the row is created and the first attempt is due.
+    """
 
     id: str
     organization_id: str

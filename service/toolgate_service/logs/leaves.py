@@ -1,4 +1,4 @@
-"""Leaves of log entries in the transparency log, and of audit events that are written together with log entries."""
+"""Leaves of the transparency log for log entries, and for audit events that are stored together with log entries."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def entry_chunks(entries: Iterable[tuple[NewEntry, Stored]]) -> Sequence[Chunk]:
-    """Return the leaves of new log entries as one chunk for each environment."""
+    """Return the leaves of new log entries. Each chunk contains the leaves of one environment."""
     return build_chunks(_entry_leaf(entry, stored) for entry, stored in entries)
 
 
@@ -60,7 +60,7 @@ def _entry_leaf(entry: NewEntry, stored: Stored) -> Leaf:
 
 
 class AuditRow(NamedTuple):
-    """Audit event without a user, in the order of the columns with which the log stores insert it."""
+    """Audit event that an API key caused, with the values in the order of the columns in the INSERT statements."""
 
     id: str
     organization_id: str
@@ -81,14 +81,14 @@ class AuditRow(NamedTuple):
 
 
 class MismatchEvent(NamedTuple):
-    """Audit event about an idempotency key that was repeated with other content, and the chunk with its leaf."""
+    """Audit event about an idempotency key that was used again with different content, and the leaf of the event."""
 
     row: AuditRow
     chunks: Sequence[Chunk]
 
 
 def mismatch_events(batch: "Batch") -> Iterator[MismatchEvent]:
-    """Yield the audit events of a batch."""
+    """Yield an audit event for each entry of a batch that uses an idempotency key again with different content."""
     for entry in batch.mismatches:
         row = AuditRow(
             new_id(),

@@ -13,8 +13,8 @@ STATUSES = ("success", "failed", "pending", "denied")
 class LogEntry(Table, table=True):
     """Log entry: record of one tool call of an agent, including denied calls.
 
-    The primary key has the order of lists of entries: organization and environment, then time, then id. On PostgreSQL,
-    the table is partitioned by the month of `created_at` (module `logs.partitions`).
+    The primary key has the order in which entries are listed: organization and environment, then time, then id. On
+    PostgreSQL, the table is partitioned by the month of `created_at` (module `logs.partitions`).
     """
 
     __tablename__ = "log_entries"
@@ -59,8 +59,8 @@ class LogEntry(Table, table=True):
     run_id: str | None = Field(default=None, max_length=255)
     #: id of the API key with which the entry was sent
     key_id: str = Field(sa_type=Id)
-    #: salts of the row and of its context in the transparency log, 32 hexadecimal digits each; null for rows from before
-    #: the log
+    #: salts of the row and of its context in the transparency log, 32 hexadecimal digits each; null for rows that are
+    #: older than the transparency log
     salt: str | None = Field(default=None, max_length=64)
 
 
@@ -89,7 +89,7 @@ class IdempotencyKey(Table, table=True):
     expires_at: datetime = Field(sa_type=Timestamp)
 
 
-#: what a row counts: all entries of an environment, the entries of one agent, or the entries of one action
+#: subject of a row of counts: all entries of an environment, the entries of one agent, or those of one action
 ALL = "all"
 AGENT = "agent"
 ACTION = "action"
@@ -100,10 +100,10 @@ MINUTE = 1
 HOUR = 60
 DAY = 24 * HOUR
 
-#: name of the column that counts approval requests
+#: name of the column with the number of approval requests
 HELD = "held"
-#: name of the column that counts the entries of each status; `held` counts approval requests and not `pending` entries,
-#: because each retry of a call that waits for its approval logs another `pending` entry
+#: for each status, the name of the column with the number of entries; `held` contains the number of approval requests
+#: instead of `pending` entries, because each retry of a call that waits for an approval logs another `pending` entry
 COUNTED = {"success": "succeeded", "failed": "failed", "denied": "blocked", "pending": HELD}
 
 

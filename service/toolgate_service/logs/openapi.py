@@ -1,4 +1,4 @@
-"""JSON schemas of the bodies of `POST /sdk/log` and `POST /sdk/logs` in the OpenAPI document."""
+"""JSON schemas of the bodies of `POST /sdk/log` and `POST /sdk/logs`, for the OpenAPI document."""
 
 from typing import Any
 
@@ -98,7 +98,7 @@ _ENTRY: dict[str, Any] = {
     "examples": [_ENTRY_EXAMPLE],
 }
 
-#: JSON schemas of the bodies of both operations, by name
+#: JSON schemas of the request and response bodies of `POST /sdk/log` and `POST /sdk/logs`, by name
 LOG_SCHEMAS: dict[str, dict[str, Any]] = {
     "NewLogEntry": _NEW_ENTRY,
     "LogEntry": _ENTRY,

@@ -83,8 +83,8 @@ _NEWEST_DEFAULT_ENTRY = f"SELECT max(created_at) FROM {DEFAULT}"  # noqa: S608 -
 _NO_TIMEOUT = "SET LOCAL statement_timeout = 0"
 _VALIDATE_BOUNDS = f"ALTER TABLE {DEFAULT} VALIDATE CONSTRAINT log_entries_bounds"
 _DROP_BOUNDS = f"ALTER TABLE {DEFAULT} DROP CONSTRAINT IF EXISTS log_entries_bounds"
-# Select one row for each pair of current plan and previous retention: the organization that changed to the plan last. The
-# other organizations with this pair do not keep their entries longer, so they need not be read.
+# Select one row for each pair of current plan and previous retention: that of the organization that changed its plan
+# last. No other organization with the same pair keeps its entries longer.
 _RETENTIONS = """
 SELECT plan, max(plan_changed_at), retention_days_before FROM organizations GROUP BY plan, retention_days_before
 """
@@ -108,7 +108,7 @@ class Partition:
 
 
 async def make_months(database: PostgresDatabase) -> Sequence[str]:
-    """Create the missing partitions of the current and the next months. Return the names of the new partitions.
+    """Create the missing partitions for the current and the following months, and return the names of the new ones.
 
     Nothing is done while another gateway changes partitions.
 
@@ -133,10 +133,11 @@ async def make_months(database: PostgresDatabase) -> Sequence[str]:
 async def drop_months(
     database: PostgresDatabase, moment: datetime, retention_days: RetentionDays, test: int
 ) -> int:
-    """Drop the oldest partitions if all their entries are older than their retention. Return the number of entries.
+    """Drop the oldest partitions if the retention of all their entries has ended. Return the number of dropped entries.
 
-    Partitions without entries are dropped too. A partition is dropped only if it is older than the retention of test
-    entries, because these entries are deleted one by one, so that the stored size of each test log stays correct.
+    Partitions without entries are dropped too. A partition is dropped only if all its entries are older than the
+    retention of test entries. Until then, another job deletes expired test entries one by one, because it must subtract
+    their size from the stored size of the test log.
 
     Args:
         database: The database.
@@ -186,7 +187,8 @@ def missing_periods(partitions: Sequence[Partition], moment: datetime) -> Sequen
 async def list_partitions(connection: "Connection") -> Sequence[Partition]:
     """Return all partitions of the log table except `DEFAULT`, oldest first."""
     found = [
-        # The parsed bounds are in UTC, because PostgreSQL formats them in the time zone of the connection.
+        # The parsed bounds are in UTC, because PostgreSQL formats them in the time zone of the connection, which is
+        # UTC.
         Partition(
             name, datetime.fromisoformat(begins) if begins else None, datetime.fromisoformat(ends), rows
         )
@@ -197,18 +199,19 @@ async def list_partitions(connection: "Connection") -> Sequence[Partition]:
 
 
 def sql_month(moment: datetime) -> str:
-    """Return the start of a month as an SQL literal, because DDL statements do not accept parameters."""
+    """Format the start of a month as an SQL literal in UTC. DDL statements do not accept parameters."""
     return f"'{moment.astimezone(UTC):%Y-%m-%d} 00:00+00'"
 
 
 @asynccontextmanager
 async def exclusive_access(database: PostgresDatabase) -> AsyncIterator["Connection | None"]:
-    """Lock the partitions against changes by other gateways, and yield a connection.
+    """Lock the partitions against changes by other gateways, and yield a connection with which to change them.
 
     If another gateway holds the lock, None is yielded instead.
 
     Raises:
-        StorageFault: The server is unavailable, or the block could not get the lock of a table in time.
+        StorageFault: The server is unavailable, or a statement in the `with` block waited too long for the lock of a
+            table.
     """
     try:
         async with AsyncExitStack() as stack:
@@ -228,7 +231,7 @@ async def exclusive_access(database: PostgresDatabase) -> AsyncIterator["Connect
 
 @asynccontextmanager
 async def _keep_alive(guard: "Connection", connection: "Connection") -> AsyncIterator[None]:
-    """Keep the transaction of the connection `guard`, which holds the lock, alive until the block ends.
+    """Keep the transaction of `guard`, which holds the lock of the partitions, alive until the `with` block ends.
 
     If this transaction is lost, `connection` is terminated, so that it cannot change partitions without the lock.
     """
@@ -257,7 +260,7 @@ async def _connect(stack: AsyncExitStack, database: PostgresDatabase) -> "Connec
 
 @asynccontextmanager
 async def _short_lock_waits(connection: "Connection") -> AsyncIterator[None]:
-    """Run the block in a transaction whose statements fail if they wait for a lock longer than 0.5 seconds."""
+    """Run the `with` block in a transaction whose statements fail if they wait for a lock longer than 0.5 seconds."""
     async with connection.transaction():
         await connection.execute(_SHORT_LOCK_WAIT)
         yield
@@ -272,7 +275,8 @@ async def _create_partition(connection: "Connection", begins: datetime, ends: da
     """Create the partition for a period and return its name. This function must run in a transaction.
 
     The table is first created and then attached, because `CREATE TABLE ... PARTITION OF` would lock the whole log
-    table. While the table is attached, writers continue, and readers wait only until the server has checked `DEFAULT`.
+    table. While the table is attached, writers continue, and readers wait only until the server has verified that
+    `DEFAULT` contains no entries of the period.
     """
     name = _partition_name(begins)
     await connection.execute(
@@ -374,7 +378,8 @@ async def _drop(
         # Prevent new entries in the partition, for example from `toolgate db copy`. The lock on the whole log table is
         # taken later, so that it is held only briefly.
         await connection.execute(f"LOCK TABLE {partition.name} IN SHARE MODE")
-    # Read the list again, because an organization may meanwhile have changed to a plan with a longer retention.
+    # Select the expired partitions again, because an organization may meanwhile have changed to a plan with a longer
+    # retention.
     names = [partition.name for partition in await _expired(connection, moment, retention_days, test)]
     dropped = [partition for partition in expired if partition.name in names]
     if not dropped:
@@ -382,8 +387,8 @@ async def _drop(
     await connection.execute(_LOCK_LOG)
     for partition in dropped:
         await connection.execute(f"DROP TABLE {partition.name}")
-    # Create a partition for older entries, which may still arrive, for example from `toolgate db copy`. In `DEFAULT`,
-    # they would prevent the creation of new partitions.
+    # Create a partition for entries of the dropped months, because such entries may still arrive, for example from
+    # `toolgate db copy`. In `DEFAULT`, they would prevent the creation of new partitions.
     end = sql_month(dropped[-1].ends)
     await connection.execute(
         f"CREATE TABLE {PAST} PARTITION OF log_entries FOR VALUES FROM (MINVALUE) TO ({end})"
@@ -393,7 +398,7 @@ async def _drop(
 async def _expired(
     connection: "Connection", moment: datetime, retention_days: RetentionDays, test: int
 ) -> Sequence[Partition]:
-    """Return the partitions that can be dropped: all that are older than the first one that must be kept."""
+    """Return the partitions that can be dropped: those before the oldest partition that must be kept."""
     days = longest(test, *(retention_days(*row) for row in await connection.fetch(_RETENTIONS)))
     ended = takewhile(
         # Never drop the newest partition (`[:-1]`), because the next new partition begins where it ends.

@@ -1,4 +1,4 @@
-"""Database queries for log entries: filtered pages, single entries, the entries before and after one, old entries.
+"""Database queries for log entries: filtered pages, single entries, neighbors of an entry, expired entries.
 
 The time for a page of the console depends only on the number of its rows and not on the length of the log, because
 matching entries are not counted. With one filter, the page is a range of one index. With several filters, matching
@@ -44,12 +44,12 @@ ORGANIZATIONS_PER_QUERY = 1_000
 #: maximum number of characters of a context that are loaded for a list
 EXCERPT_LENGTH = 2_000
 
-#: maximum differences between the creation time that an entry's id contains and the column `created_at`: first if both
-#: were read from the same clock, second if one was read from the clock of the gateway and one from the clock of the
-#: database
+#: maximum differences between the creation time that an entry's id contains and the column `created_at`: the first
+#: value applies if both were read from the same clock, the second if one was read from the clock of the gateway and the
+#: other from the clock of the database
 _ID_TIME_TOLERANCES = (timedelta(seconds=2), timedelta(minutes=1))
 
-#: function that returns the rows that match the given filters
+#: function that executes a query with the given filters and returns the rows
 Query: TypeAlias = Callable[["Filters"], Awaitable[Sequence[Sequence[Any]]]]
 
 
@@ -113,12 +113,13 @@ class LogPage:
 
 
 def matching(organization_id: str, environment: str, filters: Filters) -> SelectOfScalar[LogEntry]:
-    """Return the query for the entries that match the filters, in no particular order."""
+    """Return the query for the entries that match the filters. It does not sort the entries."""
     query = select(LogEntry).where(
         LogEntry.organization_id == organization_id, LogEntry.environment == environment
     )
-    # The columns are sorted by selectivity. Compare the first column that has a filter directly. Write the others as
-    # expressions, for which SQLite cannot use an index, because it might otherwise choose a less selective index.
+    # The columns are sorted by selectivity. Compare the first column that has a filter directly, so that SQLite uses
+    # its index. Write the comparisons of the other columns as expressions, for which SQLite cannot use a less selective
+    # index.
     wanted = (
         (LogEntry.agent_id, filters.agent_id),
         (LogEntry.action, filters.action),
@@ -145,9 +146,9 @@ def in_order(
 ) -> SelectOfScalar[LogEntry]:
     """Return the query for the entries that match the filters, newest first.
 
-    The entries are older than the position `after`, and not older than the position `floor`. A position replaces the
-    time filter on the same side, because with both, SQLite would first seek to the time and then scan up to the
-    position.
+    The entries are older than the position `after`, and not older than the position `floor`. If a position is given,
+    the time filter on the same side is omitted: with both, SQLite would seek to the time, and then scan all entries up
+    to the position.
     """
     if after is not None and filters.ends is not None and after.created_at < filters.ends:
         filters = replace(filters, ends=None)
@@ -207,10 +208,10 @@ async def list_page(
 async def list_around(
     session: AsyncSession, entry: LogEntry, count: int
 ) -> tuple[Sequence[LogLine], Sequence[LogLine]]:
-    """Return the entries of the same agent before and after an entry.
+    """Return the later and the earlier entries of the agent to which a log entry belongs.
 
-    The result contains at most `count` later entries and at most `count` earlier entries. Both lists are sorted newest
-    first.
+    The first list contains the next `count` later entries at most, the second list the previous `count` entries at
+    most. Each list is sorted newest first.
     """
     environment = (entry.organization_id, entry.environment)
     filters, position = Filters(agent_id=entry.agent_id), Position(entry.created_at, entry.id)
@@ -273,7 +274,10 @@ async def find_floor(
     filters: Filters,
     after: Position | None,
 ) -> Position | None:
-    """Return the position of the oldest entry that the query for a page after the position `after` may read.
+    """Return the position of the last entry that the query for a page may read.
+
+    The page starts after the position `after`. The limit ensures that the query reads at most `SCAN_LIMIT` index
+    entries.
 
     The result is None if the query may read to the end of the log.
     """
@@ -316,7 +320,7 @@ async def to_lines(session: AsyncSession, found: Sequence[Sequence[Any]]) -> Seq
 async def _recent_first(
     session: AsyncSession, filters: Filters, after: Position | None, count: int, query: Query
 ) -> Sequence[Sequence[Any]]:
-    """Return the rows of a query for the newest entries that are older than the position `after`.
+    """Execute a query for the newest entries that are older than the position `after`, and return its rows.
 
     On PostgreSQL, each month is a separate table. The query is therefore first limited to the newest months, in the
     steps of `RECENT_MONTHS`. It reads the whole log only if these months contain fewer than `count` rows.
@@ -337,7 +341,7 @@ def _view(entry: LogEntry, agent_name: str) -> LogEntryView:
 
 
 def _select_lines(query: SelectOfScalar[LogEntry]) -> Select[Any]:
-    # Load only excerpts, because the complete contexts of fifty entries can take up three megabytes.
+    # Load only excerpts of the contexts, because the complete contexts of fifty entries can take up three megabytes.
     return query.with_only_columns(*_COLUMNS, func.substr(LogEntry.context, 1, EXCERPT_LENGTH), _SIZE)
 
 
@@ -372,10 +376,10 @@ async def tenants_with_old_rows(
     environment: str | None = None,
     plan: str | None = None,
 ) -> Sequence[RetentionTerms]:
-    """Return the organizations that have rows older than `before` in a table.
+    """Return the organizations that have rows older than `before` in `table`.
 
-    If `environment` or `plan` is given, only rows of this environment or organizations with this plan are considered.
-    The query reads one index entry per organization, because most organizations have no old rows.
+    `environment` restricts the search to rows of one environment, and `plan` to organizations with one plan. The query
+    looks up only the oldest row of each organization, which takes one index entry.
     """
     oldest = select(table.created_at).where(
         table.organization_id == Organization.id, col(table.created_at) < before

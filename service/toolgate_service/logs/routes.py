@@ -179,7 +179,7 @@ async def _replay_response(
 
 
 def response_for(outcome: Outcome) -> PlainResponse:
-    """Return the response for the outcome of an entry.
+    """Return the HTTP response for the outcome of storing a log entry.
 
     Raises:
         ApiError: The entry was rejected.
@@ -199,7 +199,7 @@ def response_for(outcome: Outcome) -> PlainResponse:
 #: maximum number of JSON values in a request with many entries; each entry may have `strict_json.MAX_NODES` values
 MAX_NODES = 25_000
 
-#: outcome of an entry, or the error that prevented its storage
+#: outcome of storing an entry, or the error that prevented it
 Result: TypeAlias = Outcome | ApiError
 
 
@@ -216,7 +216,7 @@ class ReplayProbe:
     problem: FieldErrors
 
 
-#: a parsed entry of a request, or its validation error
+#: an entry of a request after validation: a valid entry, an invalid entry with an idempotency key, or an error
 ParsedEntry: TypeAlias = NewEntry | ReplayProbe | ApiError
 
 

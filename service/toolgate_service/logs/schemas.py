@@ -82,8 +82,8 @@ class LogEntryView(BaseModel):
     run_id: str | None = Field(description="Identifier of the agent run, chosen by the client.")
 
 
-#: number of bytes that are added to the length of an entry's texts (action and context) when the size of a test
-#: environment's log is computed
+#: estimated size in bytes of a stored log entry without its action and context; the size of an entry counts towards the
+#: maximum size of a test environment's log
 ROW_BYTES = 500
 
 
@@ -134,8 +134,8 @@ class NewEntry:
         return values
 
 
-#: columns of `log_entries` whose values a `NewEntry` contains in the same form; the other columns are the id and the
-#: times
+#: columns of `log_entries` whose values a `NewEntry` contains in the same form; the other columns are the id, the times
+#: and the salts
 COLUMNS = (
     "organization_id", "environment", "agent_id", "action", "status", "context", "ip_address", "address_seen",
     "decision_id", "approval_id", "call_id", "run_id", "key_id",
@@ -223,7 +223,7 @@ Outcome: TypeAlias = Stored | Replayed | Refused
 
 
 def entry_bytes(action: str, context: str | None) -> int:
-    """Return the size of a log entry in bytes: the length of its texts plus `ROW_BYTES`.
+    """Return the size of a log entry in bytes: the length of its action and context, plus `ROW_BYTES`.
 
     The size counts towards the maximum size of a test environment's log.
     """
@@ -260,7 +260,7 @@ def read_entry(
     size of a test environment's log in bytes.
 
     Raises:
-        FieldErrors: Fields are missing or invalid. The error contains all of them.
+        FieldErrors: Fields are missing or invalid. The error lists all of these fields.
     """
     context = fields.context("context")
     agent_id, action = fields.text("agent_id"), fields.action("action")

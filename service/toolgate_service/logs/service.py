@@ -1,8 +1,8 @@
 """Search, export and deletion of log entries.
 
 The contexts of entries have no index, so a search reads the entries one by one, newest first. One call stops after a
-maximum number of entries, characters or seconds. The caller continues with another call from the position at which it
-stopped.
+maximum number of entries, characters or seconds. The caller continues with another call, from the position at which the
+previous call stopped.
 """
 
 import asyncio
@@ -138,7 +138,7 @@ async def search(
     """Search a part of the log for a text, and return the matching entries, newest first.
 
     The search starts with the newest entry, or after the position `after`. It stops after `limit` matching entries, or
-    after the limits of one call. `filters.begins` is required.
+    at `MAX_ENTRIES`, `MAX_CHARACTERS` or `MAX_SECONDS`. `filters.begins` is required.
 
     Raises:
         FieldErrors: 400, `filters.begins` is missing.
@@ -268,7 +268,7 @@ async def make_months(database: Database) -> None:
 
 
 async def drop_months(database: Database, plans: Plans, moment: datetime) -> int:
-    """On PostgreSQL, drop partitions of the log whose entries are all older than their retention.
+    """On PostgreSQL, drop partitions of the log in which the retention of all entries has ended.
 
     Returns:
         Number of dropped entries.
@@ -347,9 +347,9 @@ def retention_days(
 async def expired_tenants(
     database: Database, model: type[Any], plans: Plans, moment: datetime
 ) -> AsyncIterator[tuple[str, datetime]]:
-    """Yield the organizations with production rows whose retention has ended, and the time before which it has.
+    """Yield each organization with expired production rows, and the time before which its rows are expired.
 
-    `model` is the model of the log entries, or of the decisions, which are kept for the same time.
+    `model` is the table of the rows: log entries, or decisions, which are kept for the same time.
     """
     for plan in PLAN_NAMES:
         days = plans[plan].log_retention_days
@@ -364,7 +364,7 @@ async def expired_tenants(
 
 
 async def announce_deletions(database: Database, plans: Plans, moment: datetime) -> None:
-    """Add leaves about the production entries that `drop_months` and `prune_entries` delete to the transparency log."""
+    """Add leaves to the transparency log that announce the deletions by `drop_months` and `prune_entries`."""
     async for organization_id, before in expired_tenants(database, LogEntry, plans, moment):
         await announce_retention(database, LOG_ENTRY, organization_id, PRODUCTION, before)
 

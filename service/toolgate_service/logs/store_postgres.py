@@ -269,10 +269,10 @@ VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
 
 
 async def settle_budgets(connection: "Connection", batch: Batch) -> None:
-    """Settle or release the reservations of budgets to which the entries of a batch refer, in its transaction.
+    """Settle or release the budget reservations to which the log entries refer, in the transaction of the batch.
 
     A check locks the totals of budgets before the counts of requests. Call this function before `write_batch`, which
-    changes these counts, so that the two never wait for each other.
+    changes these counts, so that a check and a batch cannot deadlock.
     """
     entries = batch.settling()
     if not entries:
@@ -292,7 +292,8 @@ async def settle_budgets(connection: "Connection", batch: Batch) -> None:
         await connection.execute(_SETTLE, batch.state.now, *columns)
 
 
-# As in `BATCH_STATE`, the limits force index lookups. They also determine the order in which the totals are locked.
+# As in `BATCH_STATE`, the LIMIT clauses force index lookups. They also determine the order in which the totals are
+# locked.
 _RESERVATIONS = f"""
 SELECT {RESERVATION_COLUMNS}
 FROM unnest($1::text[]::uuid[]) AS wanted (decision_id)
@@ -367,9 +368,9 @@ FROM unnest($7::text[]::uuid[], $8::text[]::uuid[], $9::text[], $10::text[]::uui
 """
 
 
-#: time in milliseconds for which a batch waits for the lock of an organization or of a row, before its entries are
-#: moved to lanes (separate queues per organization and environment); a working gateway holds such a lock only for a few
-#: milliseconds
+#: time in milliseconds for which a batch waits for the lock of an organization or of a row; its entries are then moved
+#: to lanes (separate queues per organization and environment); another gateway holds such a lock for only a few
+#: milliseconds, unless it has stopped responding
 SHARED_WAIT = 250
 #: time in milliseconds for which the entries in a lane (separate queue of an organization) wait for the lock of their
 #: organization, and for each row lock
@@ -377,7 +378,7 @@ LANE_WAIT = 3_000
 #: number of connections for entries in lanes (separate queues per organization and environment)
 LANES = 4
 
-#: outcomes of the entries, and True if webhook events were written
+#: outcomes of the entries (None for entries that were not written), and True if webhook events were written
 _Committed: TypeAlias = tuple[list[Outcome | None], bool]
 
 
@@ -391,7 +392,7 @@ class PostgresLogStore:
 
     @property
     def background_pool(self) -> PostgresPool:
-        """Connections for writes for which no client waits. They do not delay the batches of log entries."""
+        """Connection pool for background writes, separate from the pool for the shared batches of log entries."""
         return self._lanes
 
     async def open(self) -> None:
@@ -430,7 +431,7 @@ class PostgresLogStore:
         self, connections: PostgresPool, entries: Sequence[NewEntry], lock_timeout: int
     ) -> "_Committed | None":
         """Commit log entries. If the lock of an organization is not free in time, write none and return None."""
-        # If an error occurs, the pool closes the connection, which rolls back the transaction.
+        # If an error occurs, the pool rolls back the transaction or closes the connection.
         async with connections.acquire() as connection:
             try:
                 await begin_locked(connection, entries, lock_timeout)
@@ -442,11 +443,11 @@ class PostgresLogStore:
             return await self._commit_shared(connection, entries)
 
     async def _commit_shared(self, connection: "Connection", entries: Sequence[NewEntry]) -> _Committed:
-        """Commit log entries as `_commit_batch` does. If a row is locked, roll back and return None for each outcome.
+        """Commit log entries as `_commit_batch` does. If a row is locked, roll back and return None for each entry.
 
         For example, a check that creates an approval request locks the rows that count the requests of the
-        organization. They stay locked if the gateway stops responding. The database error does not contain the
-        organization. The caller therefore commits all entries again in lanes: separate queues, one for each
+        organization. They stay locked if the gateway that runs the check stops responding. The database error does not
+        name the organization, so the caller commits all entries again in lanes: separate queues, one for each
         organization and environment.
         """
         try:
@@ -483,8 +484,8 @@ class PostgresLogStore:
 async def _commit_batch(connection: "Connection", entries: Sequence[NewEntry]) -> _Committed:
     """Decide about log entries whose tenants are locked, write the accepted ones and commit.
 
-    The function takes three round trips to the database, two more if there are webhook events, and three more if entries
-    settle reservations of budgets.
+    The function takes three round trips to the database, two more if there are webhook events, and three more if
+    entries settle reservations of budgets.
     """
     batch = Batch(await load_state(connection, entries))
     outcomes = batch.decide(entries)

@@ -58,7 +58,7 @@ VALUES (?, ?, ?, ?, ?, 'pending', 0, ?, ?)
 
 
 def settle_budgets(connection: sqlite3.Connection, batch: Batch) -> None:
-    """Settle or release the reservations of budgets to which the entries of a batch refer, in its transaction."""
+    """Settle or release the budget reservations to which the log entries refer, in the transaction of the batch."""
     entries = batch.settling()
     decisions = dict.fromkeys(entry.decision_id for entry in entries)
     rows = [

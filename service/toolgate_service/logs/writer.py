@@ -72,8 +72,8 @@ class Batch:
         answers: Entries with an idempotency key, and the response to store for each.
         mismatches: Entries that repeat an idempotency key with a different body. They are written to the audit log.
         added_bytes: Number of bytes by which the log of each test environment grows.
-        crossings: Entries that reached a warning level or the limit of the plan, each with the number of entries in the
-            month.
+        crossings: Entries with which the number of entries in the month reached a warning level or the limit of the
+            plan, each with this number.
     """
 
     state: BatchState
@@ -94,7 +94,7 @@ class Batch:
         return [self._add(entry, moments) for entry in entries]
 
     def settling(self) -> list[SettlingEntry]:
-        """Return the parts of the stored entries that may settle reservations of budgets."""
+        """Return the stored entries that may settle budget reservations, reduced to the fields for the settlement."""
         return [
             SettlingEntry(
                 tenant_of(entry), entry.decision_id, entry.agent_id, entry.action, entry.status, entry.context
@@ -201,8 +201,9 @@ class LogStore(Protocol):
 
         Args:
             entries: Entries of any organizations; with `wait`, of one organization only.
-            wait: True to wait for a lock that another gateway holds. Without `wait`, the entries of a locked
-                organization are not written, and their outcome is None. The caller must commit them again with `wait`.
+            wait: True to wait for a lock that another gateway holds. Without `wait`, entries are not written if their
+                organization or a row is locked. Their outcome is None, and the caller must commit them again with
+                `wait`.
 
         Raises:
             Exception: The commit failed. If the connection was lost during the commit, the entries may be stored; a
@@ -241,7 +242,7 @@ class LogWriter:
 
     @property
     def has_room(self) -> bool:
-        """True if the writer accepts another log entry, because the limits of waiting entries are not reached."""
+        """True if the writer accepts another log entry: the limits for waiting entries are not reached."""
         if self._lanes:
             weight = self._waiting.weight + sum(lane.weight for lane in self._lanes.values())
             return self.waiting < MAX_WAITING and weight < MAX_WEIGHT
@@ -315,7 +316,7 @@ class LogWriter:
         """Commit a batch of log entries, and set the results of their futures.
 
         Returns:
-            Entries that were not written, because another gateway holds the lock of their organization.
+            Entries that were not written, because another gateway holds the lock of their organization or of a row.
         """
         began = perf_counter()
         try:

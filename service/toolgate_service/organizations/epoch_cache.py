@@ -1,4 +1,4 @@
-"""Cache of data of each environment that is valid until the epoch of the environment changes."""
+"""Cache with one value per environment, which is valid until the epoch (data version) of the environment changes."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -34,7 +34,7 @@ class EpochCache(ABC, Generic[T]):
 
     Args:
         database: Database of the gateway.
-        empty: Value of an environment without data, which is not read from the database.
+        empty: Value for an environment without data. In this case, the cache does not query the database.
     """
 
     def __init__(self, database: Database, empty: T) -> None:
@@ -52,17 +52,17 @@ class EpochCache(ABC, Generic[T]):
         """Read the data of an environment. `values` are the bind parameters `organization_id` and `environment`."""
 
     def forget(self, tenant: Tenant) -> None:
-        """Discard what the cache keeps about an environment besides its value."""
+        """Discard the data that a subclass keeps for an environment in addition to the cached value."""
 
     async def find(self, auth: AuthContext) -> T:
-        """Return the data that applies at the epoch at which the authentication context was read, or at a later one."""
+        """Return the data of the environment at the epoch of the authentication context, or at a later epoch."""
         if not self.has_data(auth):
             return self._empty
         tenant = (auth.organization_id, auth.environment)
         cached = self._cached(tenant, auth.epoch)
         if cached is not None:
             return cached
-        # Only one of several concurrent checks reads the data after a change.
+        # After a change of the data, let only one of several concurrent checks read it.
         lock = self._loading.setdefault(tenant, asyncio.Lock())
         async with lock:
             cached = self._cached(tenant, auth.epoch)
@@ -72,7 +72,7 @@ class EpochCache(ABC, Generic[T]):
                 return await self.load(session, auth)
 
     async def load(self, session: AsyncSession, auth: AuthContext) -> T:
-        """Return the data that applies in the transaction of a session, in which `auth` was read."""
+        """Return the data of the environment in the transaction of `session`, in which `auth` was read too."""
         if not self.has_data(auth):
             return self._empty
         tenant = (auth.organization_id, auth.environment)

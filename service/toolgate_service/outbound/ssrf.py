@@ -26,7 +26,8 @@ Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
 #: Maximum number of name lookups at the same time. A lookup counts until it ends, even if its delivery has timed out.
 MAX_LOOKUPS = 128
-#: Maximum seconds to wait for a connection to one address. If it is unreachable, there is time to try the next address.
+#: Maximum seconds to wait for a connection to one address. After an unreachable address, there is still time to try the
+#: next one.
 CONNECT_SECONDS = 4
 
 #: Maximum bytes of a response that are read: half for the body (`sender.MAX_BODY`), half for the headers.
@@ -46,7 +47,7 @@ class AddressClass(Enum):
     FORBIDDEN = "forbidden"
 
 
-#: Networks of the metadata services of cloud providers. These services hand out credentials.
+#: Networks of the metadata services of cloud providers. Responses of these services contain credentials.
 METADATA_4 = tuple(map(IPv4Network, ("169.254.0.0/16", "100.100.100.200/32", "168.63.129.16/32")))
 METADATA_6 = tuple(map(IPv6Network, ("fd00:ec2::/32", "fd20:ce::254/128", "fd00:42::42/128")))
 
@@ -226,7 +227,7 @@ class LimitedStream(httpcore.AsyncNetworkStream):
         return piece
 
     async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109 - httpcore's signature
-        """Send data. The limit for received bytes starts again, because a new response follows."""
+        """Send data, and reset the count of received bytes, because a new response follows."""
         self._size = 0
         await self._inner.write(buffer, timeout)
 

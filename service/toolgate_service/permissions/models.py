@@ -61,7 +61,7 @@ def loosening_users(permission: Permission) -> Collection[str]:
 
 
 class AmountCheck(StrEnum):
-    """Kinds of checks of the amount in a call's context, in the order in which they run."""
+    """Checks of the amount in a call's context, in the order in which they run."""
 
     PRESENT = "present"
     NUMBER = "number"
@@ -107,7 +107,7 @@ def find_amount_violation(
 
 
 def describe_value(value: object) -> str:
-    """Describe an invalid amount for the reason of a denial, at most `MAX_SHOWN` characters of it."""
+    """Return an invalid amount as text for the reason of a denial, cut off after `MAX_SHOWN` characters."""
     match value:
         case None:
             return "null"

@@ -94,7 +94,7 @@ async def create_agent_with_permission(
 async def add_permission(
     session: AsyncSession, caller: Caller, agent: Agent, new: NewPermission
 ) -> Permission:
-    """Create a permission as `create_permission` does, but in the caller's open transaction."""
+    """Create a permission as `create_permission` does, but in the open transaction of `session`."""
     same = {
         "organization_id": agent.organization_id,
         "environment": agent.environment,
@@ -136,8 +136,8 @@ async def change_permission(
 ) -> PermissionView:
     """Change those fields of a permission that the request contains.
 
-    The gateway accepts an approved request only if it satisfies the rules that were valid when the request was created,
-    and also the permission's current rules. For the separation of duties, a user who changes a permission to allow more
+    Calls can use an approved request only if it satisfies both the rules of the permission at the time when the request
+    was created and the current rules. For the separation of duties, a user who changes a permission to allow more
     counts as one of its creators.
 
     Raises:
@@ -172,7 +172,10 @@ async def delete_permission(
 async def _find_permission(
     session: AsyncSession, caller: Caller, permission_id: str, path: AgentPath | None
 ) -> Permission:
-    """Return a permission of the agent or, if no agent is given, a permission of any organization."""
+    """Return the permission with this id.
+
+    `path` restricts the search to one agent. Without it, the permission may belong to any organization.
+    """
     agent = None if path is None else await get_agent(session, caller, *path)
     permission = (await session.exec(_ONE, params={"id": permission_id})).first()
     if permission is None or (agent is not None and permission.agent_id != agent.id):
@@ -183,7 +186,7 @@ async def _find_permission(
 async def update_permission(
     session: AsyncSession, caller: Caller, permission: Permission, change: PermissionChange
 ) -> None:
-    """Change a permission as `change_permission` does, but in the caller's open transaction."""
+    """Change a permission as `change_permission` does, but in the open transaction of `session`."""
     changes = change.model_dump(exclude_unset=True)
     if _loosens(permission, changes):
         permission.loosened_by = json.dumps(sorted({*loosening_users(permission), caller.user_id}))
@@ -216,7 +219,7 @@ def _loosens(permission: Permission, changes: Mapping[str, Any]) -> bool:
 
 
 async def remove_permission(session: AsyncSession, caller: Caller, permission: Permission) -> None:
-    """Delete a permission as `delete_permission` does, but in the caller's open transaction."""
+    """Delete a permission as `delete_permission` does, but in the open transaction of `session`."""
     await cancel_open(session, permission, "the permission was deleted")
     await session.delete(permission)
     audit.record(

@@ -10,7 +10,7 @@ from toolgate_service.core.strict_json import Json
 
 #: maximum number of different values of an argument that a condition lists
 MAX_VALUES = 10
-#: smallest integer that a larger integer equals as a double
+#: smallest positive integer whose double also stands for a larger integer
 _TOO_LARGE = 2**53
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -43,7 +43,7 @@ _RESERVED = frozenset(
 
 
 class NotCoverable(Exception):
-    """Reason why no condition covers the arguments of calls."""
+    """Error for approved calls from which no rule can be suggested. The message contains the reason."""
 
 
 def cover_arguments(calls: Sequence[Mapping[str, Json]]) -> str:
@@ -51,8 +51,8 @@ def cover_arguments(calls: Sequence[Mapping[str, Json]]) -> str:
 
     The condition is true only for calls with exactly the same argument names, where each argument has one of the values
     that it has in the given calls. If an argument has more than `MAX_VALUES` different values and all are numbers, the
-    numbers between the smallest and the largest are included. As in all conditions, a number of a call that is not an
-    integer is rounded to the nearest double.
+    numbers between the smallest and the largest are included. As in all conditions, a number that is not an integer is
+    rounded to the nearest double before it is compared.
 
     Raises:
         NotCoverable: The calls have different argument names, or an argument has values that cannot be listed.
@@ -114,7 +114,11 @@ def _kind(name: str, value: Json) -> str:
 
 
 def _number(name: str, value: Json) -> int | float:
-    """Return a number as an integer or a double that is written like the number."""
+    """Return a number as an int, or as a float whose decimal representation is exactly the number.
+
+    Raises:
+        NotCoverable: The number has too many digits.
+    """
     if not isinstance(value, int | Decimal):
         raise TypeError(f"{value!r} is not a number")
     if value == int(value):

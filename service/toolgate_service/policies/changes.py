@@ -15,7 +15,8 @@ from toolgate_service.policies.document import (
 from toolgate_service.policies.schemas import ChangeView, FieldChange, Operation, ResourceName
 from toolgate_service.rules.schemas import NewRule
 
-#: fields of a budget that cannot change, because its totals would no longer match them: the budget is replaced
+#: fields of a budget that cannot change, because existing totals would not match the new values. If one of these fields
+#: differs, the budget is deleted and created again
 FIXED_BUDGET_FIELDS = ("scope", "measure", "currency_arg", "window")
 
 Item: TypeAlias = PolicyAgent | NewPermission | NewRule | NewBudget
@@ -30,8 +31,10 @@ class Difference(NamedTuple):
         before: Item in the current document; None if it is new.
         after: Item in the candidate; None if it is deleted.
         fields: Names of the fields that differ, with the value before and the value after.
-        agent_id: Id of the current agent to which the item or the permission belongs; None for a new agent.
-        agent_reference: Reference of this agent in the candidate; empty for rules and budgets.
+        agent_id: Id of the current agent that differs or that has the permission; None for a new agent, and for rules
+            and budgets.
+        agent_reference: Id or name by which the candidate identifies this agent; empty for rules and budgets, and if
+            the agent is deleted.
     """
 
     resource: ResourceName
@@ -63,8 +66,9 @@ class Difference(NamedTuple):
 def compare(current: PolicyDocument, candidate: PolicyDocument) -> Sequence[Difference]:
     """Return the differences between two documents: agents, then permissions, rules and budgets.
 
-    The permissions of a deleted agent are deleted with it and are not listed. An agent of the candidate is the current
-    agent with the same id or, without an id, one with the same name; otherwise it is new.
+    The permissions of a deleted agent are deleted with the agent and are not listed. An agent of the candidate with an
+    id corresponds to the current agent with this id, and an agent without an id to a current agent with the same name.
+    If there is none, the agent is new.
     """
     found: list[Difference] = []
     permissions: list[Difference] = []
@@ -103,7 +107,8 @@ def compare(current: PolicyDocument, candidate: PolicyDocument) -> Sequence[Diff
 class _Scopes:
     """Comparison of the agents of rules and budgets, which the two documents can name in different ways.
 
-    A name can stand for different agents: after `bot` is renamed to `old-bot`, a rule for `bot` applies to another agent.
+    The same name can also stand for different agents: if the candidate renames `bot` to `old-bot` and adds a new agent
+    `bot`, its rules for `bot` apply to the new agent.
     """
 
     def __init__(
@@ -132,13 +137,16 @@ class _Scopes:
     def unify(
         self, old: Mapping[str, Any] | None, new: Mapping[str, Any] | None
     ) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
-        """Return the fields, with the new names of the agents in both if these are the same agents."""
+        """Return the old and the new fields of a rule or budget, with comparable lists of agents.
+
+        If both lists stand for the same agents, both results have the new names of these agents.
+        """
         if old is not None and new is not None:
             before = {self._old.get(one, one) for one in old["agents"]}
             if before == {self._new.get(one, one) for one in new["agents"]}:
                 return {**old, "agents": new["agents"]}, new
             if old["agents"] == new["agents"]:
-                # The same names stand for other agents, which only their ids show.
+                # The same names stand for different agents, so show the ids of the agents in the old fields.
                 return {**old, "agents": [self._ids.get(one, one) for one in old["agents"]]}, new
         return old, new
 

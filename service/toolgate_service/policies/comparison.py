@@ -1,18 +1,18 @@
 """Comparison of decisions with the results of a candidate policy, for replays and for shadow policies, without I/O.
 
-Each decision is judged alone, in the state that the gateway had then: with the same approvals, temporary approvals and
-totals of budgets. The candidate is evaluated at the recorded time. The log does not contain this state, so a decision
-is not replayable if its result under the candidate depends on the state in another way than the recorded result did:
+Each decision is compared on its own. The candidate is evaluated at the recorded time. The decision may also have
+depended on the state of the gateway at that time, which the decision log does not contain: approvals, temporary
+approvals and totals of budgets. A decision is therefore replayable mainly in these cases:
 
-- If the candidate denies the call, or allows it and no budget applies, the state has no effect.
-- If the current policy and the candidate have the same result for the call, with the same terms of approval and the
-  same budgets, the state has the same effect.
-- If the candidate denies, holds or allows a call that was decided by a rule or permission alone, the result of the
-  policy is compared, although an approval or a budget could change it again.
+- The candidate denies the call, or allows it and no budget applies. The state then has no effect.
+- The current policy and the candidate have the same result for the call, with the same terms of approval and the same
+  budgets. The state then has the same effect.
+- A rule or permission alone decided the call. The result of the candidate is then compared with this decision, although
+  an approval or a budget could change it again.
 
-The result of a call for which only the terms of the approval become stricter is unchanged if the call was not allowed
-at the time. With other changes of the terms, it is not replayable, because approvals of that time were given under
-other terms.
+If the candidate only makes the terms of the approval stricter, the decision is unchanged, unless the call was allowed
+or a budget denied it. After other changes of the terms, the decision is not replayable, because it is unknown whether
+the earlier approvals meet the new terms.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,8 +33,8 @@ NOT_REPLAYABLE: Final = "not_replayable"
 Category: TypeAlias = Literal["unchanged", "newly_allowed", "newly_held", "newly_denied", "not_replayable"]
 CATEGORIES: tuple[Category, ...] = (UNCHANGED, NEWLY_ALLOWED, NEWLY_HELD, NEWLY_DENIED, NOT_REPLAYABLE)
 
-#: reason codes of denials that do not depend on the policy: the key, the agent and freezes are examined before it, and
-#: an unknown approval id is denied by each policy
+#: reason codes of denials that do not depend on the policy: the gateway checks the key, the agent and freezes before it
+#: evaluates the policy, and it denies an unknown approval id under every policy
 _INDEPENDENT = frozenset({"api_key_revoked", "agent_not_found", "frozen", "approval_not_found"})
 #: reason codes of denials that depend only on the policy, the call and the time
 _DENIED_BY_POLICY = frozenset(
@@ -65,7 +65,7 @@ POLICY_CHANGED = (
 IF_COVERED = "Allowed if the budgets of the candidate policy cover the call"
 
 
-#: maximum number of pairs of agent and action for which a comparison keeps how the policies differ
+#: maximum number of pairs of agent and action for which a `LiveComparison` caches the difference between the policies
 MAX_SCOPES = 10_000
 
 
@@ -90,11 +90,11 @@ class DecidedCall(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Result of a candidate for a call, compared with the call.
+    """Comparison of the decision about a call with the result of a candidate policy for the same call.
 
     Attributes:
         judgement: Result of the candidate; None if the candidate was not evaluated.
-        problem: Reason why the decision is not replayable; None if it is.
+        problem: Reason why the decision is not replayable; None if it is replayable.
     """
 
     category: Category
@@ -111,7 +111,10 @@ def is_independent(agent_id: str | None, reason_code: str) -> bool:
 
 
 class PolicyComparison:
-    """Current policy and a candidate, which are compared for decided calls."""
+    """Comparison of decisions with the results of a candidate policy.
+
+    The current policy shows how an earlier decision depended on approvals and budgets.
+    """
 
     def __init__(self, current: PolicyEvaluator, candidate: PolicyEvaluator) -> None:
         self._current = current
@@ -119,9 +122,9 @@ class PolicyComparison:
         self._changed_budgets = _find_changes(current.budgets, candidate.budgets)
 
     def compare(self, call: DecidedCall, candidate: PolicyEvaluator | None = None) -> Comparison:
-        """Return the result of the candidate for a call, compared with the call.
+        """Compare the decision about a call with the result of the candidate policy.
 
-        `candidate` can replace the evaluator of the candidate by one that has the same result for this call.
+        `candidate` is a faster evaluator to use instead, which must have the same result for this call.
         """
         code, agent_id = call.reason_code, call.agent_id
         if agent_id is None or is_independent(agent_id, code):
@@ -138,7 +141,7 @@ class PolicyComparison:
         return self._newly_allowed(agent_id, call, new)
 
     def _compare_denial(self, agent_id: str, call: DecidedCall, new: Judgement) -> Comparison:
-        """Compare a decision about a call that the candidate denies, whatever the state is."""
+        """Compare a decision about a call that the candidate denies, independent of approvals and totals of budgets."""
         if call.outcome == DENIED:
             return Comparison(UNCHANGED, new)
         if new.reason_code == _AGENT_NOT_FOUND:
@@ -148,7 +151,7 @@ class PolicyComparison:
         return Comparison(NEWLY_DENIED, new)
 
     def _compare_with_state(self, agent_id: str, call: DecidedCall, new: Judgement) -> Comparison:
-        """Compare a decision that depended on approvals or on totals of budgets. The candidate does not deny the call."""
+        """Compare a decision that depended on approvals or totals of budgets. The candidate does not deny the call."""
         if new.outcome is Outcome.ALLOWED and not self._candidate.budgets.match(agent_id, call.action):
             # An approval or a budget decided at the time, and neither is necessary under the candidate.
             return Comparison(NEWLY_ALLOWED, new)
@@ -174,9 +177,10 @@ class PolicyComparison:
         return policy.judge(agent_id, call.action, call.context, call.run_id, call.moment)
 
     def _required_approval(self, agent_id: str, call: DecidedCall, current: Judgement) -> bool | None:
-        """Return whether a permission or rule required an approval then; None if the policy was changed since.
+        """Return whether a permission or rule required an approval at the time of the decision.
 
-        Otherwise a budget required the approval, or denied the call.
+        False means that a budget required the approval or denied the call. None means that the reason is unknown,
+        because the policy was changed since then.
         """
         if call.rule_id is not None or call.reason_code == _TEMPORARY_APPROVAL:
             return True
@@ -187,7 +191,7 @@ class PolicyComparison:
         return None
 
     def _compare_budgets(self, agent_id: str, call: DecidedCall, new: Judgement) -> Comparison:
-        """Compare a decision for a call that both policies allow if budgets cover it."""
+        """Compare a decision about a call that both policies allow, provided that their budgets cover the call."""
         if not self._candidate.budgets.match(agent_id, call.action):
             return Comparison(UNCHANGED, new)
         changed = self._changed_budget(agent_id, call.action)
@@ -215,7 +219,10 @@ class PolicyComparison:
 
 
 def _compare_terms(call: DecidedCall, current: Judgement, new: Judgement, *, is_required: bool) -> Comparison:
-    """Compare a decision of the approval flow, if the candidate requires an approval and no budget was changed."""
+    """Compare a decision that depended on approvals or totals of budgets, by the terms of the approval.
+
+    The candidate requires an approval for the call, and both policies have the same budgets for the call.
+    """
     if current.terms is None or new.terms is None:
         # If a budget required the approval, the candidate is stricter, because it always requires an approval.
         if is_required:
@@ -225,8 +232,8 @@ def _compare_terms(call: DecidedCall, current: Judgement, new: Judgement, *, is_
         is_same = new.terms == current.terms
         is_stricter = new.terms.is_stricter_or_equal(current.terms)
     was_allowed = call.outcome == ALLOWED
-    # A call that was denied because its approval would have exceeded a budget is held if the approval no longer
-    # suffices.
+    # If a budget denied an approved call, and the approval does not meet the new terms, the call would wait for another
+    # approval instead.
     needs_same = was_allowed or call.reason_code == _BUDGET_EXCEEDED
     if is_same or (is_stricter and not needs_same):
         return Comparison(UNCHANGED, new)
@@ -244,18 +251,18 @@ def _by_name(budgets: Sequence[CompiledBudget]) -> Mapping[str, CompiledBudget]:
 
 
 class LiveComparison:
-    """Comparison of decisions of the current policy with a candidate, which evaluates only what differs.
+    """Comparison like `PolicyComparison`, but faster: it evaluates only the differences between the two policies.
 
     If the two policies are equivalent for an agent and action, nothing is evaluated. If the current policy allowed a
-    call, none of its `forbid` and `require_approval` rules matched, so these rules are not evaluated again.
+    call, none of its `forbid` and `require_approval` rules matched, so equal rules of the candidate are not evaluated.
     """
 
     def __init__(self, candidate: PolicyEvaluator, current: PolicyEvaluator) -> None:
         self._candidate = candidate
         self._current = current
         self._comparison = PolicyComparison(current, candidate)
-        #: by agent and action: the candidate without the rules that do not match calls which the current policy allowed;
-        #: None if the policies are equivalent
+        #: evaluators of the candidate by agent and action, for calls that the current policy allowed: without the
+        #: `forbid` and `require_approval` rules that the current policy also has; None if the policies are equivalent
         self._reduced: dict[tuple[str, str], PolicyEvaluator | None] = {}
 
     def is_equivalent(self, agent_id: str, action: str) -> bool:
@@ -263,7 +270,10 @@ class LiveComparison:
         return self._reduce(agent_id, action) is None
 
     def compare(self, call: DecidedCall, *, is_current: bool) -> Comparison:
-        """Return the same as `PolicyComparison`. `is_current` is false if an earlier policy decided about the call."""
+        """Return the same as `PolicyComparison.compare`.
+
+        `is_current` is False if the decision was made under an earlier version of the current policy.
+        """
         candidate = None
         if is_current and call.reason_code == _ALLOWED_BY_POLICY and call.agent_id is not None:
             candidate = self._reduce(call.agent_id, call.action)

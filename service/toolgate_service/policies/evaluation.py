@@ -32,7 +32,7 @@ from toolgate_service.rules.evaluation import CompiledRule, Condition, RuleSet, 
 from toolgate_service.rules.expressions import compile_expression
 from toolgate_service.rules.schemas import NewRule
 
-#: maximum number of pairs of agent and action for which the evaluator keeps the context of the check
+#: maximum number of pairs of agent and action for which the evaluator caches the context of the check
 MAX_CONTEXTS = 10_000
 
 Decision: TypeAlias = Allowed | Denied | ApprovalRequired
@@ -66,7 +66,8 @@ class JudgementTerms:
         quorum: Number of different users who must approve.
         seconds: Time in which a request must be decided; None if neither the permission nor a rule limits it.
         uses_default: True if the gateway's setting limits the time in addition, because the permission does not.
-        approvers: E-mail addresses or ids of the only users who may approve; None for every user with the right.
+        approvers: E-mail addresses or ids of the only users who may approve; None if every user with the right to
+            approve may.
         separation_of_duties: True if the creators of the agent and of the permission must not approve.
     """
 
@@ -77,7 +78,7 @@ class JudgementTerms:
     separation_of_duties: bool
 
     def is_stricter_or_equal(self, other: "JudgementTerms") -> bool:
-        """Return whether no term is more lenient than the same term of `other`, whatever the gateway's setting is."""
+        """Return whether no term is more lenient than in `other`, whatever the gateway's default time limit is."""
         approvers = other.approvers is None or (
             self.approvers is not None and self.approvers <= other.approvers
         )
@@ -95,7 +96,7 @@ class Judgement:
     """Result of a policy for a call.
 
     Attributes:
-        reason: Reason for the agent; None if the call is allowed.
+        reason: Reason that the agent receives; None if the call is allowed.
         rule: Name of the rule that decided; None if no rule did.
         terms: Terms of the approval; None if the outcome is not `APPROVAL_REQUIRED`.
     """
@@ -127,7 +128,7 @@ class RelevantParts(NamedTuple):
 
     @property
     def effects(self) -> frozenset[tuple[str, Condition | None, RuleTerms]]:
-        """Effects, conditions and terms of the rules. They are equal for rules of the same meaning with other names."""
+        """Effects, conditions and terms of the rules. They do not depend on the names of the rules."""
         return frozenset((rule.effect, rule.condition, rule.terms) for rule in self.rules)
 
     def is_equivalent(self, other: "RelevantParts") -> bool:
@@ -145,8 +146,8 @@ class PolicyEvaluator:
 
     Args:
         policy: Valid document.
-        agent_ids: Ids of existing agents by their name, or by their id if it identifies them in the document. An agent
-            without an id, which does not exist yet, has its name as its id.
+        agent_ids: Ids of existing agents by their unique names and by their ids. For an agent that does not exist yet,
+            the evaluator uses the name as the id.
     """
 
     def __init__(self, policy: PolicyDocument, agent_ids: Mapping[str, str] | None = None) -> None:
@@ -208,7 +209,7 @@ class PolicyEvaluator:
         return frozenset(self._names[rule.id] for rule in self.rules.match(agent_id, variables).requiring)
 
     def relevant_budgets(self, agent_id: str, action: str) -> tuple[CompiledBudget, ...]:
-        """Return the budgets that apply to calls of an agent and action. They are equal if their meaning is equal."""
+        """Return the budgets that apply to calls of an agent and action. Budgets with the same meaning are equal."""
         # The order of the actions in a document has no meaning.
         return tuple(
             replace(budget, actions=tuple(sorted(budget.actions)))
@@ -216,7 +217,7 @@ class PolicyEvaluator:
         )
 
     def with_rules(self, rules: Iterable[CompiledRule]) -> "PolicyEvaluator":
-        """Return an evaluator with some of the rules of this one, and otherwise the same policy."""
+        """Return an evaluator of the same policy, but only with these rules."""
         other = copy(self)
         other.rules = RuleSet(rules)
         return other
@@ -224,7 +225,7 @@ class PolicyEvaluator:
     def judge(
         self, agent_id: str, action: str, context: Mapping[str, Json], run_id: str | None, moment: datetime
     ) -> Judgement:
-        """Return the result for a call of the agent with this id, with names instead of ids."""
+        """Return the result for a call of the agent with this id, with the name of the deciding rule, not its id."""
         decision = self.decide(agent_id, action, context, run_id, moment)
         rule = None if decision.rule_id is None else self._names[decision.rule_id]
         if isinstance(decision, Denied):
@@ -298,7 +299,7 @@ class PolicyEvaluator:
 
 
 def _rule_id(index: int) -> str:
-    """Return an id whose alphabetical order is the order of the document."""
+    """Return the id of the rule at this index of the document. Alphabetically, ids have the order of the document."""
     return f"{index:06d}"
 
 

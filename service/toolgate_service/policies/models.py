@@ -27,8 +27,8 @@ DIFFERENCES = (NEWLY_ALLOWED, NEWLY_HELD, NEWLY_DENIED)
 class PolicyRevision(Table, table=True):
     """Policy of an environment at one time. Rows are never changed or deleted.
 
-    Each applied policy is a revision. If the environment was changed in another way since the latest revision, the state
-    before the apply becomes a revision too, so that it can be restored.
+    Each applied policy is a revision. If the environment was changed in another way since the latest revision, the
+    state before the apply becomes a revision too, so that this state can be restored.
     """
 
     __tablename__ = "policy_revisions"
@@ -47,7 +47,7 @@ class PolicyRevision(Table, table=True):
     number: int
     #: policy document as JSON
     document: str = Field(sa_type=Text)
-    #: SHA-256 digest of the meaning of the document
+    #: SHA-256 digest, equal for documents with the same meaning
     digest: str = Field(max_length=64)
     #: changes since the revision before, as JSON
     changes: str = Field(sa_type=Text)
@@ -56,7 +56,7 @@ class PolicyRevision(Table, table=True):
     restores: int | None = None
     created_by: str = Field(sa_type=Id)
     created_at: datetime = Field(sa_type=Timestamp)
-    #: salt of the row in the transparency log, 32 hexadecimal digits; null for rows from before the log
+    #: salt of the row in the transparency log, 32 hexadecimal digits; null for rows that are older than the log
     salt: str | None = Field(default=None, max_length=32)
 
 
@@ -81,7 +81,8 @@ log_changes(PolicyRevision, new_salt, _revision_leaf)
 class PolicyShadow(Table, table=True):
     """Candidate policy that is evaluated for each check after the response, and the counts of its results.
 
-    An environment has at most one. Inserting and deleting a row raises the epoch of the environment.
+    An environment has at most one shadow policy. Inserting or deleting a row increases the version number (epoch) of
+    the environment.
     """
 
     __tablename__ = "policy_shadows"
@@ -124,5 +125,5 @@ class PolicyShadowSample(Table, table=True):
     agent_id: str = Field(sa_type=Id)
     action: str = Field(max_length=255)
     difference: str = Field(max_length=20)
-    #: reason for the agent under the shadow policy; null if it allows the call
+    #: reason that the agent would receive under the shadow policy; null if the shadow policy allows the call
     reason: str | None = Field(default=None, sa_type=Text)

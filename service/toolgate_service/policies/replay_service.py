@@ -58,14 +58,14 @@ NO_CONTEXT = (
 OTHER_CONTEXT = "The digest of the stored arguments differs from the recorded digest"
 
 _Pair = tuple[str | None, str | None]
-#: key of the counts of all pairs after the first `MAX_PAIRS`
+#: key under which all pairs of agent and action after the first `MAX_PAIRS` are counted together
 _OTHERS: _Pair = (None, None)
 
 
 async def replay_policy(
     context: AppContext, caller: Caller, environment: str, request: PolicyReplay
 ) -> ReplayReport:
-    """Compare the recorded decisions of a period with the results of a candidate.
+    """Compare the recorded decisions of a period with the results of a candidate policy.
 
     Raises:
         FieldErrors: 400, the candidate or the period is invalid, or the environment has no such agent.
@@ -107,7 +107,7 @@ def _period(request: PolicyReplay, moment: datetime) -> tuple[datetime, datetime
 
 
 def _find_agent(current: PolicyEvaluator, reference: str) -> str:
-    """Return the id of an agent by its name or id. Ids of deleted agents are valid."""
+    """Return the id of an agent by its name or id. Every id is accepted, because it can belong to a deleted agent."""
     found = current.agent_id(reference)
     if found is None and is_id(reference):
         return reference
@@ -118,9 +118,9 @@ def _find_agent(current: PolicyEvaluator, reference: str) -> str:
 
 
 def compare_recorded(comparison: PolicyComparison, decision: RecordedDecision) -> Comparison:
-    """Return the result of the candidate for a recorded decision, compared with the recorded result.
+    """Compare a recorded decision with the result of the candidate policy for the same call.
 
-    A decision whose arguments are not stored is not replayable, unless it does not depend on the policy.
+    A decision whose arguments are not stored is not replayable, except if it is independent of the policy.
     """
     context: Mapping[str, Json] = {}
     if not is_independent(decision.agent_id, decision.reason_code):
@@ -151,18 +151,19 @@ def _read_context(text: str, expected: str) -> Mapping[str, Json] | None:
         return None
     if not isinstance(args, dict):
         return None
-    # The digest is that of the canonical text, which differs from the stored text only by the types of numbers.
+    # The recorded digest belongs to the canonical text. The stored text differs from it only if the arguments contain
+    # numbers such as 1.0, which the canonical text writes as 1.
     if digest(text) == expected or digest(canonical(args)) == expected:
         return args
     return None
 
 
 class _Counter:
-    """Comparison of batches of decisions, and the counts and examples for the report.
+    """Counter that compares batches of decisions and collects the counts and examples for the report.
 
     Attributes:
         judged: Number of compared decisions.
-        is_complete: False after `MAX_DECISIONS` decisions, if there are more.
+        is_complete: False if there were more than `MAX_DECISIONS` decisions, so that the later ones were not compared.
     """
 
     def __init__(self, comparison: PolicyComparison, action: str | None) -> None:

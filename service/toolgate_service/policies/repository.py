@@ -92,7 +92,7 @@ class LoadedPolicy:
 
     @property
     def agent_ids(self) -> Mapping[str, str]:
-        """Ids of the agents by the reference with which a document identifies them."""
+        """Ids of the agents by each reference with which a document can identify them: id or unique name."""
         return agent_ids_by_reference((agent_id, agent.name) for agent_id, agent in self.agents.items())
 
 

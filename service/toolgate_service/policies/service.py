@@ -1,7 +1,8 @@
 """Policies: read the current one, plan and apply another one, and restore earlier revisions.
 
-A policy is applied in one transaction with the organization's lock, by the same functions as single changes. Each change
-therefore has its audit event and webhook event, and applies from the next check on.
+A policy is applied in one transaction with the organization's lock, by the functions that also change single agents,
+permissions, rules and budgets. Each change therefore has its audit event and webhook event, and applies from the next
+check on.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ from toolgate_service.policies.schemas import (
 )
 from toolgate_service.policies.writer import PolicyWriter
 
-#: message of a revision with the state that was not applied from a document
+#: message of a revision that stores changes made by other routes than those of policies
 OTHER_CHANGES = "Changes that were not made by applying a policy"
 _CHANGES = TypeAdapter(list[ChangeView])
 #: maximum number of changes in the error for a policy that changed since it was planned
@@ -83,11 +84,11 @@ async def plan_policy(
     candidate: PolicyDocument,
     base: str | None = None,
 ) -> PolicyPlan:
-    """Return the differences that applying a candidate makes. Nothing is changed.
+    """Return the changes that applying a candidate policy would make to the environment. Nothing is changed.
 
     Raises:
         FieldErrors: 400, the candidate is invalid.
-        ApiError: 409, there are differences, and the policy changed since the digest `base` was read.
+        ApiError: 409, the current policy differs from the candidate, and it changed since its digest `base` was read.
     """
     await verify(candidate)
     loaded = await load_policy(session, caller.organization_id, environment)
@@ -211,12 +212,12 @@ async def get_revision(
 
 
 def read_changes(revision: PolicyRevision) -> Sequence[ChangeView]:
-    """Return the changes since the revision before."""
+    """Return the changes of a revision compared with the revision before it."""
     return _CHANGES.validate_python(strict_json.loads_own(revision.changes))
 
 
 def serialize_revision(revision: PolicyRevision) -> RevisionSummary:
-    """Return a revision for a list."""
+    """Return the list entry of a revision, without the policy and the changes."""
     return RevisionSummary.model_validate(revision, from_attributes=True)
 
 
@@ -241,7 +242,7 @@ async def evaluate_calls(
         evaluator = PolicyEvaluator(policy or loaded.document, loaded.agent_ids)
         found = []
         for index, call in enumerate(calls):
-            # Release the interpreter lock, so that checks do not wait for its switch interval.
+            # Release the interpreter lock. Otherwise, checks would wait for it until Python's switch interval is over.
             time.sleep(0)
             found.append(_evaluate(evaluator, index, call, moment))
         return found
@@ -288,10 +289,11 @@ async def _get_revision(
 
 
 def verify_agents(loaded: LoadedPolicy, candidate: PolicyDocument) -> None:
-    """Verify that each agent of a candidate is one current agent or a new one.
+    """Verify that each agent of a candidate policy identifies exactly one current agent or a new agent.
 
     Raises:
-        FieldErrors: 400, the environment has no agent with an id, or several agents with a name.
+        FieldErrors: 400, the environment has no agent with the id of an agent of the candidate, or several agents with
+            the name of an agent without an id.
     """
     errors: dict[str, list[str]] = {}
     by_name: dict[str, list[str]] = {}

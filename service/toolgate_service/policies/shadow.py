@@ -1,12 +1,13 @@
 """Evaluation of shadow policies, after the responses to checks.
 
-Each recorded check of an environment with a shadow policy is also evaluated under the shadow, and the result is compared
-with the decision. The results are counted in memory, and a background task adds them to the shadow's row about once a
-second, so several gateways count for the same shadow. A gateway that is killed loses the results since the last addition.
-If the connection to the database is lost during a commit, the results of this second may be added twice.
+A shadow policy is a candidate that has no effect on responses. Each recorded check of its environment is also evaluated
+under the shadow policy, and the result is compared with the decision. The gateway counts the results in memory, and a
+background task adds them to the row of the shadow policy about once a second, so several gateways can count for one
+shadow policy. A gateway that is killed loses the results since the last addition. If the connection to the database is
+lost during a commit, the results of about one second may be added twice.
 
-A context contains the id of the shadow under which its check was decided. A check is therefore never counted for a
-shadow that began after it.
+The `AuthContext` of a check contains the id of the shadow policy that existed when the check was decided. A check is
+therefore never counted for a shadow policy that began later.
 """
 
 import asyncio
@@ -42,17 +43,18 @@ logger = logging.getLogger("toolgate.gateway")
 INTERVAL = 0.8
 #: maximum number of samples of each kind of difference that one shadow has
 MAX_SAMPLES = 100
-#: seconds for which decisions are collected before they are compared, because the comparison of several decisions in a
-#: loop takes a third of the time
+#: seconds for which decisions are collected before they are compared, because comparing them in batches takes only a
+#: third of the time
 BATCH_INTERVAL = 0.2
 #: maximum number of decisions that wait for their comparison; further decisions are not compared
 MAX_WAITING = 10_000
 #: maximum seconds that a shutdown waits for the results to be written
 STOP_SECONDS = 5.0
-#: seconds between two attempts to load a shadow, or to write results at a shutdown, while the database fails
+#: seconds between two attempts to load a shadow policy while the database fails
 _PAUSE = 1.0
+#: the same during a shutdown, and the pause after a failed attempt to write results
 _LAST_PAUSE = 0.1
-#: number of waiting decisions that are compared without interrupting the comparison for requests
+#: number of waiting decisions that are compared before the event loop can serve requests again
 _CHUNK = 20
 
 _SHADOW = select(PolicyShadow).where(
@@ -71,8 +73,8 @@ class LoadedShadow:
     """Shadow policy and current policy of an environment, in the form in which they are evaluated.
 
     Attributes:
-        id: Id of the shadow; None if the environment has no shadow.
-        epoch: Epoch of the environment at which the policies were read.
+        id: Id of the shadow policy; None if the environment has no shadow policy.
+        epoch: Version number (epoch) of the environment when the policies were read.
     """
 
     id: str | None
@@ -94,7 +96,7 @@ class ShadowCache(EpochCache[LoadedShadow]):
         return auth.shadow_id is not None
 
     async def read(self, session: AsyncSession, tenant: Tenant, values: dict[str, str]) -> LoadedShadow:
-        """Read and compile the shadow and the current policy of an environment."""
+        """Read and compile the shadow policy and the current policy of an environment."""
         epoch = (await session.exec(_EPOCH, params=values)).one()
         row = (await session.exec(_SHADOW, params=values)).first()
         if row is None:
@@ -114,12 +116,12 @@ class ShadowCache(EpochCache[LoadedShadow]):
 
 @dataclass(slots=True)
 class _Results:
-    """Results of one shadow that are not in the database yet.
+    """Results of one shadow policy that are not in the database yet.
 
     Attributes:
-        tenant: Environment of the shadow.
-        samples: Columns of new samples, by the kind of difference.
-        full: Kinds of differences with `MAX_SAMPLES` samples in the database.
+        tenant: Environment of the shadow policy.
+        samples: Column values of new rows of samples, by the kind of difference.
+        full: Kinds of differences for which the database already contains `MAX_SAMPLES` samples.
     """
 
     tenant: Tenant
@@ -128,7 +130,7 @@ class _Results:
     full: set[str] = field(default_factory=set)
 
     def add(self, result: str, record: DecisionRecord, reason: str | None) -> None:
-        """Count a result, and keep the decision as a sample if there are not enough of its kind."""
+        """Count a result. Add a sample if the result is a difference with fewer than `MAX_SAMPLES` samples."""
         self.counts[result] += 1
         if result not in DIFFERENCES or result in self.full:
             return
@@ -145,13 +147,13 @@ class _Results:
             )
 
     def take(self) -> "_Results":
-        """Return the results that are not in the database yet, and forget them."""
+        """Return the counts and samples collected so far, and reset them."""
         taken = _Results(self.tenant, self.counts, self.samples)
         self.counts, self.samples = Counter(), {}
         return taken
 
     def put_back(self, taken: "_Results") -> None:
-        """Add results again that `take` returned, because they were not written."""
+        """Add the results that `take` returned back to this object, because they could not be written."""
         self.counts += taken.counts
         for result, samples in taken.samples.items():
             self.samples[result] = (samples + self.samples.get(result, []))[:MAX_SAMPLES]
@@ -214,7 +216,7 @@ class ShadowObserver:
             logger.error("%d results of shadow policies are lost: the database did not store them", lost)
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not longer than until the shutdown begins."""
+        """Wait for `seconds`, or until the shutdown begins, whichever comes first."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._is_closing.wait()
@@ -223,7 +225,7 @@ class ShadowObserver:
         return [*self._comparers.values(), *([] if self._writer is None else [self._writer])]
 
     async def _compare_waiting(self, tenant: Tenant) -> None:
-        """Compare the waiting decisions of an environment with its shadow."""
+        """Compare the waiting decisions of an environment with its shadow policy."""
         waiting = self._waiting[tenant]
         try:
             await self._pause(BATCH_INTERVAL)
@@ -255,7 +257,7 @@ class ShadowObserver:
     def _compare(self, shadow: LoadedShadow, record: DecisionRecord) -> None:
         auth = record.auth
         if shadow.id is None or shadow.id != auth.shadow_id:
-            # The shadow under which the check was decided was discarded or replaced in the meantime.
+            # The shadow policy that existed when the check was decided has been discarded or replaced since then.
             return
         result, reason = _compare_record(shadow, record)
         results = self._results.get(shadow.id)
@@ -297,7 +299,11 @@ class ShadowObserver:
 
 
 def _compare_record(shadow: LoadedShadow, record: DecisionRecord) -> tuple[str, str | None]:
-    """Return the result for a decision, and the reason for the agent under the shadow."""
+    """Compare a decision with the shadow policy.
+
+    Return the category of the result, and the reason that the agent would receive under the shadow policy. The reason
+    is None if the shadow policy allows the call or was not evaluated.
+    """
     agent_id = record.auth.agent_id
     is_current = record.auth.epoch == shadow.epoch
     if is_current and (agent_id is None or shadow.comparison.is_equivalent(agent_id, record.action)):
@@ -317,9 +323,9 @@ def _compare_record(shadow: LoadedShadow, record: DecisionRecord) -> tuple[str, 
 
 
 async def _add_results(database: Database, results: Mapping[str, _Results]) -> Mapping[str, set[str] | None]:
-    """Add results to the rows of their shadows in one transaction.
+    """Add results to the rows of their shadow policies in one transaction.
 
-    Return the kinds of differences for which a shadow has enough samples; None for a shadow that does not exist.
+    Return by shadow policy the kinds of differences with `MAX_SAMPLES` samples; None if the shadow policy was deleted.
     """
     full: dict[str, set[str] | None] = {}
     async with database.writing() as session:
@@ -346,7 +352,7 @@ async def _add_to_shadow(session: AsyncSession, shadow_id: str, results: _Result
         return None
     if not results.samples:
         return set()
-    # The transaction has locked the shadow's row, so no other gateway adds samples at the same time.
+    # The transaction has locked the row of the shadow policy, so no other gateway adds samples at the same time.
     counted = await session.exec(
         select(PolicyShadowSample.difference, func.count())
         .where(

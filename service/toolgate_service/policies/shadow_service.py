@@ -1,6 +1,7 @@
 """Shadow policies: start, read, discard and promote.
 
-An environment has at most one shadow policy. `policies.shadow` compares it with the checks and counts the results.
+An environment has at most one shadow policy: a candidate that the gateway also evaluates for each check, without an
+effect on the response. `policies.shadow` compares its results with the decisions and counts them.
 """
 
 from sqlmodel import col, delete, select
@@ -27,7 +28,7 @@ from toolgate_service.policies.service import apply_in_transaction, verify, veri
 
 
 async def get_shadow(session: AsyncSession, caller: Caller, environment: str) -> ShadowView:
-    """Return the shadow policy of an environment, with the counts of its results and samples.
+    """Return the shadow policy of an environment, with the counts of its results and examples of differing checks.
 
     Raises:
         ApiError: 404 if the environment has no shadow policy.
@@ -36,7 +37,7 @@ async def get_shadow(session: AsyncSession, caller: Caller, environment: str) ->
 
 
 async def start_shadow(context: AppContext, caller: Caller, environment: str, new: NewShadow) -> ShadowView:
-    """Start a shadow policy, which replaces the present one. It applies from the next check on, on every gateway.
+    """Start a shadow policy, which replaces the environment's present one from the next check on, on every gateway.
 
     Raises:
         FieldErrors: 400, the policy is invalid.
@@ -110,8 +111,8 @@ async def _get(session: AsyncSession, caller: Caller, environment: str) -> Polic
 
 
 async def _delete(session: AsyncSession, shadow: PolicyShadow) -> None:
-    # Delete the shadow before its samples. A gateway that adds results locks the row of the shadow first, so this
-    # statement waits for it, and the next one deletes the samples that it added.
+    # Delete the shadow policy's row before its samples. A gateway that adds samples locks this row first, so the first
+    # statement waits for the gateway's transaction, and the second one also deletes the samples of that transaction.
     for table in (PolicyShadow, PolicyShadowSample):
         await session.exec(
             delete(table).where(

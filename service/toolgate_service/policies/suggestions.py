@@ -1,8 +1,8 @@
 """Suggestions of rules from approved calls.
 
-If people approved all requests of an agent for an action in a period, a suggestion allows exactly such calls without an
-approval. It is a candidate policy that is not applied, and it is verified with all approved calls: a suggestion that
-does not allow each of them is not returned.
+If approvers approved all requests of an agent for an action in a period, the gateway suggests a candidate policy, which
+allows calls with the approved arguments without an approval. The gateway does not apply the candidate. A candidate that
+does not allow every approved call is not returned.
 """
 
 import asyncio
@@ -67,10 +67,10 @@ class Group:
 async def suggest_rules(
     session: AsyncSession, caller: Caller, environment: str, minimum: int, days: int
 ) -> SuggestionList:
-    """Return suggestions from the approval requests of the last days.
+    """Return suggestions from the approval requests of the last `days` days.
 
-    A suggestion needs at least `minimum` approved requests of an agent for an action, and no rejected one. Requests that
-    a temporary approval approved, or that only a budget required, do not count.
+    A suggestion needs at least `minimum` approved requests of an agent for an action, and no rejected one. Requests
+    that a temporary approval approved, or that only a budget required, do not count.
     """
     until = now(session)
     since = until - timedelta(days=days)
@@ -239,7 +239,7 @@ def _build_candidate(
 
 
 def _find_requirements(evaluator: PolicyEvaluator, group: Group) -> frozenset[str]:
-    """Return the names of the rules that require an approval for one of the calls.
+    """Return the names of the rules that require an approval for at least one call of the group.
 
     Raises:
         NotCoverable: The current policy denies one of the calls.
@@ -261,7 +261,7 @@ def _same_call(policy: PolicyDocument, agent: PolicyAgent, action: str, conditio
 
 
 def _except(rule: NewRule, same_call: str) -> NewRule:
-    """Return a rule that does not match certain calls, and otherwise matches the same calls."""
+    """Return a copy of a rule that does not match the calls for which the condition `same_call` is true."""
     when = f"!({same_call})" if rule.when is None else f"({rule.when}) && !({same_call})"
     compile_expression(when)
     return rule.model_copy(update={"when": when})
@@ -276,7 +276,7 @@ def _without_approval(agent: PolicyAgent, permission: NewPermission) -> PolicyAg
 def _replacement(
     permission: NewPermission, agent: PolicyAgent, rules: Sequence[NewRule], condition: str
 ) -> NewRule:
-    """Return a rule that requires an approval for all other calls, with the terms of the permission."""
+    """Return a rule that requires an approval with the terms of the permission, except where `condition` is true."""
     when = f"!({condition})"
     compile_expression(when)
     quorum, seconds = permission.required_approvals, permission.approval_ttl_seconds
@@ -292,7 +292,7 @@ def _replacement(
 
 
 def _new_name(wanted: str, taken: set[str]) -> str:
-    """Return a name of a rule that no other rule has: the wanted one, shortened and with a number if necessary."""
+    """Return an unused name for a rule: `wanted`, shortened and with a number if necessary."""
     name, number = wanted[:MAX_NAME].strip(), 1
     while name in taken:
         number += 1

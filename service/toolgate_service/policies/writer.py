@@ -1,4 +1,4 @@
-"""Writer that changes the agents, permissions, rules and budgets of an environment by the differences of a policy."""
+"""Writer that applies the differences between two policies to the rows of an environment."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ from toolgate_service.rules.service import add_rule, remove_rule, update_rule
 
 
 class PolicyWriter:
-    """Writer for one open transaction.
+    """Writer of the differences between the current policy and a candidate, in one open transaction.
 
     Args:
         context: Dependencies of the services.
@@ -44,13 +44,14 @@ class PolicyWriter:
         self._caller = caller
         self._environment = environment
         self._loaded = loaded
-        #: new agents by their reference in the candidate
+        #: agents that this writer created, by their name or id in the candidate
         self._added: dict[str, Agent] = {}
 
     async def write(self, differences: Sequence[Difference]) -> None:
-        """Make the changes in the order agents, permissions, rules, budgets, because later ones refer to earlier ones.
+        """Write the differences in the given order: agents, permissions, rules, budgets.
 
-        Deletions come first, so that the maximum numbers of items are not exceeded meanwhile.
+        Agents come first, because all others refer to them. However, all deletions come before all other changes, so
+        that a maximum number of items is not exceeded in between.
         """
         for one in sorted(differences, key=lambda difference: difference.after is not None):
             match one.resource:

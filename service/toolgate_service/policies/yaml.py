@@ -17,13 +17,13 @@ from toolgate_service.core.schemas import field_messages
 from toolgate_service.core.strict_json import Json
 from toolgate_service.policies.document import PolicyDocument
 
-#: name of the field in errors that concern the text and not a field of the document
+#: name of the field in errors about the text, which concern no field of the document
 FIELD = "policy"
 #: maximum number of nested lists and maps
 MAX_DEPTH = 32
 
 _TAG = "tag:yaml.org,2002:"
-#: resolved tags whose values are texts; times are texts in JSON too
+#: YAML tags whose values become texts: strings, and times, for which JSON has no type
 _TEXTS = frozenset({f"{_TAG}str", f"{_TAG}timestamp"})
 _NUMBERS = frozenset({f"{_TAG}int", f"{_TAG}float"})
 
@@ -68,7 +68,7 @@ class _Reader:
         self._seen: set[int] = set()
 
     def read(self, node: Any, depth: int) -> Json:
-        """Return the value of a node.
+        """Return the JSON value of a YAML node.
 
         Raises:
             FieldErrors: The node has no corresponding value in JSON.

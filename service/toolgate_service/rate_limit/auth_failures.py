@@ -23,9 +23,10 @@ class AuthFailures:
     """Counter of failed requests per client address and minute.
 
     Failed requests are those with rejected credentials, and invalid requests to routes without authentication. If an
-    address has reached its limit, invalid credentials get a delayed 429 response instead of a 401 response. Requests
-    that need no credentials, such as logins, are delayed too. Requests with valid credentials are not affected, since
-    other users may share the address, for instance behind a proxy that the setting `trusted_proxies` does not contain.
+    address has reached its limit, requests with invalid credentials get a delayed 429 response instead of the usual
+    error. Requests that need no credentials, such as logins, are delayed too. Requests with valid credentials are not
+    affected, since other users may share the address, for instance behind a proxy that the setting `trusted_proxies`
+    does not contain.
 
     Args:
         limit: Maximum number of failures per address and minute.
@@ -37,7 +38,7 @@ class AuthFailures:
         self._clock = clock
         self._window = 0
         self._counts: dict[str, int] = {}
-        #: lock with which requests without credentials start one after the other, one per iteration of the event loop
+        #: lock that lets requests without credentials start one after the other, one per iteration of the event loop
         self._turn = asyncio.Lock()
 
     def count(self, address: str | None) -> bool:
@@ -56,8 +57,8 @@ class AuthFailures:
     async def reject(self, address: str | None, error: ApiError) -> ApiError:
         """Count a failed authentication and return the error to send.
 
-        The result is `error`, a 401 error. If the address has reached its limit of failures, wait `DELAY` seconds and
-        return a 429 error instead.
+        The result is `error`. If the address has reached its limit of failures, wait `DELAY` seconds and return a 429
+        error instead.
         """
         if not self.count(address):
             return error

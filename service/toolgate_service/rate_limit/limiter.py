@@ -68,7 +68,7 @@ class RateLimiter(Protocol):
 
     @property
     def is_degraded(self) -> bool:
-        """Return whether a fallback counts the requests, because the configured server is unavailable."""
+        """True while a fallback counts the requests, because the configured server is unavailable."""
 
     async def open(self) -> None:
         """Connect to the storage of the counts; the database schema must exist."""
@@ -83,7 +83,7 @@ class RateLimiter(Protocol):
         """Return the state that `count` would return now, without counting a request."""
 
     def usage(self) -> Usage | None:
-        """Return the number of used and free connections to the database; None if it uses no database connections."""
+        """Return the numbers of used and free database connections; None if the rate limiter uses none."""
 
 
 class ImmediateRateLimiter(RateLimiter, Protocol):
@@ -96,7 +96,7 @@ class ImmediateRateLimiter(RateLimiter, Protocol):
 class MemoryRateLimiter:
     """Rate limiter that counts requests in memory.
 
-    It must be used in one event loop. It needs no lock, because its methods never await.
+    All its methods must be called in the same event loop. They need no lock, because they never await.
 
     Args:
         clock: Returns Unix time in seconds.

@@ -25,7 +25,7 @@ POOL_TIMEOUT = 4.0
 CONNECTIONS = 64
 #: seconds between two attempts to use Redis again after a failure
 RECHECK_INTERVAL = 1.0
-#: seconds after the beginning of a minute from which on a new server is used
+#: seconds that are added to the wait for the next minute, at whose start a new server is used
 _MARGIN = 0.05
 
 #: Exceptions for failures of the server and the network. uvloop raises `RuntimeError` for a write to a closed
@@ -58,8 +58,9 @@ class RedisRateLimiter:
 
     While Redis is unavailable, the fallback counts the requests. The two counts are not added together: in a minute in
     which Redis becomes unavailable or available again, up to twice the limit may be allowed. If a restart of Redis
-    deletes the counts, it also deletes the script that counts. All limiters recognize the loss by the missing script.
-    They use the fallback until the next minute begins, and then load the script. The same applies to a new server.
+    deletes the counts, it also deletes the script that counts. The rate limiters of all gateways recognize the loss by
+    the missing script. They use the fallback until the next minute begins, and then load the script. The same applies
+    to a new server.
 
     Args:
         url: URL of the Redis server, ``redis://…`` or ``rediss://…``.
@@ -114,7 +115,7 @@ class RedisRateLimiter:
         return await self._fallback.peek(organization_id, scope, limit)
 
     def usage(self) -> Usage | None:
-        """Return the number of used and free database connections of the fallback."""
+        """Return the numbers of used and free database connections of the fallback; None if the fallback uses none."""
         return self._fallback.usage()
 
     async def _run(self, organization_id: str, scope: str, limit: int, *, requests: int) -> Rate:

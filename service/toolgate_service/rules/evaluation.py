@@ -17,20 +17,21 @@ from toolgate_service.rules.models import ALLOW, FORBID, REQUIRE_APPROVAL
 
 #: suffix of an action pattern that matches all actions with the prefix before it
 WILDCARD = "*"
-#: maximum number of references to applicable rules that a set of rules keeps, for all pairs of agent and action together
+#: maximum number of references to rules in the cache of a `RuleSet`, which contains the applicable rules for pairs of
+#: agent and action
 MAX_CANDIDATES = 50_000
 
 
-#: function that evaluates the condition of a rule; None is the result of a condition that failed
+#: function that evaluates the condition of a rule and returns None if the evaluation fails
 Condition: TypeAlias = Callable[[Variables], bool | None]
 
 
 class RuleTerms(NamedTuple):
-    """Conditions that a rule sets for an approval.
+    """Terms that a rule sets for an approval.
 
     Attributes:
-        required_approvals: Number of different users who must approve; None if the rule does not restrict it.
-        ttl_seconds: Time after which a pending request expires; None if the rule does not restrict it.
+        required_approvals: Number of different users who must approve; None if the rule sets no number.
+        ttl_seconds: Time after which a pending request expires; None if the rule sets no time.
         approvers: Ids of the only users who may approve; None if every user with the right may approve.
     """
 
@@ -39,7 +40,7 @@ class RuleTerms(NamedTuple):
     approvers: frozenset[str] | None = None
 
     def stricter(self, other: "RuleTerms") -> "RuleTerms":
-        """Return the combination of two sets of conditions, with the stricter value of each."""
+        """Return the combination with other terms: for each field, the stricter of the two values."""
         people = [one for one in (self.required_approvals, other.required_approvals) if one is not None]
         seconds = [one for one in (self.ttl_seconds, other.ttl_seconds) if one is not None]
         return RuleTerms(
@@ -67,7 +68,7 @@ class CompiledRule:
         agents: Ids of the agents to which the rule applies; None for all agents.
         actions: Action patterns: exact actions, or prefixes followed by `*`.
         condition: Compiled condition; None if the rule has none.
-        terms: Conditions of the approval that a `require_approval` rule requires.
+        terms: Terms of the approval that a `require_approval` rule requires.
         when: Text of the condition; None if the rule has none.
     """
 
@@ -116,7 +117,7 @@ class RuleMatch(NamedTuple):
 
     @property
     def terms(self) -> RuleTerms:
-        """Combined conditions of the approval that the rules in `requiring` require."""
+        """Combined terms of the approval that the rules in `requiring` require."""
         return reduce(RuleTerms.stricter, (rule.terms for rule in self.requiring), NO_TERMS)
 
 
@@ -127,8 +128,8 @@ class RuleSet:
     """All enabled rules of an environment.
 
     Args:
-        rules: Rules in the order of their creation. If several rules have the same effect on a call, the oldest one is
-            named as the reason.
+        rules: Rules in the order of their ids. If several rules with the same effect match a call, the decision names
+            the first rule without a condition or, if all have a condition, the first rule.
     """
 
     def __init__(self, rules: Iterable[CompiledRule] = ()) -> None:

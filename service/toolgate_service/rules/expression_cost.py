@@ -51,8 +51,8 @@ _CLOCK = frozenset(
 )
 _OPERATORS = {"@in": "in", "_[_]": "[]", "_+_": "+"}
 
-# Nanoseconds, measured with cel-expr-python 0.1.3 on one core of a loaded machine and rounded up. Each is the worst case
-# that was found: for a comparison two maps, for `contains` a text and a search text that agree except at the end.
+# Nanoseconds, measured with cel-expr-python 0.1.3 on one core of a loaded machine and rounded up. Each figure is from
+# the slowest case found: a comparison of two maps; `contains` with a search text that differs only at its end.
 _NODE = 80
 _LOOP = 150
 _CLOCK_CALL = 300
@@ -73,7 +73,7 @@ Path: TypeAlias = "tuple[str | int, ...]"
 
 
 class Part(NamedTuple):
-    """Location in `args` of data that a value can contain."""
+    """Path in `args` from which the data in a value of the expression can come."""
 
     #: 0 if the expression reads the data directly from `args`; otherwise the nesting depth, counted from 1, of the loop
     #: whose variable contains the data
@@ -85,7 +85,7 @@ class Part(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Origin of a value: parts of `args`, and the number of elements of literals."""
+    """Origin of a value: the parts of `args` that it can contain, and the number of elements of its literal lists."""
 
     parts: tuple[Part, ...] = ()
     elements: int = 0
@@ -95,17 +95,18 @@ class Source(NamedTuple):
 class Cost:
     """Upper bound of the time of an evaluation in nanoseconds."""
 
+    #: nanoseconds that do not depend on the size of the arguments
     base: int = 0
     #: nanoseconds for each value, and for each byte of text, in the data at each path of `args`
     terms: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
     def charge(self, part: Part, *, value: int = 0, byte: int = 0) -> None:
-        """Add a cost for each value and each byte of an argument."""
+        """Add nanoseconds for each value and for each byte of text in a part of the arguments."""
         values, length = self.terms.get(part.path, (0, 0))
         self.terms[part.path] = (values + value, length + byte)
 
     def add(self, other: "Cost", times: int = 1) -> None:
-        """Add the terms of another cost `times` times. The base of the other cost is not added."""
+        """Add the terms of `other`, multiplied by `times`. The base of `other` is not added."""
         for path, (value, byte) in other.terms.items():
             self.charge(Part(0, path, is_exact=True), value=value * times, byte=byte * times)
 
@@ -118,7 +119,7 @@ class Analysis:
     #: names of the arguments that the expression can read; None if it can read all of them
     argument_names: frozenset[str] | None
     cost: Cost
-    #: literals that only the library can check
+    #: regular expressions and time zones in the expression, which only the library can check
     regexes: frozenset[str]
     time_zones: frozenset[str]
 
@@ -127,7 +128,7 @@ def analyze(tree: SyntaxTree, text: str) -> Analysis:
     """Check an expression against the permitted subset of CEL, and return its cost.
 
     Raises:
-        InvalidExpression: The expression is not in this subset, or its cost exceeds the limit for any arguments.
+        InvalidExpression: The expression is not in this subset, or its cost exceeds the limit even without arguments.
     """
     analyzer = _Analyzer(text, tree.offsets)
     analyzer.visit(tree.root, {}, 0)
@@ -267,7 +268,7 @@ class _Analyzer:
         return self._read(node, sources, depth)
 
     def _read(self, node: Node, sources: list[Source], depth: int) -> Source:
-        """Add the cost of a call that reads its operands."""
+        """Add the cost of an operator or function that reads its operands, and return the origin of the result."""
         name, operands = node.name, node.operands
         needed = sources[1:] if name == "_[_]" else sources
         for operand, source in zip(operands[-len(needed) :], needed, strict=True):
@@ -399,7 +400,7 @@ def _joined(*sources: Source, elements: int = 0) -> Source:
 
 
 def loop_body(loop: Node) -> Node | None:
-    """Return the condition of `all`, `exists` and `exists_one`, as the macros of CEL expand them; None for other loops."""
+    """Return the condition of a loop that a CEL macro `all`, `exists` or `exists_one` created; None for other loops."""
     _, initial, _, step, _ = loop.operands
     if step.kind != "call":
         return None

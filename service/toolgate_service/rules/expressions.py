@@ -1,8 +1,8 @@
 """CEL expressions for rule conditions, evaluated with Google's `cel-expr-python` (the extra `policy`).
 
 Before a rule is stored, the gateway compiles its expression, checks the types, and rejects an expression whose cost
-exceeds the limit for any arguments. The variables are `args` (a map of the arguments), `action` (a string), `agent` (a
-map with `id` and `name`), `run` (a map with `id`) and `now` (a timestamp).
+exceeds the limit even without arguments. The variables are `args` (a map of the arguments), `action` (a string),
+`agent` (a map with `id` and `name`), `run` (a map with `id`) and `now` (a timestamp).
 
 An evaluation returns True, False or None. None means that there is no result: an error, a missing field, a result that
 is not a boolean, or arguments that are too large for the cost limit. The caller handles None so that an error never
@@ -35,14 +35,14 @@ __all__ = ["MAX_LENGTH", "Expression", "InvalidExpression", "Variables", "compil
 
 #: maximum number of characters of an expression
 MAX_LENGTH = 2_000
-#: maximum estimated cost of all expressions together that read the arguments of one check, in nanoseconds
+#: maximum sum of the estimated costs, in nanoseconds, of the expressions that read the arguments during one check
 MAX_TOTAL_COST = 3 * MAX_COST
-#: cost below which the sizes of the single arguments need not be measured
+#: estimated cost in nanoseconds up to which the size of each single argument need not be measured
 ROUGH_COST = 20_000
 #: maximum depth of lists and maps in the arguments of a call
 _MAX_DEPTH = 64
 _MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
-#: number of compiled expressions that are kept; each takes about 16 kB
+#: number of compiled expressions in the cache; each takes about 16 kB
 _KEPT = 5_000
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -72,7 +72,10 @@ class Variables:
     _spent: float = field(default=0.0, init=False)
 
     def spend(self, cost: float) -> bool:
-        """Add the cost of an evaluation to the total; False if the total would exceed `MAX_TOTAL_COST`."""
+        """Add the cost of an evaluation to the total of the check and return True.
+
+        If the total would exceed `MAX_TOTAL_COST`, add nothing and return False.
+        """
         if self._spent + cost > MAX_TOTAL_COST:
             return False
         self._spent += cost
@@ -120,7 +123,7 @@ class ConvertedArguments:
         self._sizes: dict[Path, tuple[int, int]] = {}
 
     def measure(self, path: Path) -> tuple[int, int]:
-        """Return the size of the value at a path of the usable arguments, or the size of null if there is none."""
+        """Return the size of the value at a path of the usable arguments, or the size of null if there is no value."""
         if path not in self._sizes:
             value: Any = self.usable
             for key in path:

@@ -1,4 +1,4 @@
-"""References to agents by id or name, in the lists of rules and budgets."""
+"""References of rules and budgets to agents, by id or name."""
 
 import json
 from collections.abc import Sequence

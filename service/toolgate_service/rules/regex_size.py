@@ -1,7 +1,7 @@
 """Estimated cost of a regular expression in RE2, the engine of CEL.
 
-RE2 needs time proportional to the length of the text, but the factor depends on the size of the compiled program, and on
-whether the states of the automaton fit in memory. If the states do not fit, a byte costs a hundred times as much.
+RE2 needs time proportional to the length of the text, but the factor depends on the size of the compiled program, and
+on whether the states of the automaton fit in memory. If the states do not fit, a byte costs a hundred times as much.
 """
 
 import re
@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 #: maximum estimated number of instructions of one regular expression
 MAX_SIZE = 1_000
 
-#: maximum number of classes, repetitions and alternatives in groups of an expression whose states certainly fit in
-#: memory
+#: maximum number of choices with which the states of an expression certainly fit in memory. Choices are character
+#: classes, repetitions, and alternations inside groups.
 _FEW = 10
 #: number of instructions of an atom that matches all characters except a few, because UTF-8 needs several byte ranges
 _ANY = 10
-#: factor for `(?i)`: `k` and `s` also match characters outside ASCII
+#: factor of the number of instructions with `(?i)`, because `k` and `s` then also match characters outside ASCII
 _FOLD = 3
 
 _TOKEN = re.compile(
@@ -54,13 +54,13 @@ class _Sequence:
     is_group: bool = False
 
     def add(self, instructions: int, *, is_group: bool = False) -> None:
-        """Add an atom."""
+        """Count an atom with this number of instructions."""
         self.total += instructions
         self.last = instructions
         self.is_group = is_group
 
     def repeat(self, times: int) -> None:
-        """Repeat the last atom."""
+        """Count the instructions of a repetition such as `{3}` after the last atom."""
         self.total += self.last * max(times - 1, 0) + times
         self.last = self.last * max(times, 1) + times
 
@@ -77,7 +77,7 @@ class _Pattern:
         return sum(group.total for group in self.groups) * self.fold
 
     def add(self, token: re.Match[str]) -> None:
-        """Add a token that is not a parenthesis."""
+        """Count a token that is not a parenthesis."""
         current = self.groups[-1]
         if token["alternative"]:
             current.add(1)

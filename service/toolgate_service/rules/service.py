@@ -118,7 +118,7 @@ async def change_rule(
 
     Raises:
         FieldErrors: 400 if the changed rule is invalid.
-        ApiError: 404 if the rule does not exist; 409 as for a new rule.
+        ApiError: 404 if the rule does not exist; 409 in the same cases as in `create_rule`.
     """
     _check_condition(change.when)
     async with transaction_as(context, caller) as session:

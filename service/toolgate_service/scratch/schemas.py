@@ -1,4 +1,4 @@
-"""Request and response bodies of the operator's routes."""
+"""Request and response bodies of the route with which the operator creates scratch organizations."""
 
 from datetime import datetime
 from typing import Annotated, Final, Literal

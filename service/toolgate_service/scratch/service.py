@@ -40,13 +40,14 @@ MAX_PER_MINUTE: Final = 20
 #: time between the deactivation of an organization and the deletion of its rows; a gateway tries for 60 seconds to
 #: write a batch of decisions
 GRACE: Final = timedelta(seconds=90)
-#: requests of the organization's API keys per minute
+#: rate limit of a scratch organization, in requests per minute
 REQUESTS_PER_MINUTE: Final = 60_000
 _PLAN: Final = "enterprise"
 _MINUTE: Final = timedelta(minutes=1)
 
-#: tables that are deleted in one transaction at the end, in this order; without the mark, a part of the organization
-#: would never be deleted. Triggers write to `epochs` when rows of other tables are deleted.
+#: Tables whose rows are deleted last, in this order and in one transaction. Triggers write to `epochs` when rows of
+#: other tables are deleted. Without its row in `scratch_organizations`, the rest of an organization would never be
+#: deleted.
 _LAST: Final = ("epochs", "environments", "users", "scratch_organizations")
 
 
@@ -124,7 +125,7 @@ async def _require_room(session: AsyncSession, moment: datetime) -> None:
 
 
 async def close_scratch(database: Database, organization_id: str) -> None:
-    """Deactivate a scratch organization. The background job deletes its rows `GRACE` later.
+    """Deactivate a scratch organization. A background job deletes its rows `GRACE` later.
 
     Closing an organization again changes nothing.
 
@@ -145,7 +146,10 @@ async def close_scratch(database: Database, organization_id: str) -> None:
 
 
 async def remove_scratch(database: Database, batch: int) -> int:
-    """Close expired scratch organizations, delete those that were closed `GRACE` ago, and return their number."""
+    """Close expired scratch organizations, and delete those that were closed at least `GRACE` ago.
+
+    Return the number of deleted organizations.
+    """
     async with database.reading() as session:
         moment = now(session)
         due = or_(

@@ -104,8 +104,8 @@ class GatewayProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Keep a completely received body for the application. uvicorn would only report the disconnect."""
         cycle = self._request_in_progress()
-        # The event is set when data arrives, and cleared when the application reads the data, so a set event means that
-        # the application has not read all data.
+        # `message_event` is set when data arrives, and cleared when the application reads the data. If it is set, the
+        # application has therefore not read all data.
         if cycle is not None and not cycle.more_body and cycle.message_event.is_set():
             cast("dict[str, object]", cycle.scope)[RECEIVED] = bytes(cycle.body)
         super().connection_lost(exc)

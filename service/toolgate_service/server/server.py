@@ -126,7 +126,10 @@ class GatewayServer(uvicorn.Server):
         self._on_started()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Drain on the first SIGTERM; stop at once on SIGINT and on a further SIGTERM."""
+        """Drain on the first SIGTERM if a drain time is set; otherwise stop at once.
+
+        A worker that drains ignores a further SIGTERM.
+        """
         drain_seconds = self._gateway.settings.drain_seconds
         if sig != signal.SIGTERM or self.should_exit or not drain_seconds:
             super().handle_exit(sig, frame)

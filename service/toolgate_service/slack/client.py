@@ -12,9 +12,9 @@ from toolgate_service.slack.messages import ephemeral_message
 logger = logging.getLogger("toolgate.gateway")
 
 SLACK_HOST = "hooks.slack.com"
-#: Maximum seconds before the gateway responds to a button click. Slack itself gives up after three seconds.
+#: Maximum seconds before the gateway responds to a button click. Slack stops waiting after three seconds.
 RESPONSE_TIMEOUT = 2.0
-#: Maximum number of tasks that run at the same time. Replies beyond it are dropped.
+#: Maximum number of tasks that run at the same time. Further replies are dropped.
 MAX_TASKS = 64
 #: Seconds that running tasks have to finish when the gateway stops.
 STOP_TIMEOUT = 1
@@ -38,7 +38,7 @@ class Replies:
         await asyncio.wait({task}, timeout=RESPONSE_TIMEOUT)
 
     def send(self, response_url: str, webhook_url: str, text: str) -> None:
-        """Send a text that only the Slack user who clicked can see.
+        """Send a text that only the Slack user who clicked a button can see.
 
         The text is dropped if too many tasks are running. It is also dropped if the host of `response_url` is neither
         Slack's host nor the host of the webhook.

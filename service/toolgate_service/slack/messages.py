@@ -142,7 +142,7 @@ def quoted(value: str) -> str:
 
 
 def _wrapped(margin: str, label: str, text: str) -> Iterator[str]:
-    # Continuation lines start below the text or, if the label is long, four spaces from the margin.
+    # Continuation lines are indented as far as the text after the label or, if the label is long, by four spaces.
     under = text and len(label) <= _MAX_NAME_COLUMN + 2
     hanging = margin + " " * (len(label) if under else 4)
     line, room = margin, WIDTH - _cells(margin)

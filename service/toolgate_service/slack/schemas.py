@@ -146,7 +146,7 @@ def read_payload(body: bytes) -> Payload:
 
 
 def parse_button(action_id: str, value: str) -> ButtonPress | None:
-    """Return the click on a button of the gateway; None if the button is not one of the gateway's."""
+    """Parse a click on a button. The result is None if the button is not one of the gateway's buttons."""
     found = _VALUE.fullmatch(value)
     if action_id not in {APPROVE, DENY} or found is None or not is_id(found.group(1)):
         return None

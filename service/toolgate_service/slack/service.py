@@ -185,7 +185,7 @@ async def _link(
 ) -> str:
     """Link the Slack account that entered a code to the user who created the code, and return the reply for Slack.
 
-    The session must be a write transaction that holds the organization's lock. `secret_id` is the id of the signing
+    The session must be in a write transaction that holds the organization's lock. `secret_id` is the id of the signing
     secret that verified the request.
     """
     subject = throttle_key(vault, webhook.id, command.slack_user)
@@ -321,8 +321,8 @@ async def _decide(context: AppContext, webhook: SignedWebhook, click: Click) -> 
     @asynccontextmanager
     async def transaction(context: AppContext, caller: Caller) -> AsyncIterator[AsyncSession]:
         async with context.database.writing(webhook.organization_id) as session:
-            # Load the user again, because the link, the user's role or the webhook may have changed since the first
-            # check.
+            # Load the user again, because the link, the user's role or the webhook may have changed since the user was
+            # first loaded.
             current = await _load_caller(session, context, webhook, click)
             if (current.user_id, current.proof) != (caller.user_id, caller.proof):
                 raise _Rejection(UNLINKED)
@@ -377,8 +377,8 @@ async def _load_caller(
         raise ApiError(403, "the webhook was deleted")
     webhook, organization = found
     _require_enabled(context.plans, webhook, organization)
-    # If the signing secret was replaced after the request was verified, `app` is empty. Then no linked user is found for
-    # the Slack account.
+    # If the signing secret was replaced after the request was verified, `app` is empty. Then no linked user is found
+    # for the Slack account.
     app = await secrets_of_app(session, context.vault, webhook.organization_id, signed.secret_id)
     slack_link = await find_link_of_slack_user(session, webhook.organization_id, app, click.slack_user)
     query = select(User).where(

@@ -1,1 +1,1 @@
-"""Transparency log: a signed Merkle tree of all decisions, log entries, approvals, audit events and policy revisions."""
+"""Transparency log: signed Merkle tree of all decisions, log entries, approvals, audit events and policy revisions."""

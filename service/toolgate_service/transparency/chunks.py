@@ -1,7 +1,8 @@
 """Insertion of leaves in the transaction of the rows that they describe.
 
-The leaves of one transaction are stored as one row per environment, a chunk. The sealer later appends the chunks of all
-committed transactions to the tree. A leaf therefore exists if and only if its row was committed.
+A transaction stores its leaves in chunks: each chunk contains up to `MAX_CHUNK` leaves of one environment. The sealer
+later appends the chunks of all committed transactions to the tree. A leaf therefore exists if and only if its row was
+committed.
 
 Rows that are written with the ORM get their leaves by event listeners, so that no code path can omit them. Log entries
 and decisions are written with plain SQL, and their stores insert the chunks themselves.
@@ -33,7 +34,7 @@ _PENDING = "toolgate.leaves"
 
 
 class Chunk(NamedTuple):
-    """Leaves of one environment that one transaction adds to its log."""
+    """Leaves that one transaction adds to the transparency log of one environment."""
 
     organization_id: str
     environment: str
@@ -44,13 +45,13 @@ class Chunk(NamedTuple):
     data: bytes
 
 
-#: function that returns the leaf of a row, and the id of the approval request to which it belongs, if there is one;
-#: None if the change of the row has no leaf
+#: function that builds the leaf of an inserted or changed row; it returns the leaf, and the id of the approval request
+#: to which the leaf belongs, if any; it returns None if the change has no leaf
 LeafBuilder: TypeAlias = Callable[[Any], tuple[Leaf, str | None] | None]
 
 
 def build_chunks(leaves: Iterable[Leaf], subject: str | None = None) -> list[Chunk]:
-    """Return chunks for each environment, usually one. They contain its leaves in the given order."""
+    """Pack leaves into chunks of at most `MAX_CHUNK` leaves of one environment, in the given order."""
     by_tenant: dict[tuple[str, str], list[Leaf]] = {}
     for leaf in leaves:
         by_tenant.setdefault((leaf.organization_id, leaf.environment), []).append(leaf)
@@ -69,7 +70,7 @@ def build_chunks(leaves: Iterable[Leaf], subject: str | None = None) -> list[Chu
 
 
 async def add_leaf(session: AsyncSession, leaf: Leaf) -> int:
-    """Insert a leaf in the write transaction of a session, and return the number of its chunk."""
+    """Insert a chunk with one leaf in the write transaction of a session, and return the chunk's number."""
     [sequence] = await (await session.connection()).run_sync(_insert, build_chunks([leaf]))
     return sequence
 
@@ -77,16 +78,16 @@ async def add_leaf(session: AsyncSession, leaf: Leaf) -> int:
 async def announce_retention(
     database: Database, of: str, organization_id: str, environment: str, before: datetime
 ) -> None:
-    """Add the leaf that announces the deletion of rows whose retention has ended.
+    """Add a leaf that announces the deletion of rows whose retention period has ended.
 
     Call this function before the deletion, so that the log explains each missing row even after a crash.
 
     Args:
         database: Database of the gateway.
-        of: Kind of the leaves of the rows, or `CONTEXT`.
+        of: Kind of the rows' leaves, or `CONTEXT` if only the contexts of decisions are deleted.
         organization_id: Id of the organization.
         environment: Environment of the rows.
-        before: Time before which the rows were created.
+        before: Rows that were created before this time are deleted.
     """
 
     async def announce() -> None:
@@ -100,12 +101,12 @@ async def announce_retention(
 
 
 def log_changes(model: type[Table], salt: Callable[[], str], leaf: LeafBuilder) -> None:
-    """Add a leaf for each inserted and for each changed row of a model.
+    """Register listeners that add a leaf to the transparency log for each inserted or changed row of a model.
 
     Args:
         model: Model with a column `salt`.
         salt: Function that returns the salt of a new row.
-        leaf: Function that returns the leaf of a row that was inserted or changed.
+        leaf: Function that builds the leaf of an inserted or changed row.
     """
 
     def set_salt(_mapper: Mapper[Any], _connection: Connection, row: Any) -> None:
@@ -121,7 +122,8 @@ def log_changes(model: type[Table], salt: Callable[[], str], leaf: LeafBuilder) 
     listen(model, "after_update", collect)
 
 
-# Insert the chunks after the flush, because it may insert the environment of a new organization after other rows.
+# Insert the chunks after the flush: they refer to the row of the environment, which the flush of a new organization may
+# insert after other rows.
 @listens_for(Session, "after_flush")
 def _insert_collected(session: Session, _context: UOWTransaction) -> None:
     by_subject = defaultdict[str | None, list[Leaf]](list)

@@ -1,7 +1,7 @@
 """Background tasks that let witnesses cosign new checkpoints.
 
-A witness cosigns a checkpoint only if it extends the one that it cosigned before. Readers who trust a witness therefore
-know that the operator shows everyone the same log.
+A witness cosigns a checkpoint only if the checkpoint extends the one that the witness cosigned before. Readers who
+trust a witness therefore know that the operator shows the same log to all readers.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ INTERVAL = 1.0
 
 
 class Cosigner:
-    """Tasks of one gateway that send checkpoints to the witnesses, at most one for each log.
+    """Background tasks of one gateway that send checkpoints to the witnesses, with at most one task for each log.
 
     Args:
         database: Database of the gateway.
@@ -51,7 +51,7 @@ class Cosigner:
         self._published = published
         self._waiting: set[Tenant] = set()
         self._tasks: dict[Tenant, asyncio.Task[None]] = {}
-        #: latest error of each witness, by its name and the origin of the log
+        #: latest error of each witness for each log, by the witness's name and the log's origin
         self._errors: dict[tuple[str, str], str] = {}
 
     def submit(self, tenant: Tenant) -> None:
@@ -86,7 +86,8 @@ class Cosigner:
         async with self._database.reading() as session:
             log = await find_log(session, *tenant)
             if log is None or await find_scratch(session, log.organization_id) is not None:
-                # A witness only accepts logs that its operator knows, and a scratch organization has new logs each time.
+                # Skip scratch organizations: a witness accepts only logs that its operator has registered, and each
+                # scratch organization has new logs.
                 return
 
         async def prove(old: int, new: int) -> Sequence[bytes]:
@@ -116,21 +117,21 @@ class Cosigner:
     async def _fetch_latest(self, log: TransparencyLog, witness: Witness) -> None:
         """Remember the latest checkpoint that a witness has cosigned, if this gateway's key signed it.
 
-        The response with which a witness rejects a checkpoint is not signed, so it does not prove that the database was
-        restored.
+        A rejection by a witness is not signed, so it does not prove that the database was restored from a backup. The
+        cosigned checkpoint does, because this gateway's key signed it.
         """
         try:
             note = await self._client.fetch_latest(witness, log.origin)
             checkpoint = None if note is None else self._keys.signer(log).verify(note)
         except (WitnessError, BehindPublished, ValueError):
-            # Without a checkpoint that this gateway has signed, there is nothing to compare with. `_report` logs errors
-            # of the witness when the next checkpoint is sent to it.
+            # There is no checkpoint to remember. If the witness also fails when the next checkpoint is sent to it,
+            # `_report` logs that error.
             return
         if checkpoint is not None and checkpoint.origin == log.origin:
             self._published.add(checkpoint, is_cosigned=True)
 
     def _report(self, log: TransparencyLog, result: WitnessResult) -> None:
-        """Log the first of several equal errors of a witness, and the end of the errors."""
+        """Log an error of a witness once, until the error changes or the witness cosigns again."""
         key, text = (result.witness.name, log.origin), "" if result.error is None else str(result.error)
         if text == self._errors.get(key, ""):
             return

@@ -1,7 +1,8 @@
 """Export of a transparency log with all rows that its leaves describe, for verification without the gateway.
 
 The export is a file with one JSON object on each line: a manifest, all leaves of the latest checkpoint, leaves that are
-not part of the tree yet, and the rows with their salts. The page "Formats of the transparency log" describes the format.
+not part of the tree yet, and the rows with their salts. The page "Formats of the transparency log" describes the
+format.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ from toolgate_service.transparency.sealer import LOGGED, Sealer, rows_of
 from toolgate_service.transparency.service import open_log
 
 FORMAT = "toolgate.log-export/v1"
-#: number of rows, and of leaves, that an export holds in memory
+#: number of rows that an export reads at a time
 BATCH = 500
 _MAX_PENDING = 10_000
 
@@ -45,11 +46,11 @@ _MAX_PENDING = 10_000
 async def export_log(
     context: AppContext, sealer: Sealer, organization_id: str, environment: str
 ) -> AsyncGenerator[bytes]:
-    """Yield the parts of the export of an environment's log. All of them are read from one snapshot of the database.
+    """Export the log of an environment: yield the parts of the file, all read from one snapshot of the database.
 
     Raises:
-        ApiError: 409, the log has no leaves yet; 429, too many exports are running; 503, the database does not contain a
-            published checkpoint.
+        ApiError: 409, the log has no leaves yet; 429, too many exports are running; 503, the database does not contain
+            a published checkpoint.
     """
     with context.exports.acquire(organization_id):
         # Leaves that are not sealed prove nothing, so seal all of them before the snapshot.
@@ -74,7 +75,7 @@ async def export_log(
             rows = 0
             for kind, model in LOGGED.items():
                 if kind == VOTE:
-                    # The votes follow the approval requests to which they belong.
+                    # Votes are written together with their approval requests.
                     continue
                 async for batch in _read_rows(session, model, organization_id, environment):
                     parts = [(kind, batch)]
@@ -86,7 +87,7 @@ async def export_log(
 
 
 def _manifest(log: TransparencyLog, moment: datetime) -> dict[str, object]:
-    # On a busy log, the witnesses have not cosigned the latest checkpoint yet.
+    # On a busy log, the latest checkpoint often has no cosignatures yet, so add the latest one that has.
     cosigned = {"cosigned": log.cosigned} if log.cosigned else {}
     return {
         "format": FORMAT,

@@ -15,16 +15,17 @@ from toolgate_service.transparency.note import Signer
 class BehindPublished(Exception):
     """Error for a log whose checkpoints must not be signed. The message contains the reason and the fix.
 
-    The database does not contain a checkpoint that was published, or the key is not the one that signed it.
+    Either the database does not contain a checkpoint that was published, or the key that signed the log's earlier
+    checkpoints is missing.
     """
 
 
 class LogKeys:
-    """Private keys of the logs: the key in a file, or a key for each log that is encrypted in the database.
+    """Private keys of the logs: one key in a file for all logs, or one key for each log, encrypted in the database.
 
     Args:
         vault: Encryption of stored secrets.
-        path: PEM file with an Ed25519 key; None to create a key for each log.
+        path: PEM file with an Ed25519 key for all logs; None to create a key for each log.
 
     Raises:
         StorageError: The file cannot be read, or does not contain an Ed25519 key.
@@ -45,7 +46,7 @@ class LogKeys:
         return seed, sealed
 
     def signer(self, log: TransparencyLog) -> Signer:
-        """Return the key of a log.
+        """Return the signer of a log's checkpoints.
 
         Raises:
             BehindPublished: The key is not the one with which earlier checkpoints of the log were signed.

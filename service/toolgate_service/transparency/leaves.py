@@ -1,8 +1,8 @@
 """Leaves of the transparency log: their format, and the salted digests of the rows that they describe.
 
-A leaf is canonical JSON of less than 1,000 bytes. It contains ids, times and outcomes of a row, and salted digests of the
-complete row. The salts are stored in the row. If the row, or its context together with the context's salt, is deleted,
-the leaf and all proofs remain valid, and the deleted content cannot be found by trying values.
+A leaf is canonical JSON of less than 1,000 bytes. It contains ids, times and outcomes of a row, and salted digests of
+the complete row. The salts are stored in the row. If the row, or its context together with the context's salt, is
+deleted, the leaf and all proofs remain valid, and the deleted content cannot be found by trying values.
 """
 
 import os
@@ -28,19 +28,19 @@ POLICY_REVISION = "policy_revision"
 START = "start"
 RETENTION = "retention"
 ERASURE = "erasure"
-#: value of the member `of` of a `retention` leaf for the contexts of decisions
+#: value of the member `of` in a `retention` leaf that announces the deletion of the contexts of decisions
 CONTEXT = "context"
 
 #: number of hexadecimal digits of one salt
 SALT_DIGITS = 32
-#: number of bytes of an action as a JSON string up to which a leaf contains it
+#: maximum number of bytes of an action in a leaf, as a JSON string; leaves do not contain longer actions
 MAX_ACTION = 257
 
 Value: TypeAlias = str | int | bool | datetime | Decimal | None
 #: value of a member of a leaf
 Member: TypeAlias = str | int | Mapping[str, int] | None
 
-#: columns that the row digest of a leaf covers, by kind
+#: columns that the row digest of a leaf covers, by kind of leaf
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     DECISION: (
         "action", "agent_id", "approval_id", "call_id", "created_at", "id", "key_id", "outcome", "permission_id",
@@ -60,7 +60,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 _ASKED = ("budget_id", "call_id", "created_at", "key_id", "permission_id", "replaces", "run_id")
-# A further check of the same call can tighten the terms of a pending request.
+# These columns can still change while a request is pending: a further check of the same call can tighten its terms.
 _DECIDED = (
     "amount_required", "approvers", "decided_at", "decided_by", "makers", "max_amount", "note", "required_approvals",
     "rule_id", "separation_of_duties",
@@ -69,8 +69,8 @@ _ENDED = (
     "cancel_reason", "cancelled_at", "consumed_at", "consumed_call_id", "decision_id", "expires_at", "grant_id",
     "replaced_by",
 )  # fmt: skip
-#: columns of an approval request that never change once it has reached a state; the digest of the leaf of this state
-#: covers them
+#: columns of an approval request that no longer change after it has reached a state, by state; the leaf for this state
+#: contains their digest
 APPROVAL_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "pending": _ASKED,
     "approved": tuple(sorted(_ASKED + _DECIDED)),
@@ -83,12 +83,12 @@ SHOWN_COLUMNS = ("action", "agent_id", "context", "id", "reason")
 #: all columns of an approval request in an export
 EXPORTED_APPROVAL = tuple(sorted({*SHOWN_COLUMNS, "status", *APPROVAL_COLUMNS["consumed"]}))
 
-#: length of the big-endian number of bytes before each leaf in a chunk and in an entry bundle
+#: size in bytes of the big-endian length prefix of each leaf in a chunk and in an entry bundle
 _LENGTH_BYTES = 2
 
 
 class Leaf(NamedTuple):
-    """Leaf that is not sequenced yet, and the environment to whose log it belongs."""
+    """Leaf that has no position in a log yet, and the environment whose log it belongs to."""
 
     organization_id: str
     environment: str
@@ -120,7 +120,7 @@ def _sorted(names: tuple[str, ...]) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1024)
 def is_short(action: str) -> bool:
-    """Return whether a leaf contains an action."""
+    """Return whether an action is short enough to be part of a leaf."""
     return len(encode_basestring(action).encode()) <= MAX_ACTION
 
 
@@ -135,12 +135,12 @@ def row_digest(kind: str, values: Iterable[Value], salt: str) -> str:
 
 
 def context_digest(context: bytes, salt: str) -> str:
-    """Return the digest of a context."""
+    """Return the digest of a context, salted with the second half of `salt`."""
     return salted(salt[SALT_DIGITS:], context)
 
 
 def build_leaf(kind: str, organization_id: str, environment: str, at: datetime, **members: Member) -> Leaf:
-    """Return a leaf with these members. Members that are None are omitted."""
+    """Return a leaf with these members. Members that are None, and an action that is too long, are omitted."""
     action = members.get("action")
     if isinstance(action, str) and not is_short(action):
         members["action"] = None
@@ -151,17 +151,17 @@ def build_leaf(kind: str, organization_id: str, environment: str, at: datetime, 
 
 
 def reference(text: str | None) -> str | None:
-    """Return the id of another row for a leaf; None if a client sent a text that is not an id."""
+    """Return the text, which a client may have sent, if it is the id of a row; otherwise None."""
     return text if text is not None and is_id(text) else None
 
 
 def pack(leaves: Iterable[bytes]) -> bytes:
-    """Return leaves in the form of an entry bundle: the length of each leaf in two bytes, then the leaf."""
+    """Concatenate leaves to an entry bundle: the length of each leaf in two bytes, then the leaf."""
     return b"".join([len(leaf).to_bytes(_LENGTH_BYTES) + leaf for leaf in leaves])
 
 
 def unpack(data: bytes) -> Iterator[bytes]:
-    """Yield the leaves in the form that `pack` returns."""
+    """Yield the leaves that `pack` has concatenated."""
     position = 0
     while position < len(data):
         start = position + _LENGTH_BYTES

@@ -37,7 +37,7 @@ def hash_node(left: bytes, right: bytes) -> bytes:
 
 
 def subtree_root(hashes: Sequence[bytes]) -> bytes:
-    """Return the root over 1, 2, 4, … or 256 hashes."""
+    """Return the root of the perfect subtree over these hashes, whose number is a power of two."""
     while len(hashes) > 1:
         hashes = [hash_node(hashes[at], hashes[at + 1]) for at in range(0, len(hashes), 2)]
     return hashes[0]
@@ -49,7 +49,7 @@ def split(tile: bytes) -> list[bytes]:
 
 
 def edge_tiles(size: int) -> list[TileId]:
-    """Return the partial tiles at the right edge of a tree, and the tiles from which its root is computed."""
+    """Return the partial tiles at the right edge of a tree. The root can be computed from these tiles alone."""
     tiles, level = [], 0
     while size:
         if size % WIDTH:
@@ -60,9 +60,9 @@ def edge_tiles(size: int) -> list[TileId]:
 
 
 def append(size: int, tiles: Mapping[TileId, bytes], hashes: Sequence[bytes]) -> dict[TileId, bytes]:
-    """Return the new and changed tiles after leaf hashes were appended to a tree.
+    """Append leaf hashes to a tree of `size` leaves, and return the new and changed tiles.
 
-    `tiles` contains the tiles of `edge_tiles(size)`.
+    `tiles` must contain the tiles of `edge_tiles(size)`.
     """
     changed: dict[TileId, bytes] = {}
     level, added = 0, list(hashes)
@@ -82,7 +82,7 @@ def append(size: int, tiles: Mapping[TileId, bytes], hashes: Sequence[bytes]) ->
 def range_hash(start: int, end: int, read: TileReader) -> bytes:
     """Return the hash of the subtree with the leaves from `start` to `end` (exclusive), as RFC 6962 defines it.
 
-    `start` is a multiple of the largest power of two below `end - start`, or 0.
+    `start` must be a multiple of the smallest power of two that is not less than `end - start`.
     """
     number = end - start
     if number & (number - 1) == 0:
@@ -92,7 +92,7 @@ def range_hash(start: int, end: int, read: TileReader) -> bytes:
 
 
 def _perfect(start: int, number: int, read: TileReader) -> bytes:
-    """Return the root of a perfect subtree with a power of two of leaves."""
+    """Return the root of a perfect subtree. Its number of leaves is a power of two, and `start` is a multiple of it."""
     level, inside = divmod(number.bit_length() - 1, HEIGHT)
     first, width = start >> level * HEIGHT, 1 << inside
     tile = read(TileId(level, first // WIDTH))
@@ -122,7 +122,7 @@ def inclusion_ranges(index: int, size: int) -> list[tuple[int, int]]:
 def consistency_ranges(old: int, size: int) -> list[tuple[int, int]]:
     """Return the ranges of leaves whose hashes prove that a tree of `size` leaves extends its first `old` leaves.
 
-    `old` is between 1 and `size`. If they are equal, the proof is empty.
+    `old` must be between 1 and `size`. If `old` equals `size`, the result is empty.
     """
     found, start, end, complete = [], 0, size, True
     while old != end:

@@ -16,7 +16,7 @@ from sqlmodel import Field
 from toolgate_service.db.models import Id, Table, Timestamp, in_environment, index_where
 
 _TENANT = ("organization_id", "environment")
-#: integer that the database assigns on both databases
+#: type of an integer key that both PostgreSQL and SQLite can assign
 SEQUENCE = BigInteger().with_variant(Integer, "sqlite")
 
 
@@ -69,7 +69,7 @@ class TransparencyChunk(Table, table=True):
         index_where(
             "ix_transparency_chunks_by_index", "first_index IS NOT NULL", *_TENANT, "first_index", unique=True
         ),
-        # Index for the leaf of a row, whose time is known.
+        # Index for finding the leaf of a row: the id of the row contains the approximate time of the leaf.
         index_where("ix_transparency_chunks_by_time", "first_index IS NOT NULL", *_TENANT, "last_at"),
         index_where(
             "ix_transparency_chunks_by_subject", "subject IS NOT NULL", *_TENANT, "subject", "first_index"
@@ -77,7 +77,7 @@ class TransparencyChunk(Table, table=True):
     )
 
     #: number that the database assigns: a later state of an approval request has a higher number than an earlier one,
-    #: whatever the clocks of the gateways show
+    #: even if the clocks of the gateways differ
     sequence: int | None = Field(default=None, primary_key=True, sa_type=SEQUENCE)
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
@@ -88,17 +88,17 @@ class TransparencyChunk(Table, table=True):
     #: times of the earliest and of the latest leaf
     first_at: datetime = Field(sa_type=Timestamp)
     last_at: datetime = Field(sa_type=Timestamp)
-    #: id of the approval request to which all leaves of the chunk belong; null for other leaves
+    #: id of the approval request to which all leaves of the chunk belong; null if they belong to none
     subject: str | None = Field(default=None, sa_type=Id)
 
 
 class TransparencyLeaves(Table, table=True):
-    """Leaves of a chunk. They have a table of their own, so that the sealer does not write them again."""
+    """Leaves of a chunk, in a separate table so that the sealer does not rewrite them when it positions the chunk."""
 
     __tablename__ = "transparency_leaves"
     __table_args__ = (in_environment(),)
 
-    #: number of the chunk
+    #: `sequence` of the chunk
     sequence: int = Field(primary_key=True, sa_type=SEQUENCE, sa_column_kwargs={"autoincrement": False})
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
@@ -107,7 +107,7 @@ class TransparencyLeaves(Table, table=True):
 
 
 class TransparencyTile(Table, table=True):
-    """Tile of the tree with 1 to 256 hashes. Only the last tile of a level is not full; it grows."""
+    """Tile of the tree with 1 to 256 hashes. Only the last tile of a level can have fewer than 256; it grows."""
 
     __tablename__ = "transparency_tiles"
     __table_args__ = (

@@ -28,7 +28,7 @@ class Checkpoint:
 
 
 class Signer:
-    """Private key of a log, whose name is the origin of the log."""
+    """Private key that signs the checkpoints of a log. The name of the key is the origin of the log."""
 
     def __init__(self, origin: str, seed: bytes) -> None:
         if _ORIGIN.fullmatch(origin) is None:
@@ -40,7 +40,7 @@ class Signer:
 
     @property
     def vkey(self) -> str:
-        """Public key in the form in which verifiers expect it."""
+        """Public key in the form of a verifier key of C2SP signed-note."""
         return f"{self.origin}+{self._key_id.hex()}+{b64encode(_ED25519 + self._public).decode()}"
 
     def sign(self, checkpoint: Checkpoint) -> str:

@@ -1,8 +1,8 @@
-"""Memory of the checkpoints that this gateway has signed or served, outside of the database.
+"""Memory of the checkpoints that this gateway has signed or served, kept outside of the database.
 
-If the database is restored from a backup, its tree may be smaller than a checkpoint that readers have seen. A gateway
-that continued to append leaves would then sign two different trees of the same size, a fork. It compares the database
-with this memory first, and refuses to sign.
+After the database is restored from a backup, its tree may be smaller than a checkpoint that readers have seen. If the
+gateway then appended leaves, it would sign two different trees of the same size (a fork). Before it signs, the gateway
+therefore compares the tree with this memory, and refuses to sign if the tree does not contain a remembered checkpoint.
 """
 
 import json
@@ -17,12 +17,12 @@ from toolgate_service.transparency.note import Checkpoint
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: number of lines from which on a start of the gateway shortens the file
+#: approximate number of lines above which the gateway shortens the file when it starts
 _LONG = 10_000
 
 
 class PublishedCheckpoints:
-    """Checkpoints that readers have seen, in memory and in a file: the latest of each log, and those of witnesses.
+    """Checkpoints that readers have seen, in memory and in a file: the latest of each log, and those from witnesses.
 
     Several processes may append to the same file, which contains a line of JSON for each checkpoint.
 
@@ -62,14 +62,14 @@ class PublishedCheckpoints:
         shorter.replace(path)
 
     def find(self, origin: str) -> Sequence[Checkpoint]:
-        """Return the checkpoints that a log must contain."""
+        """Return the remembered checkpoints of a log. The tree of the log must contain all of them."""
         latest = self._latest.get(origin)
         return [*([] if latest is None else [latest]), *self._cosigned.get(origin, ())]
 
     def add(self, checkpoint: Checkpoint, *, is_cosigned: bool = False) -> None:
-        """Remember a checkpoint, before it is sent to a client.
+        """Remember a checkpoint. Call this method before the checkpoint is sent to a client.
 
-        `is_cosigned` is true for the latest checkpoint of a witness.
+        `is_cosigned` is true for a checkpoint that was fetched from a witness.
         """
         if not self._remember(checkpoint, is_cosigned=is_cosigned) or self._path is None:
             return
@@ -86,7 +86,10 @@ class PublishedCheckpoints:
             self._has_warned = True
 
     def _remember(self, checkpoint: Checkpoint, *, is_cosigned: bool) -> bool:
-        """Keep the checkpoint if it is new or larger than the known one, and return whether it is."""
+        """Keep a checkpoint in memory, and return whether it was added.
+
+        All cosigned checkpoints are kept, but only the largest of the others for each log.
+        """
         if is_cosigned:
             cosigned = self._cosigned.setdefault(checkpoint.origin, set())
             is_new = checkpoint not in cosigned

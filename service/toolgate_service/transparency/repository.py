@@ -26,10 +26,10 @@ from toolgate_service.transparency.models import (
 Tenant: TypeAlias = tuple[str, str]
 
 _LEAVES_OF_CHUNK = col(TransparencyLeaves.sequence) == col(TransparencyChunk.sequence)
-#: maximum time between the creation of an id and the last leaf of its chunk
+#: maximum time between the creation of a row's id and the last leaf of the chunk that contains the row's leaf
 _CHUNK_SPAN = timedelta(minutes=2)
-#: maximum differences between the time in the id of a row and the time of its leaf: first if both were read from the same
-#: clock, second if one was read from the clock of the gateway and one from the clock of the database
+#: maximum differences between the time in the id of a row and the time of its leaf: the first applies if both were read
+#: from the same clock, the second if one was read from the gateway's clock and the other from the database's
 _CLOCK, _CLOCKS = timedelta(seconds=1), timedelta(minutes=1)
 
 
@@ -100,7 +100,7 @@ async def pending_chunks(
 
 
 async def place_chunks(session: AsyncSession, positions: Iterable[tuple[int, int]]) -> None:
-    """Store the index of the first leaf of each chunk."""
+    """Store the positions of chunks: pairs of a chunk's number and the index of its first leaf in the log."""
     table = TransparencyChunk.__table__  # type: ignore[attr-defined]  # mypy does not know it
     statement = (
         sqlalchemy.update(table)
@@ -118,7 +118,8 @@ async def load_tiles(
     wanted = frozenset(tiles)
     if not wanted:
         return {}
-    # For a list of pairs, SQLite would read all tiles of the tree. The two lists select a few tiles more than wanted.
+    # Compare levels and positions separately, which selects some tiles that are not wanted: for a list of pairs of
+    # level and position, SQLite would read all tiles of the tree.
     query = select(TransparencyTile.level, TransparencyTile.position, TransparencyTile.hashes).where(
         TransparencyTile.organization_id == organization_id,
         TransparencyTile.environment == environment,
@@ -196,9 +197,9 @@ async def read_leaves(
 async def find_leaf(
     session: AsyncSession, organization_id: str, environment: str, kind: str, row_id: str
 ) -> FoundLeaf | None:
-    """Return the leaf of a row, which retention may have removed; None if the log has no leaf with this kind and id.
+    """Return the leaf of a row; None if the log has no leaf with this kind and id.
 
-    The id contains the time at which it was created.
+    The row itself may have been deleted, because the leaf is searched by the time that the id contains.
     """
     created = time_of_id(row_id)
     if created is None:
@@ -235,7 +236,7 @@ async def find_leaf(
 async def find_latest_leaf(
     session: AsyncSession, organization_id: str, environment: str, approval_id: str
 ) -> FoundLeaf | None:
-    """Return the latest leaf about the state of an approval request; None if it is older than the log."""
+    """Return the leaf for the latest state of an approval request; None if this state is older than the log."""
     query = (
         select(TransparencyChunk.first_index, TransparencyLeaves.data)
         .join(TransparencyLeaves, _LEAVES_OF_CHUNK)

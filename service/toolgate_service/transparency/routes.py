@@ -33,8 +33,8 @@ from toolgate_service.transparency.schemas import TransparencyStatus
 
 
 class _PositionConvertor(PathConvertor):
-    # Starlette's own pattern excludes line breaks: such a path would match no route, and the response would lack the
-    # headers that the operation promises.
+    # Starlette's own pattern does not match line breaks. A path with a line break would match no route, and the
+    # response would lack the headers that the OpenAPI document promises.
     regex = "(?s:.*)"
 
 
@@ -52,7 +52,7 @@ PositionPath = Annotated[
         "with fewer than 256 members, `.p/` and the number of members follow."
     ),
 ]
-#: receipt in a response: the proof format of C2SP, a text
+#: response with a receipt, which is a text in the proof format of C2SP
 RECEIPT: dict[int | str, dict[str, Any]] = {
     200: {"description": "The receipt.", "content": {"text/plain": {"schema": {"type": "string"}}}},
 }
@@ -65,7 +65,7 @@ _BYTES: dict[int | str, dict[str, Any]] = {
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
-# A full tile never changes, and a partial tile of the same width does not either.
+# Full tiles never change. A partial tile of a given width does not change either, even after its tile has grown.
 _IMMUTABLE = {"Cache-Control": "public, max-age=31536000, immutable"}
 _PRIVATE = {"Cache-Control": "private, max-age=31536000, immutable"}
 _POSITION = re.compile(r"((?:x[0-9]{3}/){0,5})([0-9]{3})(?:\.p/([1-9][0-9]{0,2}))?")
@@ -322,10 +322,10 @@ async def _get_receipt(
 
 
 def _read_position(text: str) -> tuple[int, int]:
-    """Return the position and the width of the tile in a path.
+    """Parse the end of a tile's path, such as `x001/234` or `x001/234.p/5`: return the tile's position and width.
 
     Raises:
-        ApiError: 404, the path is not the canonical form of a position.
+        ApiError: 404, the text is not in canonical form.
     """
     found = _POSITION.fullmatch(text)
     if found is None:

@@ -2,8 +2,8 @@
 
 Each gateway runs a sealer. A lock in the database ensures that only one of them changes a tree at a time. The positions
 of the leaves, the tiles and the checkpoint are stored in one transaction, and a checkpoint is published only after the
-commit. A gateway that is killed therefore leaves either the old or the new tree, and no checkpoint of a tree that does
-not exist.
+commit. If a gateway is killed, the database therefore contains either the old or the new tree, and no published
+checkpoint belongs to a tree that does not exist.
 """
 
 import asyncio
@@ -65,11 +65,11 @@ from toolgate_service.transparency.witnesses import WitnessClient
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: seconds between two rounds
+#: seconds between two rounds, each of which seals the leaves of all logs
 INTERVAL = 0.8
 #: maximum number of chunks that one transaction appends
 MAX_CHUNKS = 200
-#: number of snapshots that `check_again` reads
+#: maximum number of snapshots that `check_again` reads
 _ATTEMPTS = 3
 #: maximum seconds that a shutdown waits for the last round
 STOP_SECONDS = 5.0
@@ -87,7 +87,7 @@ LOGGED: Mapping[str, LoggedModel] = {
 
 
 class Sealer:
-    """Background task of one gateway that seals the leaves of all environments.
+    """Background task of one gateway that seals leaves: it appends them to the trees, and signs the checkpoints.
 
     Args:
         database: Database of the gateway.
@@ -97,7 +97,7 @@ class Sealer:
         public_url: URL of the gateway, from which the names of new logs are derived; None if it is unknown.
 
     Attributes:
-        problems: Reasons why logs are not sealed at the moment, by environment.
+        problems: Reasons why leaves currently cannot be appended to a log, by organization id and environment.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Sealer:
         self._cosigner = cosigner
         self._keys = keys
         self._published = published
-        # An origin contains neither spaces nor plus signs.
+        # Quote the URL, because origins must not contain spaces or plus signs.
         self._host = "toolgate" if public_url is None else quote(public_url.partition("://")[2], safe="/:[]")
         #: environments for which the witnesses were asked for their latest checkpoint
         self._asked: set[Tenant] = set()
@@ -145,7 +145,7 @@ class Sealer:
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Seal all committed leaves, and stop. After `STOP_SECONDS`, the rest is left to the next start."""
+        """Seal all committed leaves, and stop. Leaves that remain after `STOP_SECONDS` are sealed at the next start."""
         self._is_closing.set()
         if self._task is not None:
             with suppress(TimeoutError):
@@ -241,7 +241,7 @@ class Sealer:
                     return
 
     def publish(self, log: TransparencyLog) -> None:
-        """Remember the checkpoint of a log that `check` has verified, before it is sent to a client."""
+        """Remember the checkpoint of a log. Call `check` before, and send the checkpoint to clients only afterwards."""
         self._published.add(Checkpoint(log.origin, log.size, log.root))
 
     async def _seal(self, tenant: Tenant) -> bool:
@@ -252,7 +252,8 @@ class Sealer:
         if log is None:
             return await self._begin(tenant, earlier)
         if tenant not in self._asked:
-            # Another gateway may have published checkpoints that the database no longer contains.
+            # Ask the witnesses once, because another gateway may have published checkpoints that the database, restored
+            # from a backup, no longer contains.
             await self._cosigner.remember_latest(log)
             self._asked.add(tenant)
         async with self._database.reading() as session:
@@ -288,7 +289,10 @@ class Sealer:
     async def _create(
         self, session: AsyncSession, tenant: Tenant, earlier: Mapping[str, int]
     ) -> tuple[TransparencyLog, PendingChunk]:
-        """Add the log of an environment, and the chunk with its first leaf: the numbers of rows from before the log."""
+        """Add the log of an environment, and a chunk with its first leaf.
+
+        This leaf contains the numbers of rows that are older than the log, by kind.
+        """
         organization_id, environment = tenant
         log_id, moment = new_id(), now(session)
         origin = f"{self._host}/tlog/{organization_id}/{environment}"
@@ -346,7 +350,10 @@ async def _store(
 
 
 def rows_of(model: LoggedModel, environment: str) -> Sequence[ColumnElement[bool]]:
-    """Return the conditions for the rows of an organization that belong to the log of an environment."""
+    """Return the SQL conditions that select the rows of an environment's log from the rows of an organization.
+
+    Audit events that belong to no environment are part of the log of `production`.
+    """
     in_environment = col(model.environment) == environment
     if model is AuditEntry and environment == PRODUCTION:
         return [or_(in_environment, col(model.environment).is_(None))]
@@ -354,12 +361,12 @@ def rows_of(model: LoggedModel, environment: str) -> Sequence[ColumnElement[bool
 
 
 async def _count_earlier(session: AsyncSession, organization_id: str, environment: str) -> Mapping[str, int]:
-    """Return the numbers of rows of an environment that have no leaf, by kind. Kinds without such rows are omitted."""
+    """Count the rows of an environment that have no leaf, by kind. Kinds without such rows are omitted."""
     counts = {}
     for kind, model in LOGGED.items():
         rows = (col(model.organization_id) == organization_id, *rows_of(model, environment))
         if model is ApprovalVote:
-            # Votes are found by their approval requests.
+            # Select votes by their approval requests, because the table of votes has no index on the environment.
             approvals = select(Approval.id).where(
                 Approval.organization_id == organization_id, Approval.environment == environment
             )

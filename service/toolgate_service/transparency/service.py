@@ -28,7 +28,7 @@ PROOF_FORMAT = "c2sp.org/tlog-proof@v1"
 async def open_log(
     session: AsyncSession, sealer: Sealer, organization_id: str, environment: str
 ) -> TransparencyLog:
-    """Return the log of an environment, whose checkpoint may be sent to a client.
+    """Return the log of an environment, after verifying that its checkpoint may be sent to a client.
 
     Raises:
         ApiError: 409, the log has no leaves yet; 503, the database does not contain a published checkpoint.
@@ -74,7 +74,7 @@ async def get_status(
 
 
 async def _find_problem(session: AsyncSession, sealer: Sealer, log: TransparencyLog) -> str | None:
-    """Return the reason why the database does not contain a published checkpoint; None if it contains all of them."""
+    """Return an error message if the database lacks a published checkpoint of the log; otherwise None."""
     try:
         await sealer.check(session, log)
     except BehindPublished:
@@ -88,9 +88,9 @@ async def _find_problem(session: AsyncSession, sealer: Sealer, log: Transparency
 async def get_receipt(
     session: AsyncSession, sealer: Sealer, organization_id: str, environment: str, kind: str, row_id: str
 ) -> str:
-    """Return the receipt of a row: a proof that the log contains its leaf. Of an approval request, the latest state counts.
+    """Return the receipt of a row: a proof that the log contains the row's leaf.
 
-    Retention may have removed the row.
+    The receipt of an approval request proves its latest state. The row itself may have been deleted.
 
     Raises:
         ApiError: 404, the log has no such leaf; 409, the leaf is not part of the tree yet; 503, see `open_log`.

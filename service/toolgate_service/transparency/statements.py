@@ -1,4 +1,4 @@
-"""SQL with which the log stores and the decision stores insert chunks, without SQLAlchemy."""
+"""SQL statements without SQLAlchemy that insert chunks of leaves, for the stores of log entries and decisions."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ _INSERT_LEAVES = f"INSERT INTO transparency_leaves ({_LEAVES}) VALUES (?, ?, ?, 
 
 
 def write_chunks(connection: sqlite3.Connection, chunks: Iterable[Chunk]) -> None:
-    """Write chunks to SQLite, in the transaction of their rows."""
+    """Write chunks to SQLite. The connection must be in the transaction that writes the rows of the leaves."""
     for organization_id, environment, number, first_at, last_at, subject, data in chunks:
         values = (organization_id, environment, number, wire(first_at), wire(last_at), subject)
         sequence = connection.execute(_INSERT_CHUNK, values).lastrowid
@@ -27,9 +27,9 @@ def write_chunks(connection: sqlite3.Connection, chunks: Iterable[Chunk]) -> Non
 
 
 def insert_chunks(first: int, condition: str = "true") -> str:
-    """Return common table expressions for a PostgreSQL statement that inserts chunks if a condition is true.
+    """Return common table expressions with which a PostgreSQL statement inserts chunks if `condition` is true.
 
-    The columns are the bind parameters from `first` on. Each of them is an array.
+    The bind parameters of the statement from number `first` on must be the arrays that `columns` returns.
     """
     # Send ids as text, because the driver encodes text faster than UUID objects.
     arrays = ", ".join(
@@ -49,6 +49,6 @@ new_chunks AS MATERIALIZED (
 
 
 def columns(chunks: Iterable[Chunk]) -> list[list[object]]:
-    """Return the bind parameters of `insert_chunks`."""
+    """Return the bind parameters of `insert_chunks`: one array for each column."""
     rows = list(chunks)
     return [[row[place] for row in rows] for place in range(len(_TYPES) + 1)]

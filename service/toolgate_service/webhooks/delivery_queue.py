@@ -49,7 +49,7 @@ MAX_ATTEMPTS_PER_WEBHOOK = 4
 BACKOFF = (5, 30, 120, 600, 3600, 6 * 3600)
 #: Maximum fraction by which a wait is randomly lengthened or shortened, so that retries are spread over time.
 JITTER = 0.2
-#: Time after an event during which the gateway retries to deliver it.
+#: Time after an event during which the gateway repeats failed attempts to deliver the event.
 RETRY_PERIOD = timedelta(days=3)
 #: Maximum time by which a receiver can delay the next attempt with the header `Retry-After`.
 MAX_RETRY_AFTER = timedelta(hours=6)
@@ -65,7 +65,7 @@ UNREACHABLE = "no delivery succeeded for three days"
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt to deliver an event to a webhook, which this gateway has claimed.
+    """One attempt to deliver an event to a webhook. This gateway has claimed the delivery.
 
     Attributes:
         event_id: Id of the event, which the request contains in the header `webhook-id`.
@@ -75,7 +75,7 @@ class Attempt:
         url: URL of the receiver; empty if the stored URL cannot be decrypted.
         body: The event as JSON.
         secrets: Secrets that sign the request; empty if none of them can be decrypted.
-        claimed_at: Time of the claim. The signature contains it as its timestamp.
+        claimed_at: Time of the claim, which is also the timestamp of the signature.
     """
 
     delivery_id: str
@@ -134,7 +134,7 @@ async def has_due_deliveries(database: Database) -> bool:
 async def claim_deliveries(
     session: AsyncSession, vault: Vault, running: Sequence[Attempt]
 ) -> Sequence[Attempt]:
-    """Claim deliveries that are due, as many as the limits for simultaneous attempts allow.
+    """Claim deliveries that are due, up to the limits for simultaneous attempts.
 
     Args:
         session: Session of a write transaction.
@@ -237,7 +237,7 @@ async def _claim_for_webhook(
         .where(Delivery.webhook_id == webhook_id, *_due(moment))
         .order_by(col(Delivery.next_attempt_at))
         .limit(count)
-        # Skip deliveries that another gateway is claiming at this moment, instead of waiting for their row locks.
+        # Skip deliveries that another gateway is claiming now, instead of waiting for the locks of their rows.
         .with_for_update(skip_locked=True)
     )
     found = (await session.exec(query)).all()

@@ -68,7 +68,7 @@ APPROVAL_TYPES = tuple(kind for kind in EVENT_TYPES if kind.startswith("approval
 TEST_EVENT = "webhook.test"
 
 #: Keys in the dictionary `info` of a database or session. The values are the plans, the function that wakes the
-#: delivery worker of this process, and a flag that the session will call this function after its commit.
+#: delivery worker of this process, and a flag: True if the session will call this function after its commit.
 _PLANS = "toolgate.plans"
 _WAKE = "toolgate.wake"
 _WILL_WAKE = "toolgate.will_wake"
@@ -88,7 +88,7 @@ _ACTIVE_WEBHOOKS = (
 def subscribed_types(events: str | None) -> tuple[str, ...]:
     """Return the types of events that a webhook receives.
 
-    `events` is its stored JSON list; None means the default types.
+    `events` is the JSON list of types that is stored for the webhook; None means the default types.
     """
     return DEFAULT_TYPES if events is None else tuple(json.loads(events))
 
@@ -145,7 +145,7 @@ async def emit_lazy(
     kind: str,
     make: Callable[[], Awaitable[Sequence[dict[str, Any]]]],
 ) -> None:
-    """Store events like `emit`, but call `make` for the resources in the events only if a webhook is subscribed."""
+    """Store events as `emit` does, but call `make` to get the resources, and only if a webhook is subscribed."""
     if kind not in EVENT_TYPES:
         raise ValueError(f"Unknown event type {kind!r}: add it to EVENT_TYPES")
     webhooks = await _find_subscribers(session, organization_id, environment, kind)
@@ -181,7 +181,7 @@ async def add_payload(
     body: Mapping[str, Json],
     webhook_id: str,
 ) -> None:
-    """Store an event for one webhook. Its body contains `body` instead of a resource."""
+    """Store an event for one webhook. In the JSON of the event, the members of `body` take the place of `data`."""
     moment = now(session)
     payload = strict_json.dumps({"type": kind, "timestamp": moment, **body})
     await _store(session, organization_id, environment, kind, moment, [payload], [webhook_id])
@@ -267,7 +267,7 @@ async def _find_active(
     """Return the enabled webhooks of an environment; none if the plan of the organization does not include webhooks."""
     plans: Plans = session.info.get(_PLANS, BUILT_IN)
     values = {"organization_id": organization_id, "environment": environment}
-    # The session may contain changes of webhooks or of the plan that are not in the database yet.
+    # Flush the session, because it may contain changes of webhooks or of the plan that are not in the database yet.
     await session.flush()
     found = (await (await session.connection()).execute(_ACTIVE_WEBHOOKS, values)).all()
     return [one for one in found if has_feature(plans, one.plan)]

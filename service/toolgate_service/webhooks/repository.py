@@ -129,7 +129,7 @@ def new_row(session: AsyncSession, webhook: Webhook, purpose: str) -> WebhookSec
 
 
 def seal(vault: Vault, row: WebhookSecret, plain: str) -> WebhookSecret:
-    """Encrypt a secret into a row, and return the row.
+    """Encrypt a secret, store it in a row, and return the row.
 
     The ciphertext is bound to the id and the organization of the row, so it is useless in another row.
     """
@@ -186,7 +186,7 @@ async def rotate_secret(session: AsyncSession, vault: Vault, webhook: Webhook) -
 async def store_secret(
     session: AsyncSession, vault: Vault, webhook: Webhook, purpose: str, plain: str
 ) -> None:
-    """Store a webhook's secret for the given purpose, and replace the current one.
+    """Store a webhook's secret for the given purpose. It replaces the current secret.
 
     The webhook's row must already be flushed.
     """

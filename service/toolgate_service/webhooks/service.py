@@ -340,7 +340,7 @@ async def _store_slack_secrets(
 async def _replace_signing_secret(session: AsyncSession, vault: Vault, webhook: Webhook, secret: str) -> None:
     """Store the signing secret of a Slack app.
 
-    If the secret differs from the stored one, the links between Slack accounts and users of this webhook are deleted.
+    If the secret differs from the stored one, the webhook's links between Slack accounts and users are deleted.
     """
     former = await find_current_secret(session, webhook.id, SLACK_SIGNING)
     if former is not None:

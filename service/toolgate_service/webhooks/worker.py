@@ -80,7 +80,7 @@ class Worker:
     def wake_later(self) -> None:
         """Make the worker poll after `NOTIFY_DELAY`.
 
-        Call this method for events that another gateway has committed: usually, that gateway sends them itself.
+        Call this method after another gateway has committed events. Usually, that gateway sends its events itself.
         """
         asyncio.get_running_loop().call_later(NOTIFY_DELAY, self._woken.set)
 

@@ -18,8 +18,8 @@ def upgrade() -> None:
         sa.Column("revision", sa.String(32), nullable=False),
         sa.PrimaryKeyConstraint("revision", name="pk_schema_floor"),
     )
-    # Gateways that know the previous revision 0013 can use the schema, because no later migration removed a table or a
-    # column.
+    # Gateways that know revision 0013, but not this one, can use the schema, because this migration removes no table
+    # and no column.
     op.bulk_insert(floor, [{"revision": "0013"}])
 
 

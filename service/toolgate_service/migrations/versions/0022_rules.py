@@ -1,4 +1,4 @@
-"""Add rules, and what an approval request stores about the rules that require it.
+"""Add rules, and columns for the rule that requires an approval and for the permitted approvers.
 
 A trigger raises the epoch of the environment when a rule changes.
 

@@ -17,7 +17,7 @@ depends_on = None
 
 SEQUENCE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 TENANT = ("organization_id", "environment")
-#: tables whose rows have a salt, and the number of digits: two salts if the row has a context
+#: tables whose rows have a salt, and its number of hexadecimal digits: 32, or 64 for two salts if the row has a context
 SALTED = {
     "log_entries": 64,
     "decisions": 64,

@@ -1,4 +1,4 @@
-"""Add the marks of scratch organizations.
+"""Add the table that marks scratch organizations.
 
 Revision: 0027, after 0026.
 """

@@ -1,6 +1,6 @@
-"""Proof that a changed policy treats no tool call more leniently than the policy before.
+"""Proof that a new policy treats no tool call more leniently than the old policy.
 
-The package answers the question for all calls at once: it translates both policies into formulas, and Z3 searches for a
-call for which the new policy is more lenient. Only `toolgate_service.policies.proof` uses Z3, which the extra `prove`
-installs. The entry point is `toolgate_service.policies.proof.prove`.
+A proof covers all calls at once: this package translates both policies into formulas, and Z3 searches for a call for
+which the new policy is more lenient. No other package uses Z3, which the extra `prove` installs. The entry point is
+`toolgate_service.policies.proof.prove`.
 """

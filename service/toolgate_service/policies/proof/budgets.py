@@ -1,7 +1,8 @@
 """Comparison of the budgets of two policies.
 
-The evaluation of a policy does not contain the totals of budgets. Therefore, each budget of the old policy must have a
-successor with the same name that is equal or stricter: a budget with another name starts with an empty total.
+The evaluation of a policy does not include the totals of budgets. Therefore, each enabled budget of the old policy must
+have a successor in the new policy: an equal or stricter budget with the same name. A budget with another name would
+start with an empty total.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -17,7 +18,7 @@ _AT_LIMIT = ("require_approval", "deny")
 def find_relaxed_budgets(
     old: PolicyDocument, new: PolicyDocument, agent_ids: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield a reason for each budget of the old policy that has no equal or stricter successor in the new policy."""
+    """Yield a message for each enabled old budget without an equal or stricter budget of the same name in `new`."""
     successors = {budget.name: budget for budget in new.budgets}
     before, after = resolve_agents(old, agent_ids), resolve_agents(new, agent_ids)
     for budget in old.budgets:

@@ -1,6 +1,7 @@
-"""Classes of calls that both policies treat alike, except for the arguments, the run and the time.
+"""Classes of tool calls, for the comparison of two policies.
 
-A class is one agent with one action, or one agent with all actions for which the same patterns of rules match.
+A class contains the calls of one agent with one action, or with all actions that the same action patterns of rules
+match. In each policy, the same permission and the same rules apply to all calls of a class.
 """
 
 from collections import Counter
@@ -18,13 +19,13 @@ from toolgate_service.rules.models import ALLOW, FORBID, REQUIRE_APPROVAL
 from toolgate_service.rules.schemas import NewRule
 
 _EFFECTS = (FORBID, REQUIRE_APPROVAL, ALLOW)
-#: characters with which an action with a prefix continues, in the order in which they are tried
+#: endings that are appended to a prefix to find an example of an action, in the order in which they are tried
 _ENDINGS = ("other", "x", "1", "_", "~", "")
 
 
 @dataclass(frozen=True, slots=True)
 class RuleContent:
-    """Content of a rule that affects results. Rules with different names but the same content are equal."""
+    """Fields of a rule that affect decisions, and its name. Rules that differ only in their names are equal."""
 
     name: str = field(compare=False)
     effect: str
@@ -35,7 +36,7 @@ class RuleContent:
 
 
 class PermissionContent(NamedTuple):
-    """Content of a permission that affects results."""
+    """Fields of a permission that affect decisions."""
 
     requires_approval: bool
     max_amount: Decimal | None
@@ -74,7 +75,10 @@ DENIED = PolicyPart(is_enabled=False)
 
 @dataclass(frozen=True, slots=True)
 class Actions:
-    """One action, or the actions with a prefix but without several longer prefixes, except several single actions."""
+    """Set of actions: the action `exact`, or all actions that begin with `prefix`.
+
+    The second form omits the actions that begin with one of `longer_prefixes` and those in `excluded`.
+    """
 
     exact: str | None = None
     prefix: str = ""
@@ -82,7 +86,7 @@ class Actions:
     excluded: tuple[str, ...] = ()
 
     def contains(self, action: str) -> bool:
-        """Return whether the action is valid and belongs to the class."""
+        """Return whether the action is valid and belongs to the set."""
         if self.exact is not None:
             return action == self.exact
         return (
@@ -93,7 +97,7 @@ class Actions:
         )
 
     def example(self) -> str | None:
-        """Return an action of the class, or None if none was found."""
+        """Return an action of the set, or None if none was found."""
         if self.exact is not None:
             return self.exact
         candidates = (self.prefix + ending for ending in _ENDINGS)
@@ -101,7 +105,7 @@ class Actions:
 
     @property
     def pattern(self) -> str:
-        """The action, or a pattern that matches all actions of the class."""
+        """The single action, or a pattern that matches all actions of the set."""
         return self.prefix + WILDCARD if self.exact is None else self.exact
 
 
@@ -117,7 +121,7 @@ class CallClass:
 
     @property
     def key(self) -> object:
-        """Key that is equal for classes whose results can be compared with the same formulas."""
+        """Key of the comparison. Classes with equal keys have the same formulas, so only one of them is compared."""
         parts = (self.old, self.new)
         reads_agent = any(part.reads("agent") for part in parts)
         reads_action = any(part.reads("action") for part in parts)
@@ -130,16 +134,19 @@ class CallClass:
 
     @property
     def is_unchanged(self) -> bool:
-        """True if both policies have the same content for the calls, so that the results are equal."""
+        """True if the same rules and permission apply to the calls in both policies, so that the results are equal.
+
+        The agent's name must also be the same if a condition reads it.
+        """
         if self.old.permission != self.new.permission or self.old.rules != self.new.rules:
             return False
         return self.old.agent_name == self.new.agent_name or not self.old.reads("agent")
 
     @property
     def only_adds_restrictions(self) -> bool:
-        """True if the parts differ only in new forbidding rules and in missing allowing rules.
+        """True if the new policy, compared with the old one, only adds `forbid` rules and removes `allow` rules.
 
-        The new results are then at least as strict, unless the rules change which conditions exceed the cost limits.
+        Its results are then at least as strict, unless the changed rules affect which conditions exceed cost limits.
         """
         old, new = self.old, self.new
         if old.permission != new.permission or old.agent_name != new.agent_name:
@@ -159,19 +166,22 @@ class _Rule(NamedTuple):
 
 
 class _Rules:
-    """Rules of one policy that apply to one agent. The index of their patterns is only created for changed rules."""
+    """Rules of one policy that apply to one agent, with indexes by action.
+
+    The indexes are created when they are first read, because agents with unchanged rules need none.
+    """
 
     def __init__(self, rules: tuple[_Rule, ...]) -> None:
         self.rules = rules
 
     @cached_property
     def exact(self) -> dict[str, list[int]]:
-        """Indexes of the rules for single actions."""
+        """Positions in `rules` of the rules for single actions, by action."""
         return self._index(lambda pattern: None if pattern.endswith(WILDCARD) else pattern)
 
     @cached_property
     def prefixes(self) -> dict[str, list[int]]:
-        """Indexes of the rules for all actions with a prefix."""
+        """Positions in `rules` of the rules for all actions with a prefix, by prefix."""
         return self._index(lambda pattern: pattern[:-1] if pattern.endswith(WILDCARD) else None)
 
     def _index(self, key_of: Callable[[str], str | None]) -> dict[str, list[int]]:
@@ -184,7 +194,10 @@ class _Rules:
         return found
 
     def find(self, prefix: str, exact: str | None) -> tuple[RuleContent, ...]:
-        """Return the rules for an action, or for the actions with a prefix, in the order of the evaluation."""
+        """Return the rules that apply to the action `exact` or, if it is None, to all actions with the prefix.
+
+        The rules have the order in which the gateway evaluates them.
+        """
         found = set(self.exact.get(exact, ())) if exact is not None else set()
         text = prefix if exact is None else exact
         for length in range(len(text) + 1):
@@ -242,10 +255,12 @@ class ComparisonTimeoutError(Exception):
 def find_changed_classes(
     old: PolicyDocument, new: PolicyDocument, agent_ids: Mapping[str, str], has_time: Callable[[], bool]
 ) -> Iterator[CallClass]:
-    """Yield all classes of calls for which the two policies differ, and that the new policy does not deny entirely.
+    """Yield the classes of calls for which the two policies differ, one class for each `CallClass.key`.
+
+    Agents that are disabled or missing in the new policy are omitted, because the new policy denies all their calls.
 
     Raises:
-        ComparisonTimeoutError: `has_time` returned False before the last class.
+        ComparisonTimeoutError: `has_time` returned False before all classes were found.
     """
     before, after = _Policy(old, agent_ids), _Policy(new, agent_ids)
     seen = set()
@@ -264,7 +279,10 @@ def find_changed_classes(
 
 
 def _is_unchanged(agent_id: str, before: _Policy, after: _Policy) -> bool:
-    """Return whether the same permissions and rules apply to an enabled agent, so that all its classes are unchanged."""
+    """Return whether an agent of the new policy was enabled in the old one, with the same name, permissions and rules.
+
+    If it was, and the new policy enables the agent too, the results for all its calls are unchanged.
+    """
     old, new = before.agents.get(agent_id), after.agents[agent_id]
     return (
         old is not None
@@ -290,7 +308,10 @@ def _classes_of(agent_id: str, agent: PolicyAgent, before: _Policy, after: _Poli
 
 
 def _actions(rules: Iterable[_Rules], permissions: Iterable[Mapping[str, object]]) -> Iterator[Actions]:
-    """Yield the sets of actions. No rule and no permission applies to all other actions, so they are denied."""
+    """Yield disjoint sets of actions that together contain each action to which a rule or a permission applies.
+
+    Both policies deny every other action.
+    """
     exact = dict.fromkeys(action for given in permissions for action in given)
     prefixes: dict[str, None] = {}
     for one in rules:

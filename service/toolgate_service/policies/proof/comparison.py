@@ -21,25 +21,26 @@ from toolgate_service.policies.proof.symbols import AMOUNT, Bool, Path, Symbolic
 from toolgate_service.policies.proof.translation import Condition, Translator
 from toolgate_service.policies.proof.values import implications
 
-#: maximum number of models of one class of calls that the evaluator may refute
+#: maximum number of Z3 models for one class of calls from which a counterexample is sought
 _MODELS = 5
-#: time in seconds for one question to Z3, if so much is left
+#: minimum time limit in seconds for one call of the solver, unless less time remains
 _MIN_SECONDS = 0.5
-#: maximum number of rules that a reason names
+#: maximum number of rules that the reasons for one class of calls name
 _MAX_NAMED = 5
 
 _Conditions: TypeAlias = Mapping[str, Condition]
 
 
 class _TimeLimitError(Exception):
-    """Error for a translation that did not finish in time."""
+    """Error for a comparison whose time limit was reached while conditions were translated into Z3 formulas."""
 
 
 class Comparer:
-    """Comparison of two policies. Classes of calls share the translation of conditions.
+    """Comparison of two policies, one class of calls at a time. Conditions are translated once for all classes.
 
     Args:
         deadline: Time on the monotonic clock at which the comparison stops.
+        moment: Time of the calls in counterexamples.
     """
 
     def __init__(self, deadline: float, moment: datetime) -> None:
@@ -77,7 +78,7 @@ class Comparer:
         return _Query(self._call, call_class, old, new, is_shallow=is_shallow)
 
     def _refine(self, query: "_Query", solver: Any, confirmation: Confirmation) -> Counterexample | None:
-        """Return the first confirmed counterexample of several models."""
+        """Return a counterexample from a model of the solver; None if the evaluator of policies confirms none."""
         for _ in range(_MODELS):
             model = solver.model()
             reader = ModelReader(self._call, model, query.paths)
@@ -92,9 +93,10 @@ class Comparer:
         return None
 
     def _include_limits(self, query: "_Query") -> Sequence[str]:
-        """Return why the proof does not cover very large arguments, or an empty sequence if it covers them.
+        """Return the reasons why the proof does not cover very large arguments; an empty sequence if it covers them.
 
-        Conditions that exceed the cost limits have no result, so the new policy could be more lenient.
+        Very large arguments can make conditions exceed the cost limits. Such conditions have no result, so the new
+        policy could be more lenient.
         """
         if not any(map(can_exceed_limits, _parts(query.call_class))):
             return ()
@@ -143,7 +145,7 @@ class Comparer:
 
 
 class _Query:
-    """Formulas for one class of calls."""
+    """Formulas that compare the two policies for one class of calls."""
 
     def __init__(
         self,
@@ -174,7 +176,10 @@ class _Query:
         self._constraints += implications(test for one in every for test in one.text_tests)
 
     def solver(self, limits: CostLimits | None = None) -> Any:
-        """Return a solver for the question whether the new policy is more lenient."""
+        """Return a solver whose formulas can be satisfied if the new policy is more lenient for a call.
+
+        With `limits`, the formulas include the cost limits of conditions.
+        """
         solver = z3.Solver()
         paths = [*self.paths, *(limits.paths if limits else ())]
         solver.add(*self._call.constraints(paths, self._constants), *self._constraints)
@@ -186,7 +191,7 @@ class _Query:
         return solver
 
     def _widening(self, limits: CostLimits | None) -> Bool:
-        """Return the formula that the new policy is more lenient."""
+        """Return a formula that is true if the new policy is more lenient."""
         outcomes = []
         for part, conditions in zip(_parts(self.call_class), (self._old, self._new), strict=True):
             results: Sequence[Ternary | None]
@@ -201,7 +206,7 @@ class _Query:
         return is_more_lenient(new, old)
 
     def reasons(self) -> Sequence[str]:
-        """Return the reasons why a possible difference was neither proven impossible nor confirmed."""
+        """Return the reasons why the solver found a possible difference that no concrete call confirms."""
         opaque = [
             rule
             for part, conditions in zip(_parts(self.call_class), (self._old, self._new), strict=True)
@@ -234,7 +239,7 @@ def _parts(call_class: CallClass) -> tuple[PolicyPart, PolicyPart]:
 
 @contextmanager
 def _interrupt_after(seconds: float) -> Iterator[None]:
-    """Interrupt Z3 after a time: some of its procedures do not observe its own time limit."""
+    """Interrupt Z3 shortly after its own time limit, because some procedures of Z3 ignore that limit."""
     timer = Timer(seconds + 0.2, z3.main_ctx().interrupt)
     timer.daemon = True
     timer.start()

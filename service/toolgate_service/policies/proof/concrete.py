@@ -18,11 +18,11 @@ from toolgate_service.policies.proof.syntax import Path, path_of
 from toolgate_service.rules.expressions import compile_expression
 from toolgate_service.rules.syntax_tree import Node
 
-#: number of calls that are tried for one class of calls
+#: number of random calls that one search tries
 ATTEMPTS = 400
-#: largest index of an element of a list that a counterexample contains because a condition reads it
+#: largest list index at which a counterexample contains the element that a condition reads
 MAX_INDEX = 100
-#: probability that a call of the search contains an argument
+#: probability with which a random call of the search contains an argument
 _PRESENCE = 0.85
 _WORD = re.compile(r"[\w@.-]+")
 #: numbers that CEL cannot represent
@@ -40,7 +40,7 @@ class Call:
 
 
 class Confirmation:
-    """Comparison of the results of two policies for concrete calls of one class."""
+    """Comparison of the results of two policies for concrete calls of one `CallClass`."""
 
     def __init__(self, old: PolicyEvaluator, new: PolicyEvaluator, call_class: CallClass) -> None:
         self._old = old
@@ -48,7 +48,7 @@ class Confirmation:
         self._class = call_class
 
     def confirm(self, call: Call) -> Counterexample | None:
-        """Return the counterexample if the new policy treats the call more leniently."""
+        """Return the call as a counterexample if it is valid and the new policy treats it more leniently, or None."""
         agent_id = self._class.agent_id
         old, new = (
             evaluator.judge(agent_id, call.action, call.context, call.run_id, call.moment)
@@ -61,7 +61,7 @@ class Confirmation:
         )
 
     def simplify(self, found: Counterexample) -> Counterexample:
-        """Remove the run and the arguments that the counterexample does not need, and decimal points of integers."""
+        """Return a simpler counterexample: without an unneeded run or arguments, and with 1 instead of 1.0."""
         call = Call(found.action, found.context, None, found.moment)
         found = self.confirm(call) or found
         for name in list(found.context):
@@ -77,7 +77,10 @@ class Confirmation:
     def search(
         self, start: Call | None, moment: datetime, has_time: Callable[[], bool]
     ) -> Counterexample | None:
-        """Try calls with values near the literals of the conditions, and variations of `start`."""
+        """Return a counterexample among variations of `start` and random calls; None if none is found in time.
+
+        The arguments of random calls have values near the literals of the conditions.
+        """
         action = self._class.actions.example()
         if action is None and start is None:
             return None
@@ -131,7 +134,7 @@ def _variations(call: Call, candidates: "_Candidates") -> Iterator[Call]:
 
 
 class _Candidates:
-    """Values to try for the arguments that the conditions and permissions of a class read."""
+    """Values to try for the arguments that the conditions and permissions of a class of calls read."""
 
     def __init__(self, call_class: CallClass) -> None:
         self._values: dict[Path, list[Json]] = {}
@@ -161,7 +164,7 @@ class _Candidates:
         }
 
     def moments(self, moment: datetime) -> Sequence[datetime]:
-        """Return the times to try: the given one, and if a condition reads the time, each hour of the next week."""
+        """Return the times to try: `moment` and, if a condition reads the time, each hour of the week after it."""
         if not self._reads_time:
             return [moment]
         return [moment + timedelta(hours=hour) for hour in range(7 * 24)]
@@ -208,7 +211,7 @@ class _Candidates:
 
 
 def _values_for(node: Node) -> list[Json]:
-    """Return values to try for a value that a node compares with literals."""
+    """Return values to try for an argument that a node compares with literals."""
     literals = _literals(node)
     if node.kind == "loop":
         names = _member_names(node, node.name)
@@ -248,7 +251,7 @@ def _numbers_near(number: int | Decimal) -> list[Json]:
 
 
 def _literals(node: Node) -> list[Json]:
-    """Return the literals of an expression that arguments can equal."""
+    """Return the literals in an expression, without byte strings and infinite numbers, which no argument can equal."""
     found: list[Json] = []
     if node.kind == "constant" and not isinstance(node.constant, bytes):
         value = node.constant
@@ -259,7 +262,7 @@ def _literals(node: Node) -> list[Json]:
 
 
 def _member_names(node: Node, variable: str) -> set[str]:
-    """Return the names of the members of a loop variable that the loop reads."""
+    """Return the names of the members that an expression reads from a loop variable, such as `price` in `x.price`."""
     names = {name for operand in node.operands for name in _member_names(operand, variable)}
     if node.kind == "select" and node.operands[0].kind == "name" and node.operands[0].name == variable:
         names.add(node.name)

@@ -1,4 +1,4 @@
-"""Bounds of the cost of conditions for the largest valid calls."""
+"""Upper bounds of the cost of conditions for the largest valid calls."""
 
 from collections.abc import Iterable
 
@@ -25,12 +25,13 @@ def can_exceed_limits(part: PolicyPart) -> bool:
 
 
 def _maximum(base: int, terms: Iterable[tuple[Path, tuple[int, int]]]) -> int:
-    """Return a bound of the cost. All arguments together have the maximum number of values."""
+    """Return an upper bound of the cost, for arguments with at most `MAX_VALUES` values and `MAX_BYTES` bytes."""
     sums: dict[Path, tuple[int, int]] = {}
     for path, (value, byte) in terms:
         values, length = sums.get(path[:1], (0, 0))
         sums[path[:1]] = (values + value, length + byte)
-    # An argument that is missing counts as one value. The cost of reading all arguments adds to that of single ones.
+    # A missing argument counts as one value. The path () stands for all arguments together: their cost adds to that of
+    # the single arguments.
     whole_value, whole_byte = sums.pop((), (0, 0))
     missing = sum(value for value, _ in sums.values())
     largest = max((value for value, _ in sums.values()), default=0) + whole_value

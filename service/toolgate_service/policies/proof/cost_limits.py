@@ -1,9 +1,9 @@
 """Formulas for the cost limits of conditions.
 
-A condition has no result if the arguments that it reads are so large that the evaluation would exceed a limit: one limit
-for each condition, and one for all conditions of a check together. A change of one rule can therefore affect the results
-of others. If the arguments of a valid call can be large enough, as `cost_bounds` determines, the proof includes these
-limits.
+A condition has no result if the arguments that it reads are so large that the evaluation would exceed a limit: one
+limit for each condition, and one for all conditions of a check together. A change of one rule can therefore affect the
+results of others. The proof includes these limits if the arguments of a valid call can be so large that a limit is
+exceeded, which `cost_bounds` determines.
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,7 +65,7 @@ class CostLimits:
         return [path for path in self._sizes if path]
 
     def results(self, part: PolicyPart, conditions: Mapping[str, Condition]) -> Sequence[Ternary | None]:
-        """Return the result of each rule's condition, with the limits; None for a rule without a condition."""
+        """Return the result of each rule's condition within the cost limits; None for a rule without a condition."""
         spent: Number = z3.IntVal(0)
         results: list[Ternary | None] = []
         for rule in part.rules:
@@ -86,7 +86,7 @@ class CostLimits:
         """Return a variable for the cost of a condition.
 
         Instead of the exact cost, the gateway may use an estimate up to `ROUGH_COST`. The estimate depends only on the
-        condition and the arguments, so both policies use the same.
+        condition and the arguments, so it is the same in both policies.
         """
         base = condition.analysis.cost.base
         terms = condition.analysis.cost.terms
@@ -117,7 +117,8 @@ class CostLimits:
             size.length >= 0,
             size.length <= MAX_BYTES,
         ]
-        # An index can also be an index of a text when the gateway measures the cost.
+        # Paths with an index get no such constraints: when the gateway measures the cost, the index can also select a
+        # character of a text.
         if path and all(isinstance(part, str) for part in path):
             self._add_kind(path, size)
         return size

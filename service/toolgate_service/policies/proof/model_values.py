@@ -31,7 +31,7 @@ _UNUSABLE = 2**70
 
 
 class ModelReader:
-    """Reader for the values of the variables in one model."""
+    """Reader that builds a call from a model, in which Z3 has assigned a value to each variable."""
 
     def __init__(self, call: SymbolicCall, model: Any, paths: Iterable[Path]) -> None:
         self._call = call
@@ -39,7 +39,7 @@ class ModelReader:
         self._paths = {path[:length] for path in paths for length in range(1, len(path) + 1)}
 
     def call(self, actions: Actions, moment: datetime) -> Call | None:
-        """Return the call of the model; None if no action of the class was found."""
+        """Return the call that the model describes; None if no action in the set `actions` was found."""
         action = actions.exact or self._text(self._call.action)
         if not actions.contains(action):
             example = actions.example()

@@ -1,4 +1,4 @@
-"""Formulas for the result of a policy for a class of calls, and for the comparison of two results.
+"""Formulas for the result of a policy for a class of calls, and formulas that compare the results of two policies.
 
 The formulas follow `toolgate_service.checks.decide.decide` and `toolgate_service.policies.evaluation`.
 """
@@ -28,7 +28,7 @@ class Outcome:
     """Formulas for the result of one policy.
 
     Attributes:
-        requiring: The rules that require an approval, each with the formula that it matches.
+        requiring: Rules that require an approval, each with a formula that is true if the rule matches.
     """
 
     denied: Bool
@@ -38,13 +38,13 @@ class Outcome:
     requiring: tuple[tuple[RuleContent, Bool], ...]
 
     def has_quorum(self, quorum: int) -> Bool:
-        """Return the formula that is true if at least `quorum` users must approve the call."""
+        """Return a formula that is true if at least `quorum` different users must approve the call."""
         if quorum <= 1 or (self.permission is not None and self.permission.quorum >= quorum):
             return TRUE
         return any_of(*(matches for rule, matches in self.requiring if (rule.quorum or 1) >= quorum))
 
     def expires_within(self, seconds: int) -> Bool:
-        """Return the formula that is true if the permission or a rule limits the time to at most `seconds`."""
+        """Return a formula that is true if the permission or a rule requires a decision within at most `seconds`."""
         if self.permission is not None and self.permission.ttl is not None and self.permission.ttl <= seconds:
             return TRUE
         return any_of(
@@ -68,24 +68,30 @@ class Outcome:
 
     @property
     def separates_duties(self) -> bool:
-        """True if the creators of the agent and of the permission must not approve."""
+        """True if the creators of the agent and of the permission must not approve the call."""
         return self.permission is not None and self.permission.separation_of_duties
 
     @property
     def uses_default_ttl(self) -> bool:
-        """True if the gateway's setting limits the time."""
+        """True if the gateway's setting limits the time in which a request must be decided."""
         return self.permission is None or self.permission.ttl is None
 
 
 def match_formula(rule: RuleContent, result: Ternary | None) -> Bool:
-    """Return the formula that a rule matches, for the result of its condition; None if it has no condition."""
+    """Return a formula that is true if a rule matches.
+
+    `result` is the result of the rule's condition; None if the rule has no condition.
+    """
     if result is None:
         return TRUE
     return result.true if rule.effect == ALLOW else negated(result.false)
 
 
 def outcome_of(part: PolicyPart, matches: Sequence[Bool], call: SymbolicCall) -> Outcome:
-    """Return the formulas for the result of a part of a policy, whose rules match if the formulas in `matches` are true."""
+    """Return the formulas for the result of a part of a policy.
+
+    `matches` contains a formula for each rule of the part, in the same order. It is true if the rule matches.
+    """
     if not part.is_enabled:
         return Outcome(TRUE, FALSE, FALSE, None, ())
     by_effect: dict[str, list[Bool]] = {FORBID: [], REQUIRE_APPROVAL: [], ALLOW: []}
@@ -113,7 +119,7 @@ def outcome_of(part: PolicyPart, matches: Sequence[Bool], call: SymbolicCall) ->
 
 
 def is_more_lenient(new: Outcome, old: Outcome) -> Bool:
-    """Return the formula that the new result is more lenient than the old one."""
+    """Return a formula that is true if the new result is more lenient than the old one."""
     return any_of(
         all_of(negated(new.denied), old.denied),
         all_of(new.allowed, old.approval),
@@ -144,7 +150,7 @@ def _has_more_lenient_term(new: Outcome, old: Outcome) -> Bool:
 
 
 def _violates_amount(permission: PermissionContent, call: SymbolicCall) -> Bool:
-    """Return the formula that the amount of the call violates the permission, as in `find_amount_violation`."""
+    """Return a formula that is true if the amount violates the permission, as `find_amount_violation` decides."""
     if permission.max_amount is None:
         return FALSE
     amount = call.variable(AMOUNT)

@@ -47,10 +47,10 @@ def prove(
     seconds: float = 5.0,
     moment: datetime,
 ) -> Proof:
-    """Return a proof that the new policy treats no call more leniently, or a call that it treats more leniently.
+    """Prove that the new policy treats no call more leniently, or find a call that it treats more leniently.
 
-    The evaluator of policies confirms each counterexample. The comparison does not contain the totals of budgets,
-    existing approvals and freezes.
+    If neither succeeds, the result contains the reasons. The evaluator of policies confirms each counterexample. The
+    comparison ignores the totals of budgets, existing approvals and freezes.
 
     Args:
         old: Valid document.
@@ -89,7 +89,7 @@ def prove(
 def _compare(
     old: PolicyDocument, new: PolicyDocument, ids: Mapping[str, str], deadline: float, moment: datetime
 ) -> Iterator[Counterexample | Sequence[str]]:
-    """Yield for each class of calls a counterexample, or the reasons why nothing was proven."""
+    """Yield for each class of calls a counterexample, the reasons why nothing was proven, or no reasons for a proof."""
     evaluators = PolicyEvaluator(old, ids), PolicyEvaluator(new, ids)
     compare = _comparison(deadline, moment)
     for call_class in find_changed_classes(old, new, ids, lambda: monotonic() < deadline):
@@ -104,7 +104,10 @@ def _compare(
 
 
 def _comparison(deadline: float, moment: datetime) -> _Comparison:
-    """Return the comparison of classes of calls. Without Z3, it only searches for a call with typical values."""
+    """Return the function that compares the policies for one class of calls.
+
+    If Z3 is not installed, the function proves nothing and only searches for a counterexample.
+    """
     if is_available():
         from toolgate_service.policies.proof.comparison import Comparer
 

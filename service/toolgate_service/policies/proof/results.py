@@ -26,7 +26,7 @@ class Counterexample:
 
     Attributes:
         agent: Name of the agent in the new policy.
-        moment: Time of the call, which conditions can use.
+        moment: Time of the call, which conditions read as `now`.
     """
 
     agent: str
@@ -45,8 +45,7 @@ class Proof:
 
     Attributes:
         counterexample: Call that is treated more leniently, if the status is `WIDENED`.
-        reasons: Texts for people that name the rules and budgets because of which nothing was proven, or the time
-            limit.
+        reasons: Messages for people that explain why nothing was proven; empty for the other statuses.
         seconds: Time that the comparison took.
     """
 

@@ -1,8 +1,8 @@
 """Symbolic tool call: variables of Z3 for the arguments, the action and the run of any call.
 
-Each argument, and each member of an argument that a condition reads, has a kind and one variable for each kind of value.
-The constraints of the variables are true for every real call. They may also be true for calls that do not exist, which
-is safe: a proof then covers more than necessary.
+Each argument, and each member of an argument that a condition reads, has a kind and one variable for each kind of
+value. The constraints of the variables are true for every possible call. They may also be true for impossible calls,
+which is safe: a proof then covers more calls than necessary.
 """
 
 import re
@@ -18,7 +18,7 @@ import z3
 from toolgate_service.core.schemas import MAX_ACTION
 from toolgate_service.policies.proof.call_classes import Actions
 
-#: expressions of Z3, which has no type hints
+#: types of Z3 expressions, for which Z3 has no type hints
 Bool: TypeAlias = Any
 Number: TypeAlias = Any
 Text: TypeAlias = Any
@@ -31,18 +31,18 @@ Path: TypeAlias = "tuple[str | int, ...]"
 MIN_INT, MAX_INT = -(2**63), 2**63 - 1
 #: integers up to this absolute value are exact as doubles
 MAX_EXACT = 2**53
-#: bound of the relative error of the nearest double, and of the absolute error near zero
+#: maximum relative error of a number's nearest double, and maximum absolute error for numbers near zero
 _RELATIVE, _ABSOLUTE = Fraction(1, 2**53), Fraction(1, 10**300)
-#: argument that permissions compare exactly
+#: path of the argument that permissions compare as an exact decimal number, not as a double
 AMOUNT: Path = ("amount",)
-#: numbers whose nearest doubles are infinite and zero: those from `_HUGE` on, and those up to `_TINY`
+#: absolute values from which on the nearest double of a number is infinite, and up to which it is zero
 _HUGE, _TINY = 2**1024 - 2**970, Fraction(1, 2**1075)
 #: maximum number of characters of a text, and of elements of a list or map, in a valid call
 MAX_CHARACTERS, MAX_ELEMENTS = 64 * 1024, 5_000
 
 
 class Kind(IntEnum):
-    """Kind of a value."""
+    """Kind of the value of an argument or of an expression."""
 
     MISSING = 0
     NULL = 1
@@ -56,12 +56,12 @@ class Kind(IntEnum):
     OTHER = 8
 
 
-#: constants that the functions below recognize by identity, which is much faster than a question to Z3
+#: constants that the functions below recognize by identity, which is much faster than a call of Z3
 TRUE, FALSE = z3.BoolVal(True), z3.BoolVal(False)
 
 
 def all_of(*parts: Bool) -> Bool:
-    """Return the conjunction, simplified for constants."""
+    """Return the conjunction of formulas. Constants among them are simplified away."""
     needed = [part for part in parts if part is not TRUE]
     if any(part is FALSE for part in needed):
         return FALSE
@@ -69,7 +69,7 @@ def all_of(*parts: Bool) -> Bool:
 
 
 def any_of(*parts: Bool) -> Bool:
-    """Return the disjunction, simplified for constants."""
+    """Return the disjunction of formulas. Constants among them are simplified away."""
     needed = [part for part in parts if part is not FALSE]
     if any(part is TRUE for part in needed):
         return TRUE
@@ -77,32 +77,32 @@ def any_of(*parts: Bool) -> Bool:
 
 
 def negated(part: Bool) -> Bool:
-    """Return the negation, simplified for constants."""
+    """Return the negation of a formula. The negation of a constant is a constant."""
     if part is TRUE or part is FALSE:
         return FALSE if part is TRUE else TRUE
     return z3.Not(part)
 
 
 def real(value: "Fraction | Decimal | int | float") -> Number:
-    """Return a number as an exact constant."""
+    """Return a number as an exact Z3 constant."""
     exact = Fraction(value)
     return z3.RealVal(f"{exact.numerator}/{exact.denominator}")
 
 
 def text(value: str) -> Text:
-    r"""Return a text as a constant. Z3 reads `\u{…}` in texts as an escape sequence, so backslashes are escaped."""
+    r"""Return a text as a Z3 constant. Z3 reads `\u{…}` in texts as an escape sequence, so backslashes are escaped."""
     return z3.StringVal(value.replace("\\", "\\u{5c}"))
 
 
 def text_of(value: Text) -> str | None:
-    """Return the text of a constant; None for other formulas."""
+    """Return the text of a Z3 constant; None for other formulas."""
     if not z3.is_string_value(value):
         return None
     return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), value.as_string())
 
 
 class Ternary(NamedTuple):
-    """Result of a condition: true, false, or no result if neither of the two formulas is true."""
+    """Formulas for the results true and false of a condition. If neither is true, the condition has no result."""
 
     true: Bool
     false: Bool
@@ -117,10 +117,10 @@ class Variable:
 
     Attributes:
         double: Value of a double, and of an integer that is converted to a double.
-        exact: Exact decimal value of an integer, and of the number `amount`. Conditions read the rounded value,
-            permissions the exact one.
+        exact: Exact value of an integer, and of the argument `amount` if it is a number. Permissions compare the exact
+            amount, conditions the amount rounded to a double.
         size: Number of elements of a list or map.
-        unusable: True if CEL cannot represent the argument that is or contains the value.
+        unusable: True if CEL cannot represent the argument to which the value belongs.
         constraints: Formulas that are true for every value.
     """
 
@@ -137,14 +137,17 @@ class Variable:
     _kinds: dict[Kind, Bool] = field(default_factory=dict)
 
     def is_kind(self, *kinds: Kind) -> Bool:
-        """Return the formula that the value has one of these kinds."""
+        """Return a formula that is true if the value has one of these kinds."""
         for kind in kinds:
             if kind not in self._kinds:
                 self._kinds[kind] = self.kind == int(kind)
         return any_of(*(self._kinds[kind] for kind in kinds))
 
     def rounding(self, constants: Iterable[Fraction]) -> list[Bool]:
-        """Return the constraint that rounding a number to a double does not change its order to constants."""
+        """Return constraints on the rounding of `amount` to a double: it keeps the order relative to the constants.
+
+        For the values of other arguments, the list is empty.
+        """
         if self.path != AMOUNT:
             return []
         return [
@@ -164,7 +167,7 @@ class SymbolicCall:
         self.variables: dict[Path, Variable] = {}
         self.run = z3.String("run")
         self.action = z3.String("action")
-        #: whether CEL cannot represent one of the arguments, also one that no condition names
+        #: true if CEL cannot represent at least one argument, even one that no condition names
         self.any_unusable = z3.Bool("any unusable")
         self._opaque: dict[str, Ternary] = {}
 
@@ -176,7 +179,7 @@ class SymbolicCall:
         return self.variables[path]
 
     def opaque(self, key: str) -> Ternary:
-        """Return a result about which nothing is known, except that it is the same for equal keys."""
+        """Return a result about which the proof assumes nothing, except that it is the same for equal keys."""
         if key not in self._opaque:
             number = len(self._opaque)
             true, false = z3.Bool(f"opaque {number} true"), z3.Bool(f"opaque {number} false")
@@ -184,19 +187,19 @@ class SymbolicCall:
         return self._opaque[key]
 
     def presence(self, path: Path) -> Bool:
-        """Return the formula that the value at a path exists in the arguments."""
+        """Return a formula that is true if the arguments contain a value at this path."""
         variable = self.variable(path)
         if len(path) == 1:
             return negated(variable.is_kind(Kind.MISSING))
         return all_of(self.is_container(path[:-1], path[-1]), negated(variable.is_kind(Kind.MISSING)))
 
     def is_container(self, path: Path, member: "str | int") -> Bool:
-        """Return the formula that the value at a path exists and may have such a member."""
+        """Return a formula that is true if the value at a path is a map or, if `member` is an index, a list."""
         kind = Kind.MAP if isinstance(member, str) else Kind.LIST
         return all_of(self.presence(path), self.variable(path).is_kind(kind))
 
     def action_constraints(self, actions: Actions) -> list[Bool]:
-        """Return the constraints of the action for a set of actions."""
+        """Return formulas that are true if the action of the call belongs to a set of actions."""
         if actions.exact is not None:
             return [self.action == text(actions.exact)]
         valid = z3.Plus(z3.Range("!", "~"))
@@ -263,7 +266,7 @@ def _is_tiny(exact: Number) -> Bool:
 
 
 def _is_near(exact: Number, double: Number) -> Bool:
-    """Return the formula that a double can be the double that is nearest to a number."""
+    """Return a formula that is true if `double` can be the nearest double of the number `exact`."""
     error, relative, absolute = double - exact, real(_RELATIVE) * exact, real(_ABSOLUTE)
     return z3.Or(
         z3.And(error <= relative, -error <= relative),

@@ -9,7 +9,7 @@ Path = tuple[str | int, ...]
 
 
 def name_of(node: Node) -> str | None:
-    """Return the name of a variable or of its field, such as `action` or `agent.name`; None for other nodes."""
+    """Return the name of a variable or of a field of a variable, such as `agent.name`; None for other nodes."""
     if node.kind == "name":
         return node.name.removeprefix(".")
     member = _member(node)
@@ -46,7 +46,7 @@ def is_constant(node: Node) -> bool:
 
 
 def key_of(node: Node, agent: Mapping[str, str]) -> str:
-    """Return a key that is equal for equal expressions about the same agent."""
+    """Return a key that is equal for equal expressions. If they read the agent, the agents must also be equal."""
     name = name_of(node)
     own = f"{node.kind} {node.name!r} {type(node.constant).__name__} {node.constant!r}"
     if name is not None and name.split(".")[0] == "agent":
@@ -55,12 +55,12 @@ def key_of(node: Node, agent: Mapping[str, str]) -> str:
 
 
 def substitute(node: Node, name: str, element: Node) -> Node:
-    """Return an expression with an element in place of the loop variable with this name."""
+    """Return a copy of an expression in which `element` replaces the loop variable `name`."""
     if node.kind == "name":
         return element if node.name == name else node
     operands = node.operands
     if node.kind == "loop" and node.name == name:
-        # The inner loop has another variable with the same name.
+        # An inner loop has its own variable with this name, so only the range of that loop can refer to the outer one.
         replaced = (substitute(operands[0], name, element), *operands[1:])
     else:
         replaced = tuple(substitute(operand, name, element) for operand in operands)

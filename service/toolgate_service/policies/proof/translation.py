@@ -1,8 +1,9 @@
-"""Translation of CEL conditions into formulas.
+"""Translation of CEL conditions into Z3 formulas.
 
-The translation of a node is a list of alternatives, one for each kind of value that the node can have. An error has no
-alternative: if the guards of all alternatives are false, the node has no value. Parts that the translation does not
-support, such as regular expressions and timestamps, have an opaque result, which is the same for equal parts.
+A node of a condition is translated into a list of alternatives, one for each kind of value that the node can have. Each
+alternative has a guard, a formula that is true if the node has a value of this kind. If all guards are false, the
+evaluation of the node fails. Parts that the translation does not support, such as regular expressions and timestamps,
+have an opaque result: the proof only assumes that equal parts have the same result.
 """
 
 from collections.abc import Sequence
@@ -51,10 +52,10 @@ from toolgate_service.rules.expression_cost import Analysis, loop_body
 from toolgate_service.rules.expressions import compile_expression
 from toolgate_service.rules.syntax_tree import Node, Unsigned
 
-#: largest character in a literal that is translated. Z3 has no characters above U+2FFFF, so the order of texts with such
-#: characters can only be proven for literals far below.
+#: largest character in a literal that is translated. Z3 has no characters above U+2FFFF. Those from U+20000 to U+2FFFF
+#: stand for them, because in a comparison with a translated literal, all of them are larger than its characters.
 _MAX_CHARACTER = "\U0001ffff"
-#: maximum number of repetitions of the condition of a loop over a literal list
+#: maximum length of a literal list for which a loop is translated: the formulas repeat its condition for each element
 _MAX_REPETITIONS = 100
 
 _LOGIC = frozenset({"_&&_", "_||_", "!_"})
@@ -69,12 +70,12 @@ class Condition:
     """Translated condition.
 
     Attributes:
-        paths: Values of the arguments that the formulas contain.
-        constants: Numbers that the condition compares with.
-        is_exact: False if a part of the condition is opaque.
-        is_unusable: Formula that the condition reads an argument that CEL cannot represent.
+        paths: Paths of the argument values that the formulas contain.
+        constants: Numeric literals of the condition.
+        is_exact: False if the translation does not support a part of the condition, so that its result is unknown.
+        is_unusable: Formula that is true if the condition reads an argument that CEL cannot represent.
         constraints: Further formulas that are true for every call.
-        text_tests: Tests of texts that the formulas contain.
+        text_tests: Tests with `startsWith`, `endsWith` and `contains` in the formulas.
     """
 
     result: Ternary
@@ -91,8 +92,8 @@ class Translator:
     """Translator for the conditions of one policy, for the calls of one agent.
 
     Args:
-        is_shallow: True to translate only the logical operators. Comparisons are then opaque. Many changes of policies can
-            be proven with these formulas, which Z3 decides much faster.
+        is_shallow: True to translate only the logical operators and to leave the results of comparisons unknown. Z3
+            decides these formulas much faster, and they suffice for the proof of many changes of policies.
     """
 
     def __init__(
@@ -119,7 +120,8 @@ class Translator:
         paths = [(name,) for name in names]
         unusable = any_of(*(self._call.variable(path).unusable for path in paths))
         if analysis.uses_args and analysis.argument_names is None:
-            # The condition also has no result if CEL cannot represent one of the arguments that it does not name.
+            # A condition that can read all arguments has no result if CEL cannot represent at least one of them, even
+            # one that the condition does not name.
             self._constraints.append(z3.Implies(unusable, self._call.any_unusable))
             unusable = self._call.any_unusable
         usable = negated(unusable)
@@ -139,7 +141,7 @@ class Translator:
         return self._call.opaque(key_of(node, self._agent))
 
     def _truth(self, node: Node, values: Sequence[Value]) -> Ternary:
-        """Return two formulas for a node that is used as a condition: for the result true, and for false."""
+        """Return the formulas for the results true and false of a node that is used as a condition."""
         true = [all_of(value.guard, value.content) for value in values if value.kind is Kind.BOOL]
         false = [all_of(value.guard, negated(value.content)) for value in values if value.kind is Kind.BOOL]
         others = any_of(*(value.guard for value in values if value.kind is Kind.OTHER))

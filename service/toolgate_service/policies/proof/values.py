@@ -10,16 +10,17 @@ from toolgate_service.policies.proof.symbols import Bool, Kind, Number, Ternary,
 
 
 class Integer(NamedTuple):
-    """Integer, and its value as a double; None if the double is only known for exact values."""
+    """Integer, and its value as a double; None if the double is unknown, as for results of arithmetic."""
 
     exact: Number
     double: Number | None
 
 
 class Value(NamedTuple):
-    """Alternative of the value of a node: if the guard is true, the value has this kind and content.
+    """Possible value of a node: if the formula `guard` is true, the value of the node has this kind and content.
 
-    The content is a formula, an `Integer`, the number of elements of a list or map, or None.
+    The content of an integer is an `Integer`, of a list or map the number of elements, of null and unsupported values
+    None, and of all other values a formula for the value.
     """
 
     guard: Bool
@@ -28,7 +29,7 @@ class Value(NamedTuple):
 
 
 class TextTest(NamedTuple):
-    """Formula that a text starts with, ends with or contains a literal."""
+    """Test of whether a text starts with, ends with or contains a literal, and the formula of the test."""
 
     name: str
     whole: Any
@@ -37,7 +38,7 @@ class TextTest(NamedTuple):
 
 
 def combine(name: str, results: Sequence[Ternary]) -> Ternary:
-    """Return the result of `&&` or `||`, where one operand can decide although another one has no result."""
+    """Return the result of `&&` or `||`. One operand can decide it even if another operand has no result."""
     true, false = [one.true for one in results], [one.false for one in results]
     if name == "_&&_":
         return Ternary(all_of(*true), any_of(*false))
@@ -45,8 +46,8 @@ def combine(name: str, results: Sequence[Ternary]) -> Ternary:
 
 
 def exactly_one(results: Sequence[Ternary]) -> Ternary:
-    """Return the result of `exists_one`, which has no result if one of the conditions has none."""
-    # Compared by index, because equal conditions share one result.
+    """Return the result of `exists_one`: no result if the condition has no result for one of the elements."""
+    # Distinguish the results by their index, because equal conditions share one result object.
     numbers = range(len(results))
     single = any_of(
         *(
@@ -59,22 +60,25 @@ def exactly_one(results: Sequence[Ternary]) -> Ternary:
 
 
 def boolean(result: Ternary) -> list[Value]:
-    """Return the values of a node whose value is the result of a condition."""
+    """Return the possible values of a node whose value is the boolean result of a condition."""
     return [Value(any_of(result.true, result.false), Kind.BOOL, result.true)]
 
 
 def exists(values: Sequence[Value]) -> Bool:
-    """Return the formula that a node has a value, which means that it raises no error."""
+    """Return a formula that is true if a node has a value, so that its evaluation raises no error."""
     return any_of(*(value.guard for value in values))
 
 
 def decided(formula: Bool) -> Ternary:
-    """Return the result of a condition that always has one."""
+    """Return the result of a condition that is true if the formula is true, and false otherwise."""
     return Ternary(formula, negated(formula))
 
 
 def comparable(left: Value, right: Value) -> tuple[Number, Number] | None:
-    """Return two numbers in the form in which CEL compares them: integers exactly, otherwise as doubles."""
+    """Return two numbers as CEL compares them: two integers exactly, other pairs as doubles.
+
+    The result is None if the comparison needs the double of an integer, and this double is unknown.
+    """
     if left.kind == right.kind:
         is_int = left.kind is Kind.INT
         return (left.content.exact, right.content.exact) if is_int else (left.content, right.content)
@@ -83,7 +87,7 @@ def comparable(left: Value, right: Value) -> tuple[Number, Number] | None:
 
 
 def compare_order(name: str, left: Any, right: Any) -> Bool:
-    """Return the formula of a comparison."""
+    """Return the formula of a comparison with `<`, `<=`, `>` or `>=`."""
     match name:
         case "_<_":
             return left < right
@@ -96,7 +100,7 @@ def compare_order(name: str, left: Any, right: Any) -> Bool:
 
 
 def text_formula(name: str, whole: Any, part: Any) -> Bool:
-    """Return the formula of a test of a text."""
+    """Return the formula of a test with `startsWith`, `endsWith` or `contains`."""
     match name:
         case "startsWith":
             return z3.PrefixOf(part, whole)
@@ -107,7 +111,7 @@ def text_formula(name: str, whole: Any, part: Any) -> Bool:
 
 
 def calculate_integer(name: str, left: Number, right: Number) -> Number:
-    """Return the result of an operation without limits."""
+    """Return the sum, difference or product of two integers. The formula ignores the 64-bit limits of CEL."""
     match name:
         case "_+_":
             return left + right
@@ -118,7 +122,10 @@ def calculate_integer(name: str, left: Number, right: Number) -> Number:
 
 
 def implications(tests: Iterable[TextTest]) -> Iterator[Bool]:
-    """Yield the implications between tests of one text, which Z3 finds only slowly itself."""
+    """Yield implications between tests of the same text, which Z3 itself finds only slowly.
+
+    For example, a text that starts with `ab` also starts with `a`.
+    """
     by_text: dict[int, list[TextTest]] = {}
     for test in tests:
         by_text.setdefault(test.whole.get_id(), []).append(test)
