@@ -63,7 +63,8 @@ class AuthContext(NamedTuple):
         freeze_reason: Reason of an active freeze that denies the call; None if there is none.
         has_rules: 1 if the environment has enabled rules; otherwise 0. None if no agent was requested.
         has_budgets: 1 if the environment has enabled budgets; otherwise 0. None if no agent was requested.
-        shadow_id: Id of the shadow policy of the environment; None if there is none, or if no agent was requested.
+        shadow_id: Id of the environment's shadow policy, which is evaluated for each check without affecting the
+            response; None if there is none, or if no agent was requested.
         epoch: Epoch (version of the environment's data) when the row was read.
         is_advisory: 1 if checks with the key are dry runs, and the key cannot change anything; otherwise 0.
     """
@@ -236,6 +237,6 @@ class ContextCache:
             if len(self._contexts) >= self._size:
                 del self._contexts[next(iter(self._contexts))]
         elif present.epoch is not None and present.epoch > context.epoch:
-            # Keep the stored context, which is newer. This happens if a concurrent read began later but finished first.
+            # Keep the stored context: it is newer, because a concurrent read began later but finished first.
             return
         self._contexts[key] = context

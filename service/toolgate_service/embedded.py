@@ -259,7 +259,7 @@ def _scope(method: str, target: str, headers: Mapping[str, str], length: int) ->
     }
 
 
-#: Seconds that unfinished requests have to finish when the gateway closes.
+#: Maximum time in seconds that the gateway waits for unfinished requests when it closes.
 GRACE = 5
 
 #: Path that stands for a temporary database file, which is removed when the gateway closes.
@@ -271,9 +271,9 @@ def open_embedded(path: str, agent: str, permissions: Sequence[Mapping[str, Any]
 
     Args:
         path: SQLite database file. If it is missing, it is created. ``:memory:`` stands for a temporary file.
-        agent: Name of the agent. If no agent has this name, it is created.
+        agent: Name of the agent. If no agent has this name, an agent is created.
         permissions: Complete list of the agent's permissions, each in the format of POST
-            /api/agents/{agent_id}/permissions.
+            /api/agents/{agent_id}/permissions. Permissions that the list does not contain are deleted.
 
     Raises:
         StartError: A setting, an argument or the file cannot be used.
@@ -315,7 +315,7 @@ class Embedded:
     def request(
         self, method: str, target: str, headers: Mapping[str, str], body: bytes | None
     ) -> Future[Response]:
-        """Send a request to the gateway. Cancelling the future tells the gateway that the client has disconnected.
+        """Send a request to the gateway. Cancelling the future counts as a disconnect of the client.
 
         Raises:
             RuntimeError: The gateway is closed.

@@ -158,7 +158,7 @@ class Gateway(AppContext):
 
 
 def _checkpoint_file(database: Database) -> Path | None:
-    """Return the default file of published checkpoints: a file beside the SQLite database; None for PostgreSQL."""
+    """Return the default of the setting `checkpoint_file`: a file beside the SQLite database; None for PostgreSQL."""
     if isinstance(database, SqliteDatabase):
         return database.path.with_name(f"{database.path.name}-checkpoints")
     return None

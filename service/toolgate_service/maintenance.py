@@ -129,11 +129,12 @@ async def prune(
         force: True to delete rows even if the clock has recently jumped forward.
 
     Raises:
-        RetentionHalted: The clock has recently jumped forward by more than a day, so rows may look older than they are.
+        RetentionHalted: The clock has recently jumped forward by more than a day, so rows may look older than they are,
+            and `force` is False.
     """
     moment, trusted = await steady_from(database)
     # Delete rate limit windows in the future even while other deletions are halted. A wrong clock has created them, and
-    # they would limit the requests of their organizations until that time.
+    # they would limit the requests of their organizations until the time of the windows.
     await delete_where(database, batch, RateWindow, col(RateWindow.minute) > _minute(moment + RATE_WINDOWS))
     if trusted > moment and not force:
         raise RetentionHalted(

@@ -15,10 +15,10 @@ from toolgate_service.transparency.models import TransparencyLog
 from toolgate_service.webhooks.models import WebhookSecret
 
 SealedModel: TypeAlias = ApiKey | WebhookSecret | TransparencyLog
-#: models with an encrypted column `ciphertext`; its associated data are the model's name, the row id and the
-#: organization
+#: models with an encrypted column `ciphertext`; a value can be decrypted only together with the model's name, the id of
+#: its row and the id of the organization
 SEALED_MODELS: Sequence[type[SealedModel]] = (ApiKey, WebhookSecret, TransparencyLog)
-#: number of values that are decrypted from the beginning and from the end of each table, in the order of the ids
+#: number of values that the check decrypts at each end of a table, in the order of the ids
 SAMPLE = 20
 
 

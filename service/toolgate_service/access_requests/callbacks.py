@@ -1,9 +1,9 @@
 """Callbacks: notifications about the end of access requests.
 
 The endpoint of a callback is the URL of a webhook of the environment, and the callback is an event that only this
-webhook receives. The callback is therefore signed with the secret of the webhook and repeated until the receiver
-accepts it, and it is never sent to an address that webhooks must not have. It contains the status of the task, but not
-the result, which clients read from the task.
+webhook receives. The gateway therefore signs and retries a callback like any event of the webhook, and never sends it
+to an address that is forbidden for webhooks. A callback contains the status of the task (the access request as its
+client reads it), but not the result.
 """
 
 from functools import partial
@@ -54,7 +54,11 @@ async def read_callback(
 
 
 async def send_callbacks(database: Database) -> None:
-    """Add the events for the callbacks of all access requests that have ended."""
+    """Add a callback event for each access request that has ended and whose callback was not sent yet.
+
+    No event is added if the client did not ask for callbacks about the final state, or if the webhook of the callback
+    no longer exists or is disabled.
+    """
     async with database.reading() as session:
         found = await find_decided_callbacks(session)
     for organization_id, environment, request_id in found:
@@ -65,7 +69,7 @@ async def _send(database: Database, organization_id: str, environment: str, requ
     async with database.writing(organization_id) as session:
         request = await find_access_request(session, organization_id, environment, request_id)
         if request is None or request.callback is None:
-            # Another gateway has sent the callback.
+            # Another gateway has sent the callback, or the access request was deleted.
             return
         status = (await load_task(session, request)).status
         if status == PENDING:

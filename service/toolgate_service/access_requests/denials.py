@@ -40,7 +40,11 @@ _MISMATCH = "The subject, the resource, the action or the context differs from t
 
 
 class BoundDenial(NamedTuple):
-    """Denied evaluation to which a submission belongs, and the approval request that it created or found."""
+    """Denied evaluation to which a submitted access request belongs.
+
+    Attributes:
+        approval: Approval request that the evaluation created or found.
+    """
 
     evaluation_id: str
     approval: Approval
@@ -57,7 +61,7 @@ def requestable(
         auth: Context of the API key that sent the evaluation.
         evaluation_id: Id of the denied evaluation.
         approval: Id of the approval request that the evaluation created or found.
-        members: Members of the context to which the approval is bound.
+        members: Members of the evaluation's context to which the approval is bound.
     """
     evaluated = time_of_id(evaluation_id)
     if evaluated is None:
@@ -86,7 +90,8 @@ async def verify_denial(
     """Verify the denial in a submission, and return the denied evaluation to which the submission belongs.
 
     Raises:
-        ApiError: 400 if the denial is not requestable, or does not belong to the submission; 410 if it has expired.
+        ApiError: 400 if the denial is missing, invalid or not requestable, or does not belong to the submission; 410
+            if the denial has expired.
     """
     if denial is None:
         raise invalid_binding("denial: is required for each evaluation")
@@ -176,7 +181,11 @@ def _verified(signer: Signer, auth: AuthContext, token: str) -> Mapping[str, Jso
 
 
 async def _recorded(session: AsyncSession, auth: AuthContext, evaluation_id: str) -> str:
-    """Return the id of the approval request that an evaluation created."""
+    """Return the id of the approval request that an evaluation created or found, from the decision log.
+
+    Raises:
+        ApiError: 400 if the decision log does not contain the evaluation, or if it does not wait for an approval.
+    """
     decision = await find_decision(session, auth.organization_id, auth.environment, evaluation_id)
     if decision is None:
         raise invalid_binding("denial: contains neither a binding token nor the id of an evaluation")

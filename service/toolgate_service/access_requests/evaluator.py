@@ -1,8 +1,9 @@
-"""Access evaluations: denials for which an access request can be submitted, and approvals in `context.approval`.
+"""Evaluator of AuthZEN access evaluations with support for access requests.
 
-An approval in `context.approval` overrides no rule: it only selects the approval request that the check may consume. If
-it has expired or belongs to another evaluation, the evaluation is decided as if it contained no approval. If the
-gateway cannot verify it, the evaluation is denied.
+The evaluator adds to a denial the members with which the client can submit an access request. It accepts the resulting
+approval in `context.approval` of a later evaluation. This approval overrides no rule: it only selects the approval
+request that the check may consume. If the approval has expired or belongs to another evaluation, the evaluation is
+decided as if it contained no approval. If the gateway cannot verify the approval, the evaluation is denied.
 """
 
 from collections.abc import Mapping
@@ -37,7 +38,10 @@ _RETRY_SECONDS = 5
 
 
 class Applicability(Enum):
-    """Result of verifying the approval in an evaluation. If the evaluation is denied, a value is sent as the reason."""
+    """Result of verifying the approval in an evaluation.
+
+    If the evaluation is denied, the response contains one of these values as the reason.
+    """
 
     VALID = "policy_denied"
     EXPIRED = "approval_expired"
@@ -50,7 +54,7 @@ class Presented(NamedTuple):
     """Approval in an evaluation, with the result of its verification.
 
     Attributes:
-        found: Approval request with the id of the approval; None if the approval cannot be verified.
+        found: Approval request whose id the evaluation contains; None if the approval cannot be verified.
     """
 
     applicability: Applicability
@@ -79,7 +83,10 @@ class Evaluator:
         raw: bytes,
         idempotency_key: str | None,
     ) -> Evaluated:
-        """Decide an access evaluation; see `toolgate_service.authzen.service.Evaluator`."""
+        """Decide an access evaluation, with the approval in its context if there is one.
+
+        The protocol `toolgate_service.authzen.service.Evaluator` describes the parameters.
+        """
         approval = evaluation.context.get(APPROVAL)
         if approval is None:
             evaluated = await self._check(caller, request, raw, idempotency_key)
@@ -137,7 +144,10 @@ class Evaluator:
         return Presented(by_state.get(state, Applicability.EXPIRED), found)
 
     def _is_state_valid(self, approval: Mapping[str, Json], approval_id: str, moment: float) -> bool:
-        """Return whether `approval.state` is absent, or was signed by the gateway for this approval."""
+        """Return whether `approval.state` is absent or valid.
+
+        A valid state is a token that the gateway signed for this approval and that has not expired at `moment`.
+        """
         state = approval.get("state")
         if state is None:
             return True
@@ -163,7 +173,10 @@ class Evaluator:
         return Evaluated(decision, decision_id if is_recorded else None)
 
     def _requestable(self, caller: KeyCaller, evaluation: Evaluation, evaluated: Evaluated) -> Evaluated:
-        """Add the members with which the client can submit an access request, if the decision waits for an approval."""
+        """Add the members with which the client can submit an access request, if the decision waits for an approval.
+
+        Nothing is added for a dry run, or if an approver has edited the arguments of the call.
+        """
         decision, evaluation_id = evaluated.decision, evaluated.decision_id
         if not isinstance(decision, PendingApproval) or decision.approval_id is None or evaluation_id is None:
             return evaluated
@@ -198,8 +211,8 @@ class Evaluator:
                         "retry_after": _RETRY_SECONDS,
                     }
                 )
-            # The approval is valid, but a temporary approval gave it, and the call exceeds a budget: a person must
-            # approve this call.
+            # The approval comes from a temporary approval, which does not cover a call that exceeds a budget: a person
+            # must approve this call.
             if applicability is Applicability.VALID:
                 applicability = Applicability.EXPIRED
             requested = self._requestable(caller, evaluation, evaluated)

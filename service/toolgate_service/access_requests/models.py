@@ -28,7 +28,7 @@ class AccessRequest(Table, table=True):
         index_where("ix_access_requests_callbacks", "callback IS NOT NULL", "organization_id", "id"),
     )
 
-    #: UUID of version 4, because the profile requires an id that does not contain information
+    #: UUID of version 4, because the Access Request and Approval Profile requires an id without information
     id: str = Field(primary_key=True, sa_type=Id)
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
@@ -50,7 +50,7 @@ class AccessRequest(Table, table=True):
 
 
 class AccessRequestItem(Table, table=True):
-    """Item of an access request: a denied evaluation, and the approval request that it created.
+    """Item of an access request: a denied evaluation, and the approval request that the evaluation created or found.
 
     `approval_id` is not a foreign key, because the approval request may be deleted before the access request.
     """

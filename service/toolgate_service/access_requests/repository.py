@@ -12,7 +12,7 @@ from toolgate_service.core import strict_json
 
 #: maximum number of characters of a displayed justification
 MAX_JUSTIFICATION = 1_000
-#: maximum number of successive edits of one call that `load_approvals` follows
+#: maximum number of requests in a chain of successors that `load_approvals` reads, including the first one
 MAX_EDITS = 100
 
 
@@ -68,7 +68,10 @@ async def is_submitted(session: AsyncSession, auth: AuthContext, evaluation_ids:
 async def load_approvals(
     session: AsyncSession, tenant: tuple[str, str], ids: Iterable[str]
 ) -> Mapping[str, Approval]:
-    """Return approval requests and their successors, by id. When an approver edits a request, it gets a successor."""
+    """Return approval requests and their successors, by id.
+
+    When an approver edits a request, a new request (the successor) replaces it.
+    """
     found: dict[str, Approval] = {}
     missing = set(ids)
     for _ in range(MAX_EDITS):
@@ -104,7 +107,8 @@ async def find_decided_callbacks(session: AsyncSession) -> Sequence[tuple[str, s
 async def find_justifications(session: AsyncSession, approvals: Sequence[Approval]) -> Mapping[str, str]:
     """Return the business justifications that clients submitted, by the id of the approval request.
 
-    All approval requests must belong to one environment. Texts are cut off after `MAX_JUSTIFICATION` characters.
+    `approvals` must not be empty, and all approval requests must belong to one environment. Texts are cut off after
+    `MAX_JUSTIFICATION` characters.
     """
     query = (
         select(AccessRequestItem.approval_id, AccessRequest.submission)

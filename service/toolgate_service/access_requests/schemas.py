@@ -1,4 +1,7 @@
-"""Request and response bodies of access requests. Unknown members are ignored, as the profile requires."""
+"""Request and response bodies of access requests.
+
+Unknown members of a request are ignored, as the AuthZEN Access Request and Approval Profile requires.
+"""
 
 from typing import Any, Literal
 

@@ -54,14 +54,13 @@ async def submit(
 ) -> TaskResponse:
     """Create the task for one or several denied evaluations, or return the task of an earlier attempt.
 
-    An earlier attempt is a submission with the same idempotency key and the same body.
-
-    The evaluations have created the approval requests already, so the task only refers to them.
+    An earlier attempt is a submission with the same idempotency key and the same body. The task only refers to the
+    approval requests, which the evaluations have already created or found.
 
     Raises:
-        ApiError: 400 if the submission is invalid, or does not belong to denied evaluations that wait for approval; 403
-            if `client.actor` is not the agent; 409 if the idempotency key was sent with another body; 410 if a denial
-            has expired.
+        ApiError: 400 if the submission is invalid, or does not belong to denied evaluations that wait for approval; 401
+            if the API key was revoked; 403 if `client.actor` is not the agent; 409 if the idempotency key was sent with
+            another body; 410 if a denial has expired.
     """
     pairs = list(_evaluations(submission))
     signer, auth = Signer(context.vault.access_request_keys, base_url), caller.context
@@ -123,8 +122,8 @@ async def get_task(context: AppContext, caller: KeyCaller, request_id: str, base
     """Return the current state of a task.
 
     Raises:
-        ApiError: 404 if the task does not exist, or the API key may not act as the agent of one of its items; 410 if
-            the task can no longer be read.
+        ApiError: 404 if the task does not exist, if the API key may not act as the agent of one of its items, or if
+            all its approval requests were deleted; 410 if the task can no longer be read.
     """
     async with context.database.reading() as session:
         return await _respond(session, await _load(session, caller, request_id), base_url)
@@ -186,7 +185,7 @@ async def _respond(session: AsyncSession, task: LoadedTask, base_url: str) -> Ta
 
 
 def _evaluations(submission: Submission) -> Iterator[tuple[Evaluation, Denial | None]]:
-    """Return the submitted evaluations, each with its denial.
+    """Yield the submitted evaluations, each with its denial.
 
     Raises:
         FieldErrors: An entity is missing or invalid, or entities were sent both inside and outside of `items`.
@@ -207,7 +206,12 @@ def _evaluations(submission: Submission) -> Iterator[tuple[Evaluation, Denial | 
 
 
 def _verify_actor(submission: Submission, found: Sequence[Approval]) -> None:
-    """Require that the claimed actor is the agent of every evaluation, and acts directly for the subject."""
+    """Verify that `client.actor`, if it was sent, is the agent of every evaluation, and acts directly for the subject.
+
+    Raises:
+        ApiError: 403 if the actor is another agent, or acts for another actor.
+        FieldErrors: The actor has no id.
+    """
     actor = submission.client.actor if submission.client is not None else None
     if actor is None:
         return

@@ -21,7 +21,7 @@ _REQUIRED = ["iss", "aud", "iat", "exp"]
 
 
 class InvalidToken(Exception):
-    """Error for a value that the gateway did not sign, or that is not intended for it."""
+    """Error for a value that the gateway did not sign, or that is not intended for the gateway."""
 
 
 class Signer:

@@ -10,6 +10,7 @@
 | cancelled before a decision                            | cancelled            |
 | replaced by a successor that was approved              | denied               |
 | replaced by a successor that was not approved          | as for the successor |
+| deleted                                                | expired              |
 
 A final state of a task never changes, even if an approval later expires without being used.
 """
@@ -70,7 +71,7 @@ class LoadedTask(NamedTuple):
 
     @property
     def status(self) -> str:
-        """State of the task."""
+        """State of the task: pending if any item is pending, the common state of all items, or `partial`."""
         found = {state.status for state in self.states}
         if PENDING in found:
             return PENDING
@@ -141,7 +142,7 @@ async def task_body(session: AsyncSession, task: LoadedTask, base_url: str) -> d
 
 
 async def _progress(session: AsyncSession, task: LoadedTask) -> Json:
-    """Return the progress of the pending items that need several approvals, without names; None if there are none."""
+    """Return the progress of the pending items that need several approvals; None if there are no such items."""
     waiting = [state.approval for state in task.states if state.status == PENDING]
     several = [one for one in waiting if one is not None and one.required_approvals > 1]
     if not several:

@@ -41,9 +41,9 @@ from toolgate_service.db.database import now
 
 #: time without a failed login after which one earlier failure is forgiven
 FORGIVE_AFTER = timedelta(minutes=10)
-#: time after a login during which the client's IP address counts as known for the user; at a known address, the delay
-#: of the IP address does not apply to the user; the time is longer than the seven days for which a session token is
-#: valid, so that the address is still known at the next login
+#: time after a login during which the client's IP address counts as known for the user. The delay of a known address
+#: does not apply to the user. The time is longer than the seven days for which a session token is valid, so that the
+#: address is still known at the next login.
 KNOWN_ADDRESS_PERIOD = timedelta(days=30)
 #: maximum number of outdated rows of the table `login_failures` that one failed login deletes; this is more than the
 #: three rows that a failed login can add, so outdated rows do not accumulate
@@ -58,7 +58,7 @@ class Backoff:
     """Exponential backoff after failed logins.
 
     Attributes:
-        free: Number of failures that cause no delay.
+        free: Number of failures at which the delay begins, with one second. Fewer failures cause no delay.
         max_delay: Maximum delay in seconds.
     """
 

@@ -200,8 +200,8 @@ async def ensure_session_valid(session: AsyncSession, caller: Caller, *, reads: 
     """Raise an error if the caller's session is no longer valid. The transaction must hold the organization's lock.
 
     After the request was authenticated, another request may have removed, demoted or logged out the caller, or may have
-    deactivated the organization. Set `reads` if the transaction writes nothing but audit events: it may then also run
-    for an inactive organization.
+    deactivated the organization. Set `reads` if the transaction writes nothing but audit events: a deactivation is then
+    ignored.
 
     Raises:
         ApiError: 401 if the session is no longer valid; 403 if the organization was deactivated.
@@ -229,8 +229,8 @@ async def transaction_as(
 ) -> AsyncIterator[AsyncSession]:
     """Open a write transaction that holds the lock of the caller's organization.
 
-    Set `reads` if the transaction only reads data and writes audit events about it: it may then also run for an
-    inactive organization.
+    Set `reads` if the transaction only reads data and writes audit events about it: a deactivation of the organization
+    is then ignored.
 
     Raises:
         ApiError: 401 if the session is no longer valid; 403 if the organization was deactivated.
@@ -245,7 +245,7 @@ Precondition: TypeAlias = Callable[[AsyncSession], Awaitable[None]]
 
 
 async def no_precondition(_session: AsyncSession) -> None:
-    """Accept every transaction. This is the default precondition."""
+    """Accept every transaction. This function is the default `Precondition`."""
 
 
 def organization_inactive() -> ApiError:

@@ -106,7 +106,7 @@ async def change_agent(
 ) -> AgentView:
     """Change those fields of an agent that the request contains.
 
-    If the agent is disabled, its pending approval requests are cancelled.
+    If the request disables the agent, the agent's pending and approved requests are cancelled.
 
     Raises:
         ApiError: 404 if the agent does not exist; 403 if a user who is not an admin enables an agent that an admin

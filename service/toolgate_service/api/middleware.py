@@ -104,7 +104,7 @@ def request_id_of(headers: Mapping[bytes, bytes]) -> str:
 
 
 def _identify(scope: Scope, given: Mapping[bytes, bytes]) -> str:
-    """Store the request id in the scope, and return it."""
+    """Store the request id in the scope and return it. For AuthZEN, also store `X-Request-ID` as received."""
     request_id: str = request_id_of(given)
     scope[REQUEST_ID] = request_id
     if scope["path"].startswith(_ECHOING) and b"x-request-id" in given:
@@ -203,8 +203,8 @@ class TrustedProxies:
 class EdgeMiddleware:
     """Outer middleware of the gateway, which also dispatches requests to the plain ASGI endpoints.
 
-    It limits the request body, sets the request id, adds the common response headers, handles CORS, and responds to
-    unhandled errors.
+    It limits the request body, sets the request id and the client's address, adds the common response headers, converts
+    HEAD to GET and PATCH to PUT, handles CORS, and responds to unhandled errors.
 
     Args:
         inner: ASGI application for all other requests.

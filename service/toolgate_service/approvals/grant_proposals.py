@@ -37,7 +37,7 @@ def covers(
     """Return whether a temporary approval covers a call.
 
     The call's context must equal `approved_context`, which the approvers saw, with two exceptions: the amount may be
-    smaller, and the fields in `free` may have any value or be missing.
+    smaller but not negative, and the fields in `free` may have any value or be missing.
     """
     names = (approved_context.keys() | context.keys()) - set(free)
     return all(
@@ -149,7 +149,7 @@ async def revoke_grants(session: AsyncSession, owner: Agent | Permission) -> Non
             col(Grant.organization_id) == owner.organization_id,
             col(Grant.environment) == owner.environment,
             col(Grant.status) != REVOKED,
-            # Exclude expired and used-up temporary approvals: they cover no calls, and must not appear as revoked.
+            # Exclude expired and exhausted temporary approvals: they cover no calls, and must not appear as revoked.
             col(Grant.expires_at) > moment,
             col(Grant.uses_left) > 0,
         )
@@ -232,7 +232,10 @@ def _audit(session: AsyncSession, caller: Caller, grant: Grant, kind: str) -> No
 async def _approve_covered(
     session: AsyncSession, settings: Settings, caller: Caller, grant: Grant
 ) -> Sequence[Approval]:
-    """Approve the pending requests that a temporary approval covers, oldest first. Each request consumes one use."""
+    """Approve the pending requests that a temporary approval covers, oldest first, and return them.
+
+    Each request consumes one use. When no uses are left, further requests stay pending.
+    """
     query = (
         select(Approval)
         .where(

@@ -98,7 +98,7 @@ class LongPoll:
             await self._clear_wait(approval_id, until, max(calls, default=None))
 
     async def _store_wait(self, approval_id: str, seconds: int) -> datetime | None:
-        """Store that a client waits for the decision, and return the end of the wait.
+        """Store that a client waits for the decision, and return the end of the wait, which includes `POLL_GRACE`.
 
         The result is None if the database is unavailable.
         """
@@ -123,10 +123,10 @@ class LongPoll:
         return until
 
     async def _clear_wait(self, approval_id: str, until: datetime, others: datetime | None) -> None:
-        """Replace the stored end of the wait after a client disconnected before that time.
+        """Correct the stored end of the wait after a client has disconnected early.
 
-        `until` is the end that was stored for this client. If another process has stored a later end since then,
-        nothing changes. `others` is the new value: the latest end of the other waits in this process, or None.
+        `until` is the end that was stored for this client. If a later end has been stored since then, nothing changes.
+        `others` is the new value: the latest end of the other waits in this process, or None.
         """
         try:
             async with self.context.database.writing() as session:

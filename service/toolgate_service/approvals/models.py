@@ -74,7 +74,7 @@ _RULED = UUID("6f1d1c7e-3c0a-5d8b-9a55-0c6b3f1e2d47")
 
 
 def ruled_permission_id(action: str) -> str:
-    """Return the value of `permission_id` for calls that need an approval by a rule, but that no permission covers.
+    """Return the value of `permission_id` for calls that need an approval because of a rule, and have no permission.
 
     Each action has a different value, because requests and temporary approvals are looked up by this column.
     """
@@ -173,7 +173,7 @@ class Approval(Table, table=True):
     max_amount: Decimal | None = Field(default=None, sa_type=ExactDecimal)
     amount_required: bool | None = None
     created_at: datetime = Field(sa_type=Timestamp)
-    #: time at which the request expires: without a decision if it is pending, without a call if it is approved
+    #: time until which a pending request can be decided, or an approved request can be used
     expires_at: datetime = Field(sa_type=Timestamp)
     #: time at which the reminder event must be sent; null after it was sent
     remind_at: datetime | None = Field(default=None, sa_type=Timestamp)
@@ -195,7 +195,7 @@ class Approval(Table, table=True):
     replaces: str | None = Field(default=None, sa_type=Id)
     #: id of the temporary approval that approved this request; its voters count as the approvers of the request
     grant_id: str | None = Field(default=None, sa_type=Id)
-    #: id of the rule that required the approval when the request was created; null if only the permission required it
+    #: id of the rule that required the approval when the request was created; null if no rule required it
     rule_id: str | None = Field(default=None, sa_type=Id)
     #: id of the budget that did not cover the call when the request was created; null if no budget required the
     #: approval

@@ -79,8 +79,8 @@ class Terms(NamedTuple):
         required_approvals: Number of different users who must approve.
         separation_of_duties: True if the users in `makers` may not approve.
         makers: Ids of the users who created the agent or the permission, or changed the permission to allow more.
-        approvers: Ids of the only users who may approve, by the rules that require the approval; None if every user
-            with the right may approve.
+        approvers: Ids of the only users who may approve, if rules restrict the approvers; None if every user with the
+            right may approve.
     """
 
     required_approvals: int
@@ -90,7 +90,7 @@ class Terms(NamedTuple):
 
     @classmethod
     def of_rules(cls, terms: RuleTerms) -> "Terms":
-        """Return the terms that rules set in addition to those of the permission."""
+        """Return the terms that rules require in addition to the terms of the permission."""
         return cls(terms.required_approvals or 1, False, frozenset(), terms.approvers)
 
     def stricter(self, other: "Terms") -> "Terms":
@@ -147,7 +147,8 @@ async def quorum_failure(
 ) -> str | None:
     """Return the reason why the voters are not enough to approve a request or a temporary approval.
 
-    The result is None if they are enough. `more` contains terms of rules that the call must also satisfy.
+    The result is None if they are enough. `more` contains further terms (number of approvals, allowed approvers), which
+    rules require for this call.
     """
     terms, reasons = await _evaluate_voters(session, of, voters, more)
     return _shortfall(terms, reasons, 1 if terms is None else terms.required_approvals)
@@ -215,7 +216,7 @@ def _shortfall(terms: Terms | None, reasons: Sequence[str | None], required: int
 async def approval_invalid_reason(session: AsyncSession, approval: Approval, more: Terms) -> str | None:
     """Return the reason why an approved request can no longer be used for a call; None if it can.
 
-    `more` contains the terms of the rules that currently require the approval.
+    `more` contains the terms (number of approvals, allowed approvers) that the current rules require for the call.
     """
     if approval.grant_id is None:
         voters = select(ApprovalVote.user_id).where(
@@ -233,8 +234,8 @@ async def approval_invalid_reason(session: AsyncSession, approval: Approval, mor
 async def grant_invalid_reason(session: AsyncSession, grant: Grant, more: Terms) -> str | None:
     """Return the reason why a temporary approval is not valid for a call; None if it is valid.
 
-    `more` contains the terms of the rules that require the approval. The remaining uses and the expiry are not checked
-    here.
+    `more` contains the terms (number of approvals, allowed approvers) that rules require for the call. The remaining
+    uses and the expiry are not checked here.
     """
     if grant.status != ACTIVE:
         return "the temporary approval was revoked"

@@ -16,7 +16,8 @@ from toolgate_service.core.schemas import is_action
 from toolgate_service.db.database import now
 from toolgate_service.db.pagination import Found, Page, find_page
 
-#: maximum number of requests that the statistics of waiting times include; older requests are left out
+#: maximum number of decided requests, and of expired requests, that the statistics of waiting times include; older
+#: requests are left out
 MAX_WAITS = 1_000
 
 # columns of the unique index `uq_approvals_pending`; only one pending request may have the same values in all of them
@@ -83,27 +84,30 @@ class WaitStats:
 
     Attributes:
         decided: Waiting times of the newest `MAX_WAITS` decided requests, shortest first.
-        expired: Number of requests that expired without a decision, counted up to `MAX_WAITS`.
+        expired: Number of requests that expired without a decision, among the newest `MAX_WAITS` expired requests.
     """
 
     decided: Sequence[timedelta]
     expired: int
 
     def percentile(self, percent: int) -> timedelta:
-        """Return a percentile of the waiting times: 95 % of them are not longer than `percentile(95)`."""
+        """Return a percentile of `decided`: 95 % of the waiting times are not longer than `percentile(95)`.
+
+        `decided` must not be empty.
+        """
         return self.decided[-(-percent * len(self.decided) // 100) - 1]
 
 
 async def load_wait_stats(
     session: AsyncSession, organization_id: str, environment: str, since: datetime
 ) -> WaitStats:
-    """Return the waiting times of requests decided after `since`, and the number of requests that expired undecided."""
+    """Return the statistics of requests that users decided after `since`, or that were created after it and expired."""
     decided = (
         select(Approval.created_at, col(Approval.decided_at))
         .where(
             Approval.organization_id == organization_id,
             Approval.environment == environment,
-            # Exclude requests that a temporary approval approved, because they did not wait for an approver.
+            # Exclude requests that an active temporary approval approved at once, because they did not wait for a user.
             col(Approval.decided_by).is_not(None),
             col(Approval.decided_at) >= since,
         )

@@ -360,7 +360,7 @@ def _common_fields(
 
 
 def shown_permission_id(of: Approval | Grant) -> str:
-    """Return the id of the permission that covers a request or a temporary approval; `NO_PERMISSION` without one."""
+    """Return the id of the permission that covers a request or a temporary approval; `NO_PERMISSION` if none does."""
     return NO_PERMISSION if of.permission_id == ruled_permission_id(of.action) else of.permission_id
 
 

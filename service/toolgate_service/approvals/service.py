@@ -108,7 +108,7 @@ async def deny(
 ) -> ApprovalView:
     """Reject a pending request. A single rejection is enough, even if several approvers are required.
 
-    Later checks of the same call are denied, with `note` as the reason.
+    For `denial_cache_seconds`, further checks of the same call are denied, with `note` as the reason.
 
     Raises:
         ApiError: 404 if the request does not exist; 409 if it is not pending, or its digest differs from `shown`.

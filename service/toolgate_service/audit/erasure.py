@@ -22,12 +22,12 @@ async def erase_context(
 ) -> None:
     """Erase the context of a row, and the salt of the context, in a write transaction.
 
-    The leaf of the row in the transparency log, and its proofs, stay valid.
-
-    Nothing happens if the context was erased before.
+    The digest of the context in the row is erased too; for an approval request, also the agent's reason and the bodies
+    of access requests that repeat the context. The leaf of the row in the transparency log and the proofs for this leaf
+    stay valid. Nothing happens if the context was erased before.
 
     Raises:
-        ApiError: 409, the row is an approval request that is not decided, or whose approval was not used yet.
+        ApiError: 409, the row is an approval request that is pending, or approved and not used yet.
     """
     salt = row.salt or ""
     if isinstance(row, Approval):

@@ -55,7 +55,7 @@ class AuditValues(Protocol):
 
     @property
     def environment(self) -> str | None:
-        """Environment of the change."""
+        """Environment of the change; None if the event belongs to no environment."""
 
     @property
     def created_at(self) -> datetime:

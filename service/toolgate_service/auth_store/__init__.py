@@ -25,9 +25,11 @@ class AuthStore(Protocol):
         """Connect to the database, whose schema must exist."""
 
     async def authenticate(self, key_digest: str, surface: Surface) -> AuthResult | None:
-        """Count a request with an API key and return its authentication context; None if the key is not valid.
+        """Count a request with an API key, and return its authentication context and the state of its rate limit.
 
-        `surface` is the group of endpoints that the request belongs to. Each group has its own rate limit.
+        The result is None if the key is not valid. If the organization is not active, the request is not counted, and
+        the state of the rate limit is None. `surface` is the group of endpoints to which the request belongs. Each
+        group has a separate rate limit.
         """
 
     async def load(

@@ -41,7 +41,8 @@ class AuthQuery(NamedTuple):
 class CountQuery(NamedTuple):
     """Request with an API key whose context is cached, and the rate limit under which the request is counted.
 
-    The statement counts the request only if `epoch` is still the current epoch of the environment.
+    `epoch` is the version of the environment's data that the cached context contains. The statement counts the request
+    only if this is still the current version.
     """
 
     organization_id: str
@@ -50,7 +51,8 @@ class CountQuery(NamedTuple):
     epoch: int
 
 
-#: Unix time of the server in seconds, minute of the rate limit window, and number of requests in the window
+#: Unix time of the server in seconds, start of the rate limit window in minutes since 1970-01-01 UTC, and number of
+#: requests in the window
 Counted: TypeAlias = tuple[float, int, int]
 
 
@@ -79,7 +81,11 @@ class PostgresAuthStore:
         await self._pool.open()
 
     async def authenticate(self, key_digest: str, surface: Surface) -> AuthResult | None:
-        """Count a request with an API key and return its authentication context; None if the key is not valid."""
+        """Count a request with an API key, and return its context and the state of its rate limit.
+
+        The result is None if the key is not valid. If the organization is not active, the request is not counted, and
+        the state of the rate limit is None.
+        """
         cached = self._cache.find(key_digest)
         if self._limiter is not None:
             return await self._count_elsewhere(key_digest, surface, cached, self._limiter)
@@ -113,7 +119,11 @@ class PostgresAuthStore:
     async def load(
         self, key_digest: str, agent_id: str = "", action: str = "", *, epoch: int | None = None
     ) -> AuthContext | None:
-        """Return the context of an API key, an agent and an action; None if the key is unknown or revoked."""
+        """Return the context of an API key, an agent and an action; None if the key is unknown or revoked.
+
+        `epoch` is a version number of the environment's data. If it is given, a cached context with this or a later
+        version is returned without a database read.
+        """
         cached = self._cache.find_since(epoch, key_digest, agent_id, action)
         if cached is not None:
             return cached

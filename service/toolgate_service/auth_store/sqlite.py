@@ -67,7 +67,11 @@ class SqliteAuthStore:
         self._connection.execute(CACHE)
 
     async def authenticate(self, key_digest: str, surface: Surface) -> AuthResult | None:
-        """Count a request with an API key and return its authentication context; None if the key is not valid."""
+        """Count a request with an API key, and return its context and the state of its rate limit.
+
+        The result is None if the key is not valid. If the organization is not active, the request is not counted, and
+        the state of the rate limit is None.
+        """
         context = self._cache.find(key_digest)
         if context is None or not self._is_current(context):
             context = self._read_key(key_digest)
@@ -87,7 +91,11 @@ class SqliteAuthStore:
         *,
         epoch: int | None = None,
     ) -> AuthContext | None:
-        """Return the context of an API key, an agent and an action; None if the key is unknown or revoked."""
+        """Return the context of an API key, an agent and an action; None if the key is unknown or revoked.
+
+        `epoch` is a version number of the environment's data. If it is given, a cached context with this or a later
+        version is returned without a database read.
+        """
         cached = self._cache.find_since(epoch, key_digest, agent_id, action)
         if cached is not None:
             return cached

@@ -1,4 +1,4 @@
-"""Candidates of searches: the agents, tools, ids and action names that an environment knows.
+"""Candidates of AuthZEN searches: the agents, tools, ids and action names that occur in an environment.
 
 The gateway does not store users or the resources of other systems. It finds their ids in the conditions of rules: the
 texts with which a condition compares `args.subject.id`, `args.resource.id` or `args.action.name`. A search then
@@ -78,7 +78,7 @@ async def _find_agents(session: AsyncSession, auth: AuthContext, after: str, lim
         .limit(limit)
     )
     if after:
-        # PostgreSQL would raise an error for a text that is not a UUID, which only a forged token contains.
+        # PostgreSQL would raise an error for a text that is not a UUID. Only a forged page token contains such a text.
         query = query.where(col(Agent.id) > (after if is_id(after) else _NO_AGENT))
     return list((await session.exec(query)).all())
 
@@ -164,7 +164,10 @@ def _path(node: Node) -> Path:
 
 
 def _constants(node: Node) -> Iterator[str]:
-    """Return the string constants in a node: the node itself, the elements of a list, or the keys of a map."""
+    """Return the string constants in a node: the node itself, the elements of a list, or the keys of a map.
+
+    All other values and expressions are skipped.
+    """
     parts: Sequence[Node] = (node,)
     if node.kind == "list":
         parts = node.operands

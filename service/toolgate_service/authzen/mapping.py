@@ -1,6 +1,7 @@
 """Translation of an AuthZEN access evaluation into a check of the gateway.
 
-- The action is `resource.id` of a resource with the type `tool`, otherwise ``<resource.type>.<action.name>``.
+- The action of the check is `resource.id` if the resource has the type `tool`, otherwise
+  ``<resource.type>.<action.name>``.
 - The agent is the subject, if its type is `agent`; otherwise the agent in `subject.properties.act.sub`, which acts for
   the subject; otherwise the agent to which the API key belongs.
 - The arguments are the properties of the action, together with the subject, the action, the resource and the context.
@@ -76,9 +77,10 @@ def bound_members(context: Members) -> dict[str, Json]:
 
 
 def evaluation_of(args: Mapping[str, Json]) -> Evaluation | None:
-    """Return the access evaluation that results in these arguments; None if there is none.
+    """Return the access evaluation that results in these arguments of a check.
 
-    The evaluation does not contain the members of the context that are not arguments, such as `time`.
+    Return None if the arguments do not come from an access evaluation. The evaluation does not contain the members of
+    the context that are not arguments, such as `time`.
     """
     subject, action, resource = (args.get(name) for name in ("subject", "action", "resource"))
     context = args.get("context", {})
@@ -116,9 +118,10 @@ def action_of(resource_type: str, resource_id: str, action_name: str) -> str:
 
 
 def name_of(resource_type: str, action: str) -> str | None:
-    """Return the `action.name` of the evaluations that result in an action of the gateway: the inverse of `action_of`.
+    """Return the AuthZEN `action.name` that, with this resource type, results in the gateway's `action`.
 
-    Return None if no evaluation of this resource type results in the action, and for the resource type `tool`.
+    This function is the inverse of `action_of`. It returns None if there is no such name. There is none for the
+    resource type `tool`, because `action_of` then uses the resource id and not the name.
     """
     prefix = quote(f"{resource_type}.", safe=_SAFE)
     if resource_type == TOOL or not action.startswith(prefix):

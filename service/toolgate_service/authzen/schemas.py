@@ -34,7 +34,10 @@ _ENTITIES = ("subject", "action", "resource", "context")
 
 
 class Evaluation(NamedTuple):
-    """One access evaluation. The entities contain only the members that the specification defines."""
+    """One access evaluation.
+
+    The subject, the action and the resource contain only the members that the specification defines.
+    """
 
     subject: Members
     action: Members
@@ -48,7 +51,7 @@ class Batch(NamedTuple):
     Attributes:
         items: The evaluations. An item that is not a valid evaluation is replaced by its error.
         semantic: Value of `options.evaluations_semantic`, which determines after which decision the batch stops.
-        explain: True if every decision has a context.
+        explain: True if every denial has a context, not only the denials that wait for approval.
     """
 
     items: Sequence[Evaluation | FieldErrors]
@@ -61,7 +64,7 @@ class PageRequest(NamedTuple):
 
     Attributes:
         limit: Maximum number of results; None if the request contains no limit.
-        token: Token of the previous page; None for the first page.
+        token: `next_token` in the response with the previous page; None for the first page.
         properties: Implementation-specific attributes, which the gateway ignores.
     """
 
@@ -101,7 +104,7 @@ def read_evaluation(body: Members) -> Evaluation:
 def read_evaluations(body: Members) -> Evaluation | Batch:
     """Validate the body of an access evaluations request.
 
-    A request without evaluations is a single access evaluation request.
+    A request without evaluations is a single access evaluation request. Return its `Evaluation`, not a `Batch`.
 
     Raises:
         FieldErrors: The request as a whole is invalid. An error of a single item is part of the result instead.

@@ -1,6 +1,7 @@
 """Searches for the subjects, resources or actions that are permitted.
 
-A search evaluates candidates, which are ids or names that occur in the environment, as dry runs.
+A search evaluates candidates (ids or names that occur in the environment) as dry runs, and returns the candidates that
+are permitted.
 """
 
 import asyncio
@@ -58,7 +59,7 @@ async def run_search(
     position = _position(search)
     limit = DEFAULT_RESULTS if position.limit is None else min(position.limit, MAX_RESULTS)
     evaluation = search.evaluation
-    # Before evaluating the first candidate, reject a search whose own size exceeds the limit for every candidate.
+    # Before evaluating the first candidate, reject a search that would exceed a size limit with every candidate.
     to_check(_with(search, "x"), caller.context.key_agent_id, dry_run=True)
     async with database.reading() as session:
         agent_id = agent_of(evaluation.subject, caller.context.key_agent_id)
@@ -98,7 +99,7 @@ async def _is_permitted(checker: Checker, caller: KeyCaller, search: Search, can
 
 
 def _with(search: Search, candidate: str) -> Evaluation:
-    """Return the evaluation of a search, with a candidate as the entity that is searched for."""
+    """Return the evaluation of a search in which a candidate is the entity that is searched for."""
     evaluation = search.evaluation
     if search.kind == "subject":
         return evaluation._replace(subject={**evaluation.subject, "id": candidate})

@@ -27,7 +27,8 @@ class Evaluated(NamedTuple):
     """Decision about an access evaluation.
 
     Attributes:
-        decision_id: Id of the decision in the decision log, unless `decision` contains an id; None for a dry run.
+        decision_id: Id of the decision in the decision log; None for a dry run. If `decision` contains an id, that id
+            is used instead.
         more: Members of the decision's context that the Access Request and Approval Profile defines.
     """
 

@@ -195,9 +195,9 @@ def _is_newer(event: EventFacts, row: _Dated) -> bool:
 
 
 def _follows(event: EventFacts, facts: SubscriptionFacts, row: Subscription) -> bool:
-    # Stripe's timestamps are whole seconds, so two events can have the same one. Their order then follows from the
-    # previous values in the events. This event is newer if its previous values equal the stored state. It is older if
-    # the previous values in the stored event equal the values of this event.
+    # Stripe's timestamps are whole seconds, so two events can have the same timestamp. Each event contains the values
+    # that its fields had before, which shows the order. This event is newer if its previous values equal the stored
+    # state. It is older if the previous values of the stored event equal the values of this event.
     if (event.at, event.rank) != (row.provider_updated_at, row.provider_rank):
         return False
     came_before = row.unseen is not None and _matches(json.loads(row.unseen), facts.model_dump())
@@ -261,8 +261,9 @@ async def receive_event(context: AppContext, event: EventFacts) -> Receipt:
 async def apply_event(database: Database, terms: BillingTerms, event: EventFacts) -> str:
     """Apply an event to the organization that is linked to the event's customer, and return the result.
 
-    If no organization is linked to the customer, or no plan contains the prices, an operator can correct this and have
-    the provider send the event again. The gateway then applies it.
+    If no organization is linked to the customer, the event is stored, and applied when an operator links the customer.
+    If no plan contains a price of the subscription, an operator can add the price to a plan, and have the provider send
+    the event again.
     """
     while True:
         async with database.reading() as session:
@@ -353,8 +354,8 @@ async def _apply(
     outcome = STALE
     if event.subscription is not None:
         row, changed = await apply_subscription(session, organization.id, event, event.subscription)
-        # A repeated event does not change the subscription. But an operator may have added its prices to a plan since
-        # the first attempt, so look up the plan again.
+        # A repeated event does not change the subscription. But an operator may have added the subscription's prices to
+        # a plan since the first attempt, so look up the plan again.
         if changed or is_repeated:
             outcome = await _follow(session, terms, organization, row)
     elif event.invoice is not None and await apply_invoice(session, organization.id, event, event.invoice):

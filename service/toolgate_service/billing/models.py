@@ -13,7 +13,7 @@ APPLIED = "applied"
 STALE = "stale"
 #: Result of processing an event: not applied, because no organization is linked to the event's customer.
 UNLINKED = "unlinked"
-#: Result of processing an event: the plan did not change, because no plan contains one of the subscription's prices.
+#: Result of processing an event: the plan did not change, because no plan contains any of the subscription's prices.
 UNPRICED = "unpriced"
 OUTCOMES = (APPLIED, STALE, UNLINKED, UNPRICED)
 

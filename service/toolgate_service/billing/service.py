@@ -116,7 +116,7 @@ def usage_view(plan: Plan, counts: CountsView) -> UsageView:
 
 
 def share(current: int, limit: int) -> ShareView:
-    """Return which share of a limit is used.
+    """Return the used share of a limit.
 
     The percentage is 0 if there is no limit (-1), and 100 if the limit is 0.
     """
@@ -165,7 +165,7 @@ async def get_current_plan(session: AsyncSession, plans: Plans, organization_id:
 
 
 async def get_usage(session: AsyncSession, plans: Plans, organization_id: str) -> UsageView:
-    """Return the organization's usage of its plan's limits, with a warning for each limit that is nearly reached."""
+    """Return the organization's usage of its plan's limits, with a warning for each limit that is (nearly) reached."""
     organization = await _organization(session, organization_id)
     return usage_view(plans[organization.plan], await count_usage(session, organization_id))
 
@@ -230,7 +230,7 @@ SETTLED = ("paid", "void")
 
 
 async def deactivate_overdue(database: Database, grace: timedelta) -> int:
-    """Deactivate all organizations with overdue payments, and return their number.
+    """Deactivate all organizations with an overdue payment or an expired trial, and return their number.
 
     Each organization is locked and checked again in its own transaction, because a payment can arrive in the meantime.
     """
@@ -248,7 +248,10 @@ async def _update_one(database: Database, organization_id: str, grace: timedelta
 
 
 async def overdue_organizations(session: AsyncSession, grace: timedelta) -> Sequence[str]:
-    """Return the ids of organizations that may have an overdue payment and are not yet deactivated because of it."""
+    """Return the ids of organizations that may have an overdue payment or an expired trial.
+
+    Organizations that are already deactivated for one of these reasons are not included.
+    """
     moment = now(session)
     # Run separate queries for unpaid invoices, failing subscriptions and ended trials, so that each query can use a
     # separate index.
@@ -269,7 +272,7 @@ def _select_organizations_with(table: type[Invoice | Subscription]) -> SelectOfS
     """Return a query for the ids of organizations that have a row in `table`: an invoice or a subscription.
 
     Rows of a customer to whom the organization is no longer linked are ignored. Organizations that are already
-    deactivated for an overdue payment are excluded.
+    deactivated for an overdue payment or an expired trial are excluded.
     """
     known = exists().where(
         col(Deactivation.organization_id) == col(Organization.id), col(Deactivation.cause) == PAYMENT
@@ -282,7 +285,7 @@ def _select_organizations_with(table: type[Invoice | Subscription]) -> SelectOfS
 
 
 async def update_activation(session: AsyncSession, organization: Organization, grace: timedelta) -> bool:
-    """Deactivate the organization if a payment is overdue; otherwise end a deactivation for an overdue payment.
+    """Deactivate the organization if a payment is overdue or its trial has expired; otherwise end such a deactivation.
 
     Returns:
         True if this call deactivated the organization.

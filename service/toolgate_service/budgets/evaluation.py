@@ -71,7 +71,7 @@ def read_currency(argument: str | None, args: Mapping[str, object]) -> str:
     """Return the currency of a call in upper case; an empty text without `argument`.
 
     Raises:
-        InvalidAmount: The argument is missing, or it is not a currency.
+        InvalidAmount: The argument is missing, or it is not a text of 1-16 letters and digits.
     """
     if argument is None:
         return ""

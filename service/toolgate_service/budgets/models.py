@@ -65,6 +65,8 @@ class Budget(Table, table=True):
 class BudgetTotal(Table, table=True):
     """Total of the amounts that count towards a budget, for one subject, currency and time window.
 
+    Depending on the scope of the budget, the subject is the organization, an agent or an agent run.
+
     The row remains after the budget is deleted, until the maintenance job removes it, so `budget_id` is not a foreign
     key.
     """
@@ -81,8 +83,8 @@ class BudgetTotal(Table, table=True):
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
     budget_id: str = Field(sa_type=Id)
-    #: id of the agent or of the agent run, depending on the scope of the budget; empty for the scope `organization`,
-    #: and for calls without a run id
+    #: id of the agent for the scope `agent`; id of the run for the scope `run`, empty for calls without a run id; empty
+    #: for the scope `organization`
     subject: str = Field(max_length=255)
     #: currency in upper case; empty if the budget has no currency
     currency: str = Field(max_length=16)
@@ -90,7 +92,8 @@ class BudgetTotal(Table, table=True):
     starts_at: datetime = Field(sa_type=Timestamp)
     #: end of the window; for a rolling window, the time at which the latest reservation leaves it
     ends_at: datetime = Field(sa_type=Timestamp)
-    #: for a rolling window, the time up to which reservations have left the window and were subtracted; otherwise null
+    #: time up to which reservations have left a rolling window and were subtracted from the total; null if none were
+    #: subtracted
     subtracted_until: datetime | None = Field(default=None, sa_type=Timestamp)
     #: sum of the settled amounts
     settled: Decimal = Field(sa_type=ExactDecimal)
@@ -104,7 +107,8 @@ class BudgetTotal(Table, table=True):
 class BudgetReservation(Table, table=True):
     """Amount that an allowed call adds to a total. The log entry of the call settles or releases the reservation.
 
-    Like the totals, the row remains after the budget is deleted.
+    The row remains after the budget is deleted, until the maintenance job removes it, so `budget_id` is not a foreign
+    key.
     """
 
     __tablename__ = "budget_reservations"
@@ -138,5 +142,5 @@ class BudgetReservation(Table, table=True):
     approval_id: str | None = Field(default=None, sa_type=Id)
     #: time of the check; for a rolling window, unique among the reservations of a total
     created_at: datetime = Field(sa_type=Timestamp)
-    #: time at which a log entry last changed the state
+    #: time at which a log entry last changed the state; null if none did
     settled_at: datetime | None = Field(default=None, sa_type=Timestamp)

@@ -36,7 +36,7 @@ from toolgate_service.core.strict_json import plain_number
 from toolgate_service.db.database import now
 from toolgate_service.webhooks.events import emit
 
-#: number of reservations that are subtracted at a time from the total of a rolling window
+#: maximum number of reservations that are read at a time to subtract them from the total of a rolling window
 MAX_SUBTRACTED = 1_000
 
 _TICK = timedelta(microseconds=1)
@@ -78,8 +78,7 @@ class Claim:
     """Amount that a call would add to the total of one budget.
 
     Attributes:
-        total: Row of the total. It is locked unless the check is a dry run. If nothing was reserved yet, it is a new
-            row.
+        total: Row of the total, locked unless the check is a dry run; a new row if the database contains no total yet.
         moment: Time of the reservation.
         left: Amount that is left in the budget before this call.
     """
@@ -97,7 +96,7 @@ class Claim:
 
     @property
     def reason(self) -> str:
-        """Description of the limit and of the remaining amount, if the call would exceed the limit."""
+        """Message for a call that would exceed the limit. It contains the limit and the amount that is left."""
         budget, unit = self.budget, self.total.currency
         amounts = [plain_number(one) for one in (self.amount, budget.limit, max(self.left, ZERO))]
         needed, limit, left = (f"{amount} {unit}".rstrip() for amount in amounts)
@@ -123,17 +122,17 @@ class Plan:
 
     @property
     def denying(self) -> Claim | None:
-        """Amount for the first exceeded budget that denies calls at its limit; None if there is no such budget."""
+        """`Claim` on the first budget that the call would exceed and that then denies it; None if there is none."""
         return next((one for one in self.claims if one.exceeds and one.budget.at_limit == DENY), None)
 
     @property
     def exceeding(self) -> Claim | None:
-        """Amount for the first exceeded budget; None if all budgets cover the call."""
+        """`Claim` on the first budget whose limit the call would exceed; None if all budgets cover the call."""
         return next((one for one in self.claims if one.exceeds), None)
 
     @property
     def left(self) -> str | None:
-        """Smallest of the amounts that are left in the budgets after this call; None if no budget applies."""
+        """Smallest of the amounts that would be left in the budgets after this call; None if no budget applies."""
         left = [subtract(one.left, one.amount) for one in self.claims]
         return plain_number(min(left)) if left else None
 
@@ -202,7 +201,8 @@ async def plan_reservation(
 ) -> Plan:
     """Return what a call would add to the totals of budgets, and lock these totals.
 
-    A dry run locks nothing, and does not change the rows of totals.
+    For a rolling window, reservations that have left the window may be subtracted from the total. A dry run computes
+    the same amounts, but locks and changes nothing.
 
     Args:
         session: Session with a write transaction under the organization's lock; for a dry run, with a read transaction.

@@ -41,8 +41,8 @@ from toolgate_service.webhooks.events import emit
 
 #: maximum number of budgets in one environment
 MAX_BUDGETS = 200
-#: time for which the total of a window is kept after the end of the window, so that late log entries still settle
-#: reservations
+#: time for which the total of a window is kept after the end of the window, so that late log entries can still change
+#: the total
 _TOTALS_KEPT = timedelta(days=32)
 #: time for which settled and released reservations are kept: longer than the longest window (31 days) and
 #: `_TOTALS_KEPT` together
@@ -299,7 +299,7 @@ def serialize_budget(budget: Budget) -> BudgetView:
 async def _apply(
     session: AsyncSession, caller: Caller, budget: Budget, body: NewBudget | BudgetChange
 ) -> None:
-    """Copy the fields that a request body contains to a budget, and store the budget."""
+    """Set the changeable fields of a budget that a request body contains, and store the budget."""
     given = body.model_dump(exclude_unset=isinstance(body, BudgetChange))
     if "name" in given and given["name"] != budget.name:
         params = _values(caller, budget.environment, name=given["name"])
@@ -333,7 +333,10 @@ def _values(caller: Caller, environment: str, **more: str) -> dict[str, str]:
 
 
 async def prune_budgets(database: Database, batch: int, moment: datetime) -> Counter[str]:
-    """Delete old totals and reservations, and return the number of deleted rows by table name."""
+    """Delete old totals and reservations, and return the number of deleted rows by table name.
+
+    Each transaction deletes at most `batch` rows.
+    """
     reservations, state = col(BudgetReservation.created_at), col(BudgetReservation.state)
     # Keep reservations that the total of a rolling window still includes, because the gateway subtracts each one when
     # it leaves the window.

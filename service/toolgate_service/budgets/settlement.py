@@ -1,9 +1,9 @@
 """Settlement of reservations by log entries, in the transaction of the entries.
 
-The status of a call's last log entry determines the state of the reservations that the decision made: `success` settles
-them with the amount in the context of the entry, `failed` and `denied` release them. A later entry overrides an earlier
-one: for example, `success` settles a reservation that `failed` has released. Entries with the status `pending`, and
-entries that repeat an idempotency key, change nothing.
+The status of a call's last log entry determines the state of the reservations that the check of the call made:
+`success` settles them with the amount in the context of the entry, `failed` and `denied` release them. A later entry
+overrides an earlier one: for example, `success` settles a reservation that `failed` has released. Entries with the
+status `pending`, and entries that repeat an idempotency key, change nothing.
 
 The log stores for SQLite and PostgreSQL read the rows, call `settle_reservations`, and write its result. This module
 uses no I/O and compares times only with each other, so it accepts the time types of both database drivers.
@@ -88,7 +88,8 @@ class TotalRow(NamedTuple):
     """Column values of a total, in the order of `TOTAL_COLUMNS`.
 
     Attributes:
-        subtracted_until: Time up to which reservations were subtracted, in the type of the database driver, or None.
+        subtracted_until: Time up to which reservations have left a rolling window and were subtracted from the total,
+            in the type of the database driver; None if none were subtracted.
         settled: Sum of the settled amounts, as stored text.
         reserved: Sum of the unsettled amounts, as stored text.
     """
@@ -195,7 +196,11 @@ def _apply(one: _Reservation, status: str, context: _Context, total: TotalRow | 
 
 
 def _real_amount(row: ReservationRow, context: _Context, total: TotalRow | None) -> Decimal:
-    """Return the amount in the context of a log entry; the reserved amount if the context contains no valid one."""
+    """Return the amount in the context of a log entry.
+
+    The result is the reserved amount if the context contains no valid amount or another currency, or if the budget was
+    deleted.
+    """
     reserved = Decimal(row.amount)
     if row.measure is None or (row.measure == COUNT and row.currency_arg is None):
         return reserved

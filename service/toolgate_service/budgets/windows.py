@@ -44,7 +44,8 @@ class Window:
     """Time window of a budget.
 
     Attributes:
-        zone: Time zone in which days and months begin.
+        kind: `HOUR`, `DAY`, `MONTH` or `ROLLING`.
+        zone: Time zone in which days and months begin. Hours always begin in UTC.
         seconds: Length of a rolling window in seconds; 0 for other windows.
     """
 

@@ -119,7 +119,7 @@ class Allowed:
 
     Attributes:
         rule_id: Id of the rule that allows the call; None if the permission allows it.
-        decision_id: Id of the decision that reserved amounts of budgets; None if no budget applies.
+        decision_id: Id of the decision that reserved amounts of budgets; None if no amount was reserved.
         budget_left: Smallest amount that is left of the budgets after this call; None if no budget applies.
     """
 
@@ -136,7 +136,8 @@ class Denied:
         reason: Reason for the agent.
         at: Step that denied the call.
         call_consumed: True if a call with the same `call_id` consumed an approval before.
-        rule_id: Id of the rule that forbids the call, or that requires the approval; None if there is none.
+        rule_id: Id of the rule that forbids the call. If a rule requires an approval and the call cannot get one, for
+            example because an approver rejected it, id of that rule. None if no such rule led to the denial.
     """
 
     reason: str
@@ -150,8 +151,10 @@ class ApprovalRequired:
     """Decision that the call needs an approval.
 
     Attributes:
+        reason: Reason why the call needs an approval.
         terms: Terms of the rules that require the approval, in addition to the terms of the permission.
-        rule_id: Id of the oldest rule that requires the approval; None if only the permission requires it.
+        rule_id: Id of the oldest rule that requires the approval; None if no rule requires it, but only the permission
+            or a budget.
         budget_id: Id of the budget that does not cover the call; None if no budget requires the approval.
     """
 
@@ -163,7 +166,7 @@ class ApprovalRequired:
 
 @dataclass(frozen=True, slots=True)
 class AllowedByApproval:
-    """Result of a check whose call is allowed by an approval or a grant.
+    """Result of a check whose call is allowed by an approval or a grant (temporary approval).
 
     A dry run of such a check, and a retry of a check that was already allowed, have this result too, but consume
     nothing.
@@ -171,9 +174,9 @@ class AllowedByApproval:
     Attributes:
         decision_id: Id of the decision.
         at: Step that allowed the call.
-        by: Id of the approval request that the check consumed, or of the grant that allowed the call. None for a
-            retry with the same idempotency key, because a retry consumes nothing.
-        rule_id: Id of the rule that requires the approval; None if only the permission requires it.
+        by: Id of the approval request that the check consumed, or of the grant that allowed the call; for a dry run,
+            of the one that the check would consume. None for a retry with the same idempotency key.
+        rule_id: Id of the rule that requires the approval; None if no rule requires it.
         budget_left: Smallest amount that is left of the budgets after this call; None if no budget applies.
         approval_id: Id of the approval request that was consumed; for a grant, of the request that records its use.
             None for a retry and for a dry run.
@@ -189,13 +192,14 @@ class AllowedByApproval:
 
 @dataclass(frozen=True, slots=True)
 class PendingApproval:
-    """The call waits for an approver.
+    """Result of a check whose call waits for an approver.
 
     Attributes:
         reason: Reason why the call needs an approval.
-        approval_id: Id of the pending request; None for a dry run that would create a new request.
+        approval_id: Id of the pending request, or of the request that was replaced because an approver edited it. None
+            for a dry run that would create a new request.
         at: Step that produced this result.
-        rule_id: Id of the rule that requires the approval; None if only the permission requires it.
+        rule_id: Id of the rule that requires the approval; None if no rule requires it.
     """
 
     reason: str

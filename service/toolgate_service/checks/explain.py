@@ -1,7 +1,7 @@
-"""Step-by-step explanation of the result that a check would have now. It changes no data and counts no request.
+"""Step-by-step explanation of the result that a check would have now.
 
-The explanation calls the same functions as the check. Each decision names the step that produced it; the check passed
-all earlier steps.
+The explanation changes no data, and does not count towards the rate limit. It calls the same functions as the check.
+Each decision names the step that produced it; the check passed all earlier steps.
 """
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -287,7 +287,7 @@ _REQUIRED_APPROVALS = select(Permission.required_approvals).where(col(Permission
 async def _count_approvers(
     session: AsyncSession, auth: AuthContext, decision: Allowed | ApprovalRequired
 ) -> int:
-    """Return the number of users who must approve a new request, by the permission and the rules."""
+    """Return the number of users who must approve a new request, according to the permission and the rules."""
     required = (await session.exec(_REQUIRED_APPROVALS, params={"id": auth.permission_id})).first() or 1
     if isinstance(decision, ApprovalRequired):
         by_rules = decision.terms.required_approvals or 1

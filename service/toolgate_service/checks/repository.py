@@ -28,8 +28,8 @@ from toolgate_service.logs.counts import count_request
 from toolgate_service.logs.models import IdempotencyKey
 from toolgate_service.permissions.models import Permission
 
-#: maximum number of matching requests that a check reads, newest first; pending and approved requests are always among
-#: them, because a check creates a new request only if there is no pending or approved one that it can use
+#: Maximum number of matching approval requests that a check reads, newest first. A pending or approved request that the
+#: check can use is always among them: while there is one, no check creates a newer one.
 MAX_MATCHING = 20
 
 _OF_RUN = (
@@ -130,7 +130,7 @@ def match_values(auth: AuthContext, request: CheckRequest) -> dict[str, str | No
 async def find_matching(
     session: AsyncSession, auth: AuthContext, request: CheckRequest
 ) -> Sequence[Approval]:
-    """Return the approval requests that match a check: first the request with its `approval_id`, then newest first.
+    """Return the approval requests that match a check: first the one with the check's `approval_id`, then newest first.
 
     A request with a `call_id` matches only checks that send the same `call_id`, or the id of the request.
     """
@@ -159,8 +159,8 @@ async def create_request(
 ) -> str | None:
     """Create a pending request for a check and return its id; a dry run creates no request, and returns None.
 
-    The permission contains the time after which the request expires. If it contains none, the time in the settings of
-    the gateway applies. The rules that require the approval can shorten this time.
+    The request expires after the time in the permission. If the permission contains no time, or there is no permission,
+    the time in the settings of the gateway applies. The rules that require the approval can shorten this time.
     """
     if request.dry_run:
         return None
@@ -191,8 +191,9 @@ async def tighten_terms(
 ) -> None:
     """Tighten the approval rules and limits of a pending request for which another check has arrived.
 
-    For each rule and limit, the strictest value is stored: the request's own, the permission's current value, or that
-    of the rules that now require the approval. These rules can also shorten the time until the request expires.
+    For each approval rule and limit, the strictest value is stored: the value in the request, the current value in the
+    permission, or the value in the policy rules that now require the approval. These policy rules can also shorten the
+    time until the request expires.
     """
     terms = Terms.of_rules(decision.terms)
     if decision.terms.ttl_seconds is not None:

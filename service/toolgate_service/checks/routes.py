@@ -44,8 +44,8 @@ def check_endpoint(gateway: Gateway) -> Handler:
             request = await gateway.parser.run(len(raw), partial(_parse, raw))
         retry_key = idempotency_key(received.header(b"idempotency-key"))
         if not request.dry_run:
-            # With an advisory key, every check is a dry run. Reject this check, so that the client does not mistake the
-            # result of a dry run for a decision that it must enforce.
+            # With an advisory key, every check is a dry run. Reject a check that does not request a dry run, so that
+            # the client does not mistake the result for a decision that it must enforce.
             refuse_advisory(caller)
         decision = await gateway.checker.check(
             caller, request, raw, decision_id=decision_id, idempotency_key=retry_key

@@ -353,9 +353,10 @@ async def _find_pending(session: AsyncSession, check: _Check) -> Approval | None
 
 
 def _edited_request(check: _Check) -> Approval | None:
-    """Return the request of this call that was replaced because an approver edited the context, or None.
+    """Return the approval request of this call that was replaced because an approver edited its context, or None.
 
-    The check must not create another request, because the client continues with the replacement.
+    Also return None if the check has no `call_id`, or names an approval request. If a request was replaced, the check
+    must not create another one, because the client continues with the replacement.
     """
     if not check.request.call_id or check.request.approval_id is not None:
         return None
@@ -410,8 +411,8 @@ async def _consume(
 async def consume_approval(session: AsyncSession, approval: Approval, request: CheckRequest) -> str:
     """Consume an approved request and return the id of the decision. Only this function consumes approvals.
 
-    The transaction holds the organization's lock, under which the request was read as approved, or a grant was used for
-    it. A second check therefore finds the request consumed.
+    The caller has read the request as approved, or used a grant for it, in this transaction, which holds the
+    organization's lock. A second check therefore finds the request consumed.
     """
     decision_id = new_id()
     approval.status, approval.consumed_at, approval.decision_id = CONSUMED, now(session), decision_id
@@ -424,7 +425,7 @@ async def consume_approval(session: AsyncSession, approval: Approval, request: C
 async def consume_grant(
     session: AsyncSession, check: _Check, grant: Grant, pending: Approval | None
 ) -> tuple[str, str]:
-    """Consume one use of a grant. Return the ids of the consumed request and of the decision.
+    """Consume one use of a grant (temporary approval). Return the ids of the consumed request and of the decision.
 
     Each use is stored as a consumed approval request, so that it appears in lists, emits events and blocks a second run
     with the same `call_id`. If a request for the call is pending, that request is marked as consumed. Otherwise a new

@@ -176,7 +176,7 @@ async def _discard_one(
 async def _replace(
     session: AsyncSession, model: type[SealedModel], row: str, sealed: bytes, by: bytes
 ) -> bool:
-    """Replace the encrypted value `sealed` by `by`. Return False if the stored value is no longer `sealed`."""
+    """Replace the encrypted value `sealed` with `by`. Return False if the stored value is no longer `sealed`."""
     query = update(model).where(col(model.id) == row, col(model.ciphertext) == sealed).values(ciphertext=by)
     return (await session.exec(query)).rowcount == 1
 

@@ -170,7 +170,7 @@ class Finding:
         check: Subject of the check, such as ``database``.
         state: ``wrong`` if a gateway could not start or work; ``warning`` for a less serious problem.
         message: Result in words.
-        hint: How to fix the problem; None if there is nothing to fix.
+        hint: Fix for the problem; None if there is nothing to fix.
     """
 
     check: str

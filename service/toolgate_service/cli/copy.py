@@ -140,7 +140,7 @@ async def compare_table(file: sqlite3.Connection, connection: Any, table: sa.Tab
         table: Table to compare.
 
     Raises:
-        StartError: A row differs. The message contains the primary key of the first such row.
+        StartError: A row differs or is missing. The message contains the primary key of the first such row.
     """
     columns = Columns(table)
     ours = chain(rows_of(file, columns), repeat(None))
@@ -148,8 +148,8 @@ async def compare_table(file: sqlite3.Connection, connection: Any, table: sa.Tab
     count = 0
     async for record in connection.cursor(columns.query(collate=True), prefetch=BATCH):
         mine, theirs = next(ours), columns.from_server(tuple(record))
-        # Compare the values as text, so that the copy must be exact: in Python, the numbers 1.0 and 1.00 are equal, and
-        # equal times in different time zones are equal too.
+        # Compare the text forms of the values, because Python treats some different values as equal: the numbers 1.0
+        # and 1.00, and the same time in two time zones.
         if repr(mine) != repr(theirs):
             raise _differ(columns, mine or theirs)
         digest.update(repr(theirs).encode("utf-8", "surrogatepass"))

@@ -167,8 +167,8 @@ def _up_to_date(schema: Schema) -> str:
 #: Maximum number of problems that are reported for a database file.
 MAX_PROBLEMS = 20
 
-#: Query for invalid indexes, and for foreign keys that were never validated. An interrupted migration or command of an
-#: operator can leave them behind.
+#: Query for invalid indexes, and for foreign keys that were never validated. They can remain after an interrupted
+#: migration, or an interrupted command of an operator.
 _UNFINISHED = """
     SELECT 'the index ' || indexrelid::regclass || ' is not valid; rebuild it with REINDEX' FROM pg_index
     JOIN pg_class ON pg_class.oid = indrelid
@@ -231,7 +231,7 @@ def _revision(schema: Schema) -> list[str]:
 
 
 def drift(connection: Connection) -> list[str]:
-    """Return how the columns, indexes, unique constraints and foreign keys of the database differ from the models."""
+    """Return a description of each column, index, unique constraint or foreign key that differs from the models."""
     ours = set(METADATA.tables)
 
     def is_ours(name: str | None, kind: str, _parents: Any) -> bool:

@@ -114,8 +114,8 @@ def prove_change(
     """Search for a call that policy `new` treats more leniently than policy `old`, and return the result as JSON.
 
     Both policies must be valid. The result contains the `status` of the proof and its `reasons`. If such a call was
-    found, `call` describes it, and `old` and `new` are its decisions under the two policies; otherwise, all three are
-    None.
+    found, `call` describes it, and `old` and `new` are the decisions about the call under the two policies. Otherwise,
+    `call`, `old` and `new` are None.
 
     Args:
         old: Policy before the change.

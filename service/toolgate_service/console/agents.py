@@ -73,7 +73,7 @@ async def create_agent(page: PageContext, form: Form) -> Response:
 
 
 async def change_status(page: PageContext, form: Form) -> Response:
-    """Enable an agent, or disable it and cancel its pending approval requests."""
+    """Enable an agent, or disable it and cancel its pending and approved requests."""
     return await _change_agent(page, AgentChange.model_validate({"status": form["status"]}))
 
 
@@ -110,7 +110,7 @@ async def create_permission(page: PageContext, form: Form) -> Response:
 
 
 async def change_permission(page: PageContext, form: Form) -> Response:
-    """Replace all terms of a permission, such as its maximum amount and its approval requirement."""
+    """Change the terms of a permission to those in the form. The expiry time of its approval requests is unchanged."""
     terms = PermissionChange.model_validate(_terms(form))
     await permissions.change_permission(
         page.gateway, page.caller, page.param("permission_id"), terms, agent=_agent_path(page)
@@ -119,7 +119,7 @@ async def change_permission(page: PageContext, form: Form) -> Response:
 
 
 async def delete_permission(page: PageContext, _form: Form) -> Response:
-    """Delete a permission. From then on, the gateway denies the permission's action to the agent."""
+    """Delete a permission. From then on, only a rule can allow the agent the action of the permission."""
     await permissions.delete_permission(
         page.gateway, page.caller, page.param("permission_id"), agent=_agent_path(page)
     )
@@ -219,7 +219,7 @@ async def show_agent_keys(
 
 
 async def show_full_agent_keys(page: PageContext, _form: Form) -> Response:
-    """Show the page with the agent's API keys in full. The gateway writes an audit event about it."""
+    """Show the page with the agent's API keys in full, and write an audit event about the display."""
     whole = await agents.show_keys(page.gateway, page.caller, *_agent_path(page))
     return await show_agent_keys(page, whole=whole)
 

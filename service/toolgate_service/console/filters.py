@@ -212,7 +212,8 @@ class Argument:
             line for each member.
         value: Value as escaped HTML; empty for a group or list.
         inner: Members of a group, or items of a list.
-        size: Number of characters of a text, block or JSON value.
+        size: Number of characters of a text, block or JSON value. If the argument stands for all fields that are not
+            displayed individually, the number of these fields.
     """
 
     name: Markup

@@ -225,7 +225,8 @@ class LinkedApproval:
 
     Attributes:
         people: E-mail addresses, by user id, of the users who voted and of the user who decided.
-        permission: The permission that required the approval; None if the permission was deleted.
+        permission: The permission to which the approval request belongs; None if it belongs to none, or if the
+            permission was deleted.
         decision_id: Id of the check that consumed the approval; None if the approval was not consumed.
         of_another: True if the agent or the action of the request differs from the log entry.
         differing: Names of approved arguments that are missing in the log entry or have another value there.

@@ -85,8 +85,9 @@ class LogTail:
         fresh = [line for line in found.lines if line.id not in self._sent]
         if not fresh:
             return None
-        # An event contains a limited number of entries, newest first. If all of them are new and older entries match
-        # too, the older ones may also be new. `missed` is True if the page may therefore have missed entries.
+        # An event contains at most `EVENT_SIZE` matching entries, newest first. If all of them are new and further
+        # entries match, some of the further entries may also be new. `missed` is then True, because the browser may not
+        # receive them.
         missed = found.last is not None and len(fresh) == len(found.lines)
         self._remember(fresh)
         html = render(

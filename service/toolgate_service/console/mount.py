@@ -61,9 +61,9 @@ def is_console_path(scope: Scope) -> bool:
 
 
 def is_browser_at_root(scope: Scope) -> bool:
-    """Return True if a browser requests ``/``: a GET request whose Accept header prefers HTML to JSON.
+    """Return True for a GET request for ``/`` whose Accept header lists HTML and does not prefer JSON to it.
 
-    Clients without a preference count as API clients: curl and httpx send ``*/*``.
+    Browsers send such a header. Clients that send ``*/*``, such as curl and httpx, count as API clients.
     """
     if scope["type"] != "http" or scope["path"] != "/" or scope["method"] != "GET":
         return False

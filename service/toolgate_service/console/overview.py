@@ -102,7 +102,8 @@ DEFAULT_RANGE = "day"
 def list_ranges(kept_days: int) -> Sequence[Range]:
     """Return the time ranges that a chart can show if log entries are stored for a limited number of days.
 
-    If `kept_days` lies between two standard ranges, the last range of the result is exactly `kept_days` long.
+    If `kept_days` lies between two standard ranges, the last range of the result has `kept_days` days, rounded up so
+    that all bars cover the same number of days.
 
     Args:
         kept_days: Number of days for which log entries are stored; -1 for unlimited.

@@ -246,7 +246,7 @@ _ONE = f"{RULES}/{{rule_id}}"
 ROUTES: Sequence[Route] = (
     page_route(RULES, show_rules),
     form_route(RULES, create_rule, authorize=require_admin),
-    # This route must precede the route of one rule, because its path also matches `/console/rules/new`.
+    # This route must precede the route `/console/rules/{rule_id}`, whose path also matches `/console/rules/new`.
     page_route(f"{RULES}/new", show_new_rule),
     page_route(_ONE, show_rule),
     form_route(_ONE, change_rule, authorize=require_admin),

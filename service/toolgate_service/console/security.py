@@ -80,8 +80,8 @@ def check_form_token(gateway: Gateway, session_id: str, sent: str) -> None:
     Raises:
         ApiError: 403 if `sent`, the token in the form, is empty or wrong.
     """
-    # Accept tokens of the current and of the previous secret: after the operator replaces the gateway's secret, pages
-    # that are already open still contain tokens of the previous one.
+    # Also accept tokens that were created with a former secret of the gateway or with its next one: while the operator
+    # replaces the secret, open pages still contain such tokens.
     tokens = [_form_token(key, session_id) for key in gateway.vault.form_keys]
     if not any(hmac.compare_digest(token.encode(), sent.encode()) for token in tokens):
         raise ApiError(403, "This form is out of date; go back, reload the page and try again")

@@ -85,7 +85,7 @@ async def show_organization(
 
 
 async def show_key(page: PageContext, _form: Form) -> Response:
-    """Show the organization's API key in full. The gateway writes an audit event about it."""
+    """Show the organization's API key in full, and write an audit event about the display."""
     found = await organizations.show_key(page.gateway, page.caller, page.environment)
     return await show_masked_key(page, whole=found.api_key)
 

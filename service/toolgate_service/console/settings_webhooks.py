@@ -250,7 +250,7 @@ MAX_LINKS = 200
 
 
 async def connect_channel(page: PageContext, form: Form) -> Response:
-    """Connect a Slack channel by its webhook URL and signing secret. The console never shows either of them again."""
+    """Connect a Slack channel by its webhook URL and signing secret. The console never shows them again."""
     made = await service.create_webhook(page.gateway, page.caller, page.environment, read_new_channel(form))
     return RedirectResponse(page.url(f"{WEBHOOKS}/{made.id}"), 303)
 

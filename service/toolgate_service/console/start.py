@@ -211,7 +211,7 @@ async def create_first_agent(page: PageContext, form: Form) -> Response:
 
 
 async def show_key(page: PageContext, _form: Form) -> Response:
-    """Show the shell commands with the full API key. The gateway writes an audit event about it."""
+    """Show the shell commands with the full API key, and write an audit event about the display of the key."""
     async with page.gateway.database.reading() as session:
         found = await load_progress(session, page)
     if found.permission is None:

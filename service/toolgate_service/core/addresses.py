@@ -35,9 +35,9 @@ def host_name(header: str) -> str | None:
 def is_allowed_host(name: str, names: Collection[str]) -> bool:
     """Return whether the gateway accepts requests for this host name.
 
-    It accepts the names in `names`, `localhost`, and every IP address. The check prevents DNS rebinding: an attacker's
-    domain name resolves to the gateway's address, and the browser then treats the gateway as a part of the attacker's
-    site. This attack needs a domain name, so IP addresses are safe.
+    It accepts the names in `names`, `localhost` and its subdomains, and every IP address. The check prevents DNS
+    rebinding: an attacker's domain name resolves to the gateway's address, and the browser then treats the gateway as a
+    part of the attacker's site. This attack needs a domain name, so IP addresses are safe.
     """
     if name in names or name == _LOCAL or name.endswith(f".{_LOCAL}"):
         return True
@@ -48,7 +48,7 @@ def is_allowed_host(name: str, names: Collection[str]) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host name or address refers to this machine. A connection to it needs no encryption."""
+    """Return whether a host name or address refers to this machine. Connections within a machine need no encryption."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

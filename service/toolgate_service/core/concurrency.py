@@ -28,7 +28,7 @@ class ConcurrencyLimiter:
 
     @contextmanager
     def acquire(self, organization_id: str) -> Iterator[None]:
-        """Count one running operation of the organization until the `with` block ends.
+        """Count an operation of the organization as running until the `with` block ends.
 
         Raises:
             ApiError: 429, the total limit or the limit of the organization is reached.
@@ -89,8 +89,8 @@ class Notifier:
     sets.
 
     Attributes:
-        calls: Tool calls that wait in this process for a decision: the times at which they stop waiting, by approval
-            id.
+        calls: Maps the id of an approval request to the times at which the tool calls in this process that wait for its
+            decision stop waiting.
         closed: True while the gateway shuts down. Requests must then stop waiting.
         receives_remote: True if notifications about changes in other gateway processes arrive.
     """
@@ -178,7 +178,7 @@ class QueuedItem(NamedTuple, Generic[Item, Result]):
     Attributes:
         item: Value that was added to the queue.
         future: Future that receives the result for this item.
-        weight: Memory of the item in bytes.
+        weight: Memory that the item uses, in bytes; 0 if the queue does not limit the memory.
         until: Deadline of the item, in the time of the event loop.
     """
 
@@ -191,8 +191,8 @@ class QueuedItem(NamedTuple, Generic[Item, Result]):
 class DeadlineQueue(Generic[Item, Result]):
     """First-in first-out queue whose items expire, for use in one event loop.
 
-    Items expire if the database does not respond in time. The queue therefore does not fill the memory, and requests do
-    not wait forever.
+    Items expire so that, if the database does not respond, the queue does not fill the memory and requests do not wait
+    forever.
 
     Args:
         expired: Function that creates the exception for the future of an expired item.
@@ -270,8 +270,8 @@ class DeadlineQueue(Generic[Item, Result]):
 class Batcher(Generic[Item, Result]):
     """Queue that sends items in batches, for use in one event loop.
 
-    A round trip to the database takes about as long for thirty items as for one. A batch is sent only after all its
-    items were added, so each result is as current as that of a separate call.
+    A round trip to the database takes about as long for thirty items as for one. No item is added to a batch that is
+    already being sent, so each result is as current as that of a separate call.
 
     Args:
         send: Function that sends a batch of items and returns their results in the same order.

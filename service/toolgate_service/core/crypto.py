@@ -85,7 +85,8 @@ class Vault:
     def open(self, sealed: bytes, *, table: str, row: str, organization: str) -> str | None:
         """Decrypt a value that `seal` encrypted.
 
-        The result is None if the value was encrypted with an unknown secret or for another row.
+        The result is None if the value was encrypted with an unknown secret, or for another table, row or organization,
+        or if its format is unknown.
         """
         place = _place(table, row, organization)
         opened = (_opened(aead, sealed, place) for aead in (self._aead, *self._others))
@@ -148,7 +149,7 @@ def stored_secret(path: Path) -> bytes:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             # Write a temporary file and link it to the final name. If two gateways start for the first time at once,
-            # only one of the links succeeds, and both use the same secret.
+            # only one of the links succeeds, so both gateways use the same secret.
             draft = _draft(path, new_secret())
             try:
                 path.hardlink_to(draft)

@@ -5,7 +5,7 @@ Tree of the classes::
     ApiError                 the gateway rejects a request with a status and the JSON of `error_body`
     ├── FieldErrors          400; `detail` maps the names of invalid fields to messages
     └── PlanLimitExceeded    403; `detail` describes the limit of the plan that is reached
-    StorageError             the database cannot be opened or used at startup; the operator sees the message
+    StorageError             the database or the secret cannot be used at startup; the operator sees the message
     StartError               a command for operators cannot run, or a setting is invalid
     StorageFault             the database is temporarily unavailable; the client may repeat its request
     └── LostRace             another transaction caused a rollback; the gateway retries the transaction
@@ -73,7 +73,7 @@ class FieldErrors(ApiError):
     The response body is ``{"detail": {"<field>": ["message", …]}}``.
 
     Attributes:
-        fields: The messages by the path of the field, such as ``rules.0.name``.
+        fields: Error messages by the path of the field, such as ``rules.0.name``.
     """
 
     def __init__(self, fields: Mapping[str, list[str]]) -> None:
@@ -100,7 +100,7 @@ class LostRace(StorageFault):
 
 
 class StorageError(Exception):
-    """Raised if the database cannot be opened, created or migrated. The message contains the fix."""
+    """Raised if the database or the gateway's secret cannot be used. The message contains the fix."""
 
 
 class StartError(Exception):

@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, GCCollector, Histogram, ProcessCollector
 
-#: upper bounds in seconds of the histogram buckets for durations; a check usually takes less than the first bound, and
-#: a long poll may take as long as the last one
+#: upper bounds in seconds of the histogram buckets for durations, from the duration of a fast check to the maximum
+#: duration of a long poll
 DURATIONS = (
     50e-6, 100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0,
 )  # fmt: skip
-#: upper bounds of the histogram buckets for batch sizes, in log entries per batch
+#: upper bounds of the histogram buckets for batch sizes, in log entries or decision records per batch
 BATCHES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
 

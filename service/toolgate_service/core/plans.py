@@ -104,7 +104,7 @@ BUILT_IN: Plans = MappingProxyType(
 
 
 def describe_limits(plan: Plan) -> str:
-    """Return the limits of a plan, and the features that it does not include, as text without unlimited values."""
+    """Return the limits of a plan, and the features that it does not include, as text. Unlimited values are omitted."""
     limits = (
         ("agents", plan.max_agents),
         ("team members", plan.max_team_members),

@@ -260,7 +260,7 @@ def field_messages(problems: Iterable[Mapping[str, Any]], *, outer: int = 0) -> 
 
     Args:
         problems: Result of the method `errors` of a validation error.
-        outer: Number of parts at the beginning of each path to omit, unless the path has no other part.
+        outer: Number of parts to remove from the beginning of each path. A path without further parts is not shortened.
     """
     fields: dict[str, list[str]] = {}
     for problem in problems:

@@ -399,7 +399,7 @@ class Settings(BaseSettings):
         """Return the next secret as a sequence with one item; an empty sequence if it is not set.
 
         During a rotation of the secret, gateways that were already restarted use the next secret. The other gateways
-        need it to decrypt values and accept tokens of the restarted ones.
+        need the next secret to decrypt values and accept tokens of the restarted gateways.
         """
         return () if self.secret_next is None else (self.secret_next.get_secret_value().encode(),)
 

@@ -140,7 +140,7 @@ def find_renamed(environment: Mapping[str, str], folder: str | None) -> Iterator
 
 
 class RenamedSettings(PydanticBaseSettingsSource):
-    """Source of settings that are set under a former name. It has the lowest precedence: present names win."""
+    """Source of settings that are set under a former name. It has the lowest precedence of all sources."""
 
     def __call__(self) -> dict[str, Any]:
         """Return the values of the settings that are set under a former name, by their present name.

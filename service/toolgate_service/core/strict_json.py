@@ -29,8 +29,8 @@ MAX_EXPONENT = 400
 MAX_NODES = 5_000
 #: maximum number of digits that are added to a JSON text when its numbers are written without exponents
 MAX_GROWTH = 64 * 1024
-#: minimum length of a value in bytes: one digit and a comma; the values of a text need not be counted if the text is so
-#: short that it cannot exceed the limit
+#: minimum length of a value in bytes: one digit and a comma. A text of at most this many bytes per permitted value
+#: cannot contain too many values, so its values are not counted.
 _BYTES_PER_NODE = 2
 #: length in bytes up to which a JSON text is not checked for growth. Numbers grow when they are written without an
 #: exponent: at worst, the 6 bytes `1e400,` become 401 digits and a comma. The numbers of such a short text therefore
@@ -131,8 +131,8 @@ def _whole(text: str, reader: "tuple[Scanner, json.JSONDecoder]") -> Json:
     try:
         value, end = scan(text, 0)
     except StopIteration:
-        # Parse the text again with the decoder. Unlike the scanner, it accepts leading white space, and reports the
-        # position of invalid JSON.
+        # Parse the text again with the decoder. Unlike the scanner, the decoder accepts leading white space, and
+        # reports the position of invalid JSON.
         value = decoder.decode(text)
         return value
     rest = text[end:].lstrip(" \t\r\n")
@@ -172,7 +172,10 @@ def has_more_nodes(value: Json, most: int) -> bool:
 
 
 def has_whole_decimals(value: Json) -> bool:
-    """Return whether a parsed JSON value contains a decimal number without a fraction, such as 1.0 or 1e2."""
+    """Return whether an object or array contains a whole number with a decimal point or exponent, such as 1.0 or 1e2.
+
+    The number may be nested at any depth. Numbers without a decimal point or exponent, such as 1, do not count.
+    """
     containers = [value] if isinstance(value, dict | list) else []
     while containers:
         for item in _items(containers.pop()):

@@ -123,7 +123,10 @@ def redacted_text(value: Any) -> str | None:
 
 
 def hidden_names(value: Any, name: str = "") -> Iterator[str]:
-    """Yield the dotted name of each completely or partly redacted field within a value."""
+    """Yield the dotted name of each completely or partly redacted field within a value.
+
+    `name` is the name of the value itself. If the value has no name and is redacted, the result is ``everything``.
+    """
     if _has_digest(value):
         yield name or "everything"
     if isinstance(value, dict):
@@ -157,9 +160,10 @@ _HARMLESS = frozenset({"sslmode", "ssl", "tls", "mode"})
 
 
 def masked_url(text: str) -> str:
-    """Return a URL without its password, parameter values and fragment. Any other text is hidden completely.
+    """Return a URL in which the password, the parameter values and the fragment are hidden.
 
-    Values of harmless parameters, such as ``sslmode``, are shown. The URL of an SQLite file is returned unchanged.
+    Values of harmless parameters, such as ``sslmode``, are shown. The URL of an SQLite file is returned unchanged. A
+    text that is not a URL, or a URL with an unknown scheme, is hidden completely.
     """
     found = _URL.fullmatch(text.strip())
     if found is None or found["scheme"].lower() not in _SCHEMES:

@@ -113,7 +113,7 @@ class Database(Protocol):
         """Return a listener for notifications from other gateways; None for SQLite, which only one gateway uses."""
 
     def stalled_sessions(self) -> "StalledSessions | None":
-        """Return the background task that ends sessions of gateways that stopped responding; None for SQLite."""
+        """Return the background task that ends database sessions of unresponsive gateways; None for SQLite."""
 
     def usage(self) -> Mapping[str, Usage]:
         """Return the numbers of used and free connections of each connection pool, by the name of the pool."""

@@ -135,7 +135,7 @@ class Readiness:
     def _log_change(self, problem: str | None, failed: Exception | None = None) -> None:
         """Log a problem or its end, but only if the result of the check has changed.
 
-        Load balancers request a check every second.
+        Otherwise, the log would contain a message every second, because load balancers request a check that often.
         """
         logged, self._logged = self._logged, problem
         if problem == logged:

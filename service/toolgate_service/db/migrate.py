@@ -22,8 +22,8 @@ from sqlmodel import Field
 from toolgate_service.core.errors import StorageError
 from toolgate_service.db.models import Table
 
-#: Name of the attribute that a migration defines if it removes a table or a column. Its value is the first schema
-#: revision whose gateways no longer use this table or column.
+#: Name of the attribute that a migration defines if it removes a table or a column. The value of the attribute is a
+#: schema revision: gateways that know this revision no longer use the removed table or column.
 CONTRACTS = "CONTRACTS"
 
 _READ = text("SELECT revision FROM schema_floor")

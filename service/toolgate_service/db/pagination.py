@@ -57,7 +57,7 @@ class Position:
 
 
 class PagePart(Protocol):
-    """Result of a query for one page: the number of items in the list, and the position of the page's last item."""
+    """Result of a query for one page, reduced to the values that the response headers need."""
 
     @property
     def total(self) -> int | None:
@@ -74,6 +74,7 @@ class Page:
 
     Attributes:
         limit: Maximum number of items; None for all items.
+        offset: Number of items to skip.
         after: Position of the item before the page; None for the start of the list.
         path: URL path of the list.
         filters: Query parameters except those of the pagination.
@@ -140,7 +141,7 @@ async def find_page(
 
 
 def newest_first(query: SelectOfScalar[Row], of: type[Row], after: Position | None) -> SelectOfScalar[Row]:
-    """Return the query, sorted newest first. With `after`, it selects only items after this position."""
+    """Return the query, sorted newest first. With `after`, it selects only items that are older than this position."""
     query = query.order_by(col(of.created_at).desc(), col(of.id).desc())
     if after is None:
         return query
@@ -159,7 +160,7 @@ def page_behind(
     limit: int | None,
     offset: int = 0,
 ) -> Page:
-    """Return the page of a list that follows the position in a cursor; the first page if the cursor is None.
+    """Return the parameters of the page that follows the position in a cursor; of the first page if the cursor is None.
 
     If `limit` is None, the page contains all remaining items.
 

@@ -154,8 +154,8 @@ STALLED_CHECK_TIMEOUT = 5.0
 RECONNECT_PAUSE = 2.0
 
 #: Application names of the sessions that the gateway ends if they are idle in a transaction and hold a lock for which
-#: another session waits. Exports are not in this list, because an export may be idle while a slow client reads its
-#: rows; only a migration ends them too.
+#: another session waits. Usually, exports are not ended, because an export may be idle while a slow client reads its
+#: rows. A migration also ends exports.
 IDLE_SESSIONS: Sequence[str] = (APPLICATION,)
 IDLE_SESSIONS_IN_MIGRATION: Sequence[str] = (APPLICATION, EXPORT)
 
@@ -216,12 +216,12 @@ class PostgresDatabase:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[AsyncConnection]:
-        """Open a transaction without timeouts, and without checking the version of the schema.
+        """Open a transaction without timeouts of statements and locks. The version of the schema is not checked.
 
         Raises:
             StorageError: The server cannot be reached or is too old, or its database cannot be used.
         """
-        # Set no timeouts, because the migration of a large table may take longer than any other statement.
+        # Set no timeout for statements, because the migration of a large table may take longer than any other one.
         patient = self._engine("READ COMMITTED", 1, silence=None)
         try:
             await refuse_pooling(self._connector)
@@ -381,7 +381,7 @@ async def _migrate_once(connection: AsyncConnection, stalled: "StalledSessions")
             if getattr(error.orig, "sqlstate", None) != LOCK_NOT_AVAILABLE:
                 raise
         # End sessions of gateways that stopped responding, because their read transactions may hold the lock of a
-        # table. Gateways of the previous version that still run may lack this function.
+        # table. The migration does this itself, because running gateways of the previous version may lack this task.
         stalled.start()
         # Pause after the rollback to the savepoint. The migration now holds no locks of tables, so waiting transactions
         # can continue.
@@ -415,8 +415,10 @@ class StalledSessions:
     Every gateway therefore looks twice per second for stalled sessions of its database role. A migration does the same
     more often while it waits for the lock of a table.
 
-    Stalled sessions that are idle in a transaction are ended only if the parameter `idle` contains their application
-    name.
+    Args:
+        database: Database whose sessions are checked.
+        interval: Seconds between two checks.
+        idle: Application names of the sessions that are ended if they are idle in a transaction.
     """
 
     def __init__(

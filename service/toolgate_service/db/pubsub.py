@@ -78,7 +78,10 @@ class NotificationHandler:
                 self._wake_webhooks()
 
     def on_connection_change(self, is_connected: bool) -> None:  # noqa: FBT001 - the only argument of a callback
-        """Wake all waiting requests, pages and webhook deliveries, because notifications may have been lost."""
+        """Store whether notifications arrive, and wake all waiting requests, pages and webhook deliveries.
+
+        They must read the current state, because notifications may have been lost.
+        """
         self._notifier.receives_remote = is_connected
         self._notifier.notify_all()
         self._wake_webhooks()

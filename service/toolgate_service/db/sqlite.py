@@ -47,7 +47,7 @@ class SqliteDatabase:
         self.info: dict[str, object] = {}
         self._threads = ThreadPoolExecutor(READERS + EXPORTS + 1, thread_name_prefix="sqlite")
         self._readers = _engine(self.path, self._threads, "BEGIN", READERS)
-        # Never run an export on the event loop (`patience=0`), because it takes long.
+        # Move the slow reads of an export to a thread without delay (`patience=0`).
         self._exporters = _engine(self.path, self._threads, "BEGIN", EXPORTS, patience=0)
         self._writer = _engine(
             self.path, self._threads, "BEGIN IMMEDIATE", 1, busy_timeout=self._remaining_time

@@ -16,17 +16,19 @@ OUTCOMES = (ALLOWED, DENIED, APPROVAL_REQUIRED)
 class Decision(Table, table=True):
     """Record of one decision about a tool call.
 
-    The primary key has the order of lists: organization and environment, then time, then id. The table has no foreign
-    keys: a record is written after the response, when the agent or the permission may already be deleted.
+    The primary key has the order in which lists are sorted: organization and environment, then time, then id. The table
+    has no foreign keys: most records are written after the response, when the agent or the permission may already be
+    deleted.
     """
 
     __tablename__ = "decisions"
     __table_args__ = (
         PrimaryKeyConstraint("organization_id", "environment", "created_at", "id"),
-        # Not `one_of`: SQLite evaluates IN with a list in 2 µs, which is a fifth of the time for writing a row.
+        # Do not use `one_of`, which creates an IN condition: SQLite needs 2 µs to evaluate IN with a list, which is a
+        # fifth of the time for writing a row. Comparisons joined with OR are faster.
         CheckConstraint(" OR ".join(f"outcome = '{outcome}'" for outcome in OUTCOMES), name="outcome"),
         # Every check writes a row, so there are few indexes. Most checks are allowed and belong to no run; the partial
-        # indexes do not contain their rows.
+        # indexes do not contain the rows of these checks.
         Index("ix_decisions_by_agent", "organization_id", "environment", "agent_id", "created_at", "id"),
         index_where(
             "ix_decisions_by_run",
@@ -46,22 +48,22 @@ class Decision(Table, table=True):
     id: str = Field(sa_type=Id)
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
-    #: time that `id` contains, so that a search by id can use the primary key
+    #: time of the check, which `id` also contains, so that a search by id can use the primary key
     created_at: datetime = Field(sa_type=Timestamp)
     #: id of the agent; null if the environment had no agent with the requested id
     agent_id: str | None = Field(default=None, sa_type=Id)
     #: beginning of the requested agent id, if no such agent existed
     requested_agent: str | None = Field(default=None, max_length=64)
     action: str = Field(max_length=255)
-    #: ids that the client chose, in this column and the next one
+    #: id of the agent run, and id of the call; the client chose both
     run_id: str | None = Field(default=None, max_length=255)
     call_id: str | None = Field(default=None, max_length=255)
     #: id of the API key with which the check was sent
     key_id: str = Field(sa_type=Id)
     #: SHA-256 digest of the canonical context, to which approvals are bound
     context_digest: str = Field(max_length=64)
-    #: context as JSON in the form of `dumps_typed`, for the replay of policies; null if it is too long, or if it is no
-    #: longer stored
+    #: context as JSON that distinguishes 1.0 from 1 (`dumps_typed`), for the replay of policies; null if it is too
+    #: long, if it was removed, or if the gateway stores no contexts
     context: str | None = Field(default=None, sa_type=Text)
     #: version (epoch) of the environment's data with which the check was decided
     policy_revision: int | None = Field(default=None, sa_type=BigInteger)

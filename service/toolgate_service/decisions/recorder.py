@@ -43,8 +43,8 @@ logger = logging.getLogger("toolgate.gateway")
 
 #: maximum number of characters of a stored context
 MAX_CONTEXT = 4_000
-#: maximum number of waiting records: about 1 KB each, and a context of at most `MAX_CONTEXT` characters. If all
-#: contexts have this length, the queue needs 100 MB for ASCII texts; for other texts, up to 340 MB.
+#: maximum number of records in the queue. Each needs about 1 KB, and a context of at most `MAX_CONTEXT` characters. If
+#: all contexts have this length, the queue needs 100 MB for ASCII texts, and up to 340 MB for other texts.
 MAX_WAITING = 20_000
 #: maximum number of records in one transaction
 MAX_BATCH = 500
@@ -59,7 +59,7 @@ _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
 #: maximum seconds that a shutdown waits for the queue to be written; the remaining records are dropped
 STOP_SECONDS = 5.0
-#: number of characters at the beginning of an id that contain its time, and the rest of an id as a placeholder
+#: number of characters at the beginning of an id that contain the id's time, and a placeholder for the other characters
 TIME_DIGITS = 13
 _REST_OF_ID = "-0000-0000-000000000000"
 #: maximum length of an unknown agent id in the log
@@ -71,12 +71,14 @@ _NO_VARIABLES = Context()
 
 
 class DecisionRecord(NamedTuple):
-    """Decision that is not written yet. Nothing changes the context after the request was parsed.
+    """Decision to be written to the decision log.
 
     Attributes:
         id: Id of the decision, which contains the time of the decision.
-        auth: Context under which the check was decided.
+        auth: API key, agent and permission with which the check was decided.
         requested_agent: `agent_id` of the request.
+        context: Arguments of the call. The mapping is not copied, because nothing changes it after the request was
+            parsed.
         canonical_text: Context as canonical JSON; None if it was not computed yet.
         rule_id: Id of the rule that decided; None if no rule did.
         approval_id: Id of the approval request that the check created, found or consumed.
@@ -122,7 +124,7 @@ def time_of_prefix(prefix: str) -> datetime:
 def build_row(
     record: DecisionRecord, time_format: TimeFormat = time_of_prefix, *, stores_context: bool = True
 ) -> Row:
-    """Return the database row of a record. The function computes the digest of the context.
+    """Return the database row of a record, with the digest of the context.
 
     The row contains the context itself only if `stores_context` is true and the context is not longer than
     `MAX_CONTEXT` characters.
@@ -174,7 +176,8 @@ def decision_leaf(row: Row) -> Leaf:
     moment, salt, action = time_of_prefix(values["id"][:TIME_DIGITS]), values["salt"], values["action"]
     values["created_at"] = at = wire(moment)
     details = {name: values[name] for name in TRANSPARENCY_COLUMNS[DECISION]}
-    # Hash the digest of the context with the salt too, because readers could guess a short context from its digest.
+    # Hash the digest of the context together with the salt, because readers could guess a short context from its
+    # unsalted digest.
     context = {"context": values["context"], "context_digest": values["context_digest"]}
     members = {
         "action": action if is_short(action) else None,
@@ -210,7 +213,7 @@ class DecisionStore(Protocol):
 
     @property
     def time_format(self) -> TimeFormat:
-        """Function that converts the times of rows for this store."""
+        """Function that converts the time in an id to the type that this store needs."""
 
     async def write(self, rows: Sequence[Row], chunks: Sequence[Chunk]) -> None:
         """Write rows and the chunks with their leaves in one transaction.
@@ -241,8 +244,8 @@ class DecisionRecorder:
 
     Attributes:
         written: Number of records that were written.
-        dropped: Number of records that were dropped, because the queue was full, or the database was unavailable
-            for too long.
+        dropped: Number of records that were dropped, for example because the queue was full, or because the database
+            was unavailable for too long.
         observer_errors: Number of errors that the observer raised.
     """
 
@@ -271,7 +274,7 @@ class DecisionRecorder:
         self.written = 0
         self.dropped = 0
         self.observer_errors = 0
-        #: number of dropped records when the log last reported that records are stored again
+        #: value of `dropped` at the time of the last log message that records are stored again
         self._reported = 0
 
     @property
@@ -280,7 +283,7 @@ class DecisionRecorder:
         return len(self._new) + len(self._waiting) + self._in_batch
 
     def record(self, record: DecisionRecord) -> None:
-        """Queue a record, or drop it if the queue is full. The method never waits."""
+        """Queue a record, or drop it if the queue is full or the recorder has stopped. The method never waits."""
         if len(self._new) + len(self._waiting) >= MAX_WAITING or self._has_stopped:
             self._drop(1, "too many records wait to be stored")
             return
@@ -391,7 +394,7 @@ class DecisionRecorder:
             self._reported = self.dropped
 
     def _drop(self, count: int, reason: str) -> None:
-        """Count dropped records. The log contains only the first drop until records are stored again."""
+        """Count dropped records. Only the first drop is logged until records are stored again."""
         if self.dropped == self._reported:
             logger.error(
                 "decision records are dropped: %s; until the database works again, the gateway counts "

@@ -126,9 +126,9 @@ def in_order(
 ) -> SelectOfScalar[Decision]:
     """Return the query for the matching records, newest first.
 
-    The records are older than the position `after`, and not older than the position `floor`. A position replaces the
-    time filter on the same side, because with both, SQLite would first seek to the time and then scan up to the
-    position.
+    If the positions are given, the records are older than `after`, and not older than `floor`. `after` then replaces a
+    later `filters.ends`, and `floor` replaces `filters.begins`: with both conditions, SQLite would first seek to the
+    time and then scan up to the position.
     """
     if after is not None and filters.ends is not None and after.created_at < filters.ends:
         filters = replace(filters, ends=None)
@@ -237,7 +237,7 @@ async def stream_decisions(
     agent_id: str | None = None,
     batch: int = STREAM_BATCH,
 ) -> AsyncIterator[Sequence[RecordedDecision]]:
-    """Yield the records of a time range in batches, oldest first.
+    """Yield the records from `begins` (inclusive) to `ends` (exclusive) in batches, oldest first.
 
     Each batch is read in its own transaction, so that no snapshot of the database stays open while the caller works.
     """

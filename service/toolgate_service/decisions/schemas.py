@@ -92,7 +92,7 @@ def to_view(decision: Decision, agent_name: str | None) -> DecisionView:
 
 
 def file_header(form: Format) -> bytes:
-    """Return the bytes at the start of an exported file."""
+    """Return the first line of an exported CSV file with the names of the columns; empty for JSON lines."""
     return csv_rows([EXPORTED_COLUMNS]) if form == "csv" else b""
 
 

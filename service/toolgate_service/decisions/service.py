@@ -60,7 +60,7 @@ async def export_decisions(
 
 
 async def prune_decisions(database: Database, plans: Plans, batch: int, moment: datetime) -> int:
-    """Delete decisions that are older than the retention of log entries, and return their number."""
+    """Delete decisions that are older than the retention period of log entries, and return the number of decisions."""
     removed = 0
     before = moment - timedelta(days=TEST_DAYS)
     for tenant in await tenants_with_old_rows(database, Decision, before, TEST):
@@ -88,7 +88,7 @@ class ContextRetention:
     """Removal of the contexts of old decisions.
 
     The object remembers the time up to which it has removed all contexts, so that only its first run reads all old
-    records. An index would avoid that, but would slow down the write that follows every check.
+    records. An index could replace this memory, but would slow down the write that follows every check.
 
     Args:
         days: Number of days for which contexts are kept.
@@ -99,7 +99,10 @@ class ContextRetention:
         self._cleared_until: datetime | None = None
 
     async def clear(self, database: Database, batch: int, moment: datetime) -> int:
-        """Remove the contexts of decisions that are older than the retention, and return their number."""
+        """Remove the contexts of decisions that are older than `days` days at the time `moment`.
+
+        Return the number of removed contexts.
+        """
         before, cleared = moment - self._age, 0
         for environment in ENVIRONMENTS:
             for tenant in await tenants_with_old_rows(database, Decision, before, environment):
@@ -116,7 +119,10 @@ async def _clear(
     since: datetime | None,
     before: datetime,
 ) -> int:
-    """Remove the contexts of an environment's decisions between `since` and `before`, and return their number."""
+    """Remove the contexts of an environment's decisions between `since` and `before`, and return their number.
+
+    If `since` is None, the contexts of all decisions before `before` are removed.
+    """
     key = tuple_(col(Decision.created_at), col(Decision.id))
     old = [
         col(Decision.organization_id) == organization_id,

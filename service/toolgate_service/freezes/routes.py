@@ -57,5 +57,5 @@ async def get_freeze(freeze_id: FreezeIdPath, caller: AnyCaller, gateway: Gatewa
     summary="Lift a freeze",
 )
 async def lift_freeze(freeze_id: FreezeIdPath, caller: AdminCaller, gateway: GatewayDep) -> Reply:
-    """End a freeze. From the next check on, the permissions decide about the calls again."""
+    """End a freeze. From the next check on, permissions, rules and other freezes decide about the calls again."""
     return Reply(await service.lift_freeze(gateway, caller, freeze_id))

@@ -1,7 +1,8 @@
 """Freezes: list, create and lift.
 
-A freeze denies tool calls from the next check on, on every gateway. It increases the version number (epoch) of both
-environments of the organization, so that each gateway discards cached data that does not contain the freeze.
+A freeze denies tool calls from the next check on, on every gateway. When a freeze is created or lifted, a database
+trigger increments the version number (epoch) of both environments of the organization, so that each gateway discards
+cached data from before the change.
 """
 
 from sqlalchemy import bindparam

@@ -23,7 +23,10 @@ EXHAUSTED = "exhausted"
 
 
 class Grant(Table, table=True):
-    """Temporary approval. It allows calls whose context equals the approved context, except for `except_fields`."""
+    """Temporary approval, which allows calls whose context equals the approved context.
+
+    The values of `except_fields` may differ, and an amount may be smaller.
+    """
 
     __tablename__ = "grants"
     __table_args__ = (
@@ -68,7 +71,7 @@ class Grant(Table, table=True):
     approvers: str | None = Field(default=None, sa_type=Text)
     created_at: datetime = Field(sa_type=Timestamp)
     starts_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: for a proposed temporary approval, the expiry of the approval request; for an active one, its own end
+    #: time at which the temporary approval ends; while it is proposed, the time at which its approval request expires
     expires_at: datetime = Field(sa_type=Timestamp)
     revoked_at: datetime | None = Field(default=None, sa_type=Timestamp)
     #: Id of the user who revoked the temporary approval. Null if the gateway revoked it, because its agent was disabled

@@ -107,8 +107,8 @@ async def find_usable(
     """Return the temporary approval that covers a call, or None. If several cover it, return the first one to expire.
 
     The users who voted for it must still be allowed to approve the call. If the call has a pending approval request,
-    the votes must also satisfy the approval rules of this request. `terms` contains the terms of the rules that
-    require the approval.
+    the votes must also satisfy the approval rules of this request. `terms` contains the terms (number of approvals,
+    allowed approvers) that rules require for the call.
     """
     values = {
         "organization_id": auth.organization_id,

@@ -201,7 +201,9 @@ AdminCaller = Annotated[Caller, Depends(admin)]
 
 
 async def authenticate_api_key(scope: Scope, gateway: Gateway, surface: Surface) -> KeyCaller:
-    """Authenticate a request by its API key, and count the request against the rate limit of its kind (`surface`).
+    """Authenticate a request by its API key, and count the request against a rate limit.
+
+    `surface` is the group of requests whose rate limit applies, for example ``reads``.
 
     The function reads only headers, so that it can run before the body is read.
 

@@ -72,7 +72,7 @@ def repeated_header(headers: Sequence[RawHeader]) -> str | None:
 
 
 def announces_body(headers: Iterable[RawHeader]) -> bool:
-    """Return whether the headers announce a request body."""
+    """Return whether a request has a body: a Transfer-Encoding header, or a Content-Length other than 0."""
     return any(
         name == b"transfer-encoding" or (name == b"content-length" and value.strip(b"0"))
         for name, value in headers

@@ -36,7 +36,7 @@ class Reply(Response):
 AUTHZEN_PATHS = "/access/v1/"
 #: beginning of the paths of access requests, whose profile defines errors in the form of RFC 9457
 ACCESS_REQUEST_PATHS = "/access/v1/requests"
-#: beginning of the types of errors that the profile defines
+#: beginning of the error types that the AuthZEN Access Request and Approval Profile defines
 PROBLEM_TYPE = "urn:openid:authzen:access-request:error:"
 _UNAUTHENTICATED = 401
 

@@ -21,7 +21,7 @@ from toolgate_service.core.errors import ApiError, FieldErrors
 from toolgate_service.http.body_limit import MAX_BODY, MAX_OPEN_BODY, limit_body
 from toolgate_service.rate_limit.auth_failures import AuthFailures
 
-#: Maximum number of top-level members of a JSON body. The largest request model has a third of this number. The limit
+#: Maximum number of top-level members of a JSON body. The largest request model has a third as many fields. The limit
 #: keeps error responses small, because they contain a message for each unknown member.
 MAX_MEMBERS = 64
 #: maximum number of JSON values in a body that is sent without authentication

@@ -46,7 +46,7 @@ class Heartbeat(Table, table=True):
     steady_since: datetime = Field(sa_type=Timestamp)
 
 
-#: Maximum time between two maintenance rounds. A longer gap means that the clock has jumped.
+#: Maximum time between two maintenance rounds. After a longer gap, the scheduler assumes that the clock has jumped.
 JUMP = timedelta(days=1)
 #: Time for which the clock must run steadily after a jump before rows are deleted again.
 STEADY = timedelta(days=1)
@@ -178,8 +178,8 @@ Job: TypeAlias = Callable[[], Awaitable[object]]
 FIRST_DELAY = 60
 #: Maximum duration of a lease in seconds.
 LEASE = 60
-#: A lease lasts for ROUNDS intervals between two rounds, but at most `LEASE` seconds. It is renewed ROUNDS times in
-#: this period, so that a single failed renewal does not end the lease.
+#: A lease lasts ROUNDS times as long as the interval between two rounds, but at most `LEASE` seconds. In this time, it
+#: is renewed ROUNDS times, so that a single failed renewal does not end the lease.
 ROUNDS = 3
 #: Fraction of the interval after which the next maintenance is due. It is less than 1, because the delays vary
 #: randomly: a gateway that checks slightly too early would otherwise wait for another interval.
@@ -192,8 +192,8 @@ class Scheduler:
     A round is one run of all jobs. If a job fails, the other jobs still run.
 
     A round starts every `seconds`, randomly varied by 20 %, so that gateways do not start at the same time. If
-    `exclusive` is True, only the gateway with the maintenance lease runs a round. `problem` returns why this gateway
-    must not run jobs at the moment, such as a wrong clock, or None.
+    `exclusive` is True, a gateway runs a round only if it can take the maintenance lease. The function `problem`
+    returns the reason why this gateway must not run jobs at the moment, such as a wrong clock, or None.
     """
 
     def __init__(

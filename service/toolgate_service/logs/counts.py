@@ -1,9 +1,10 @@
 """Counts of log entries by time, agent, action and outcome.
 
-Each log entry increments three counts: those of its environment, its agent and its action. A maintenance job adds up
-the counts per minute of an environment to counts per hour ("roll-up"), and the counts per hour of agents and actions to
-counts per day. At any time, each entry is counted in exactly one row of its environment, one of its agent and one of
-its action. Sums over the tables `log_counts` and `day_counts` are therefore always correct.
+Each log entry increments three counts: those of its environment, its agent and its action. Entries with the status
+`pending` are not counted; instead, each approval request is counted once. A maintenance job adds up the counts per
+minute of an environment to counts per hour ("roll-up"), and the counts per hour of agents and actions to counts per
+day. At any time, each entry is counted in exactly one row of its environment, one of its agent and one of its action.
+Sums over the tables `log_counts` and `day_counts` are therefore always correct.
 """
 
 from collections import Counter, defaultdict
@@ -56,7 +57,7 @@ SAMPLED_HOURS = 2
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MINUTE = timedelta(minutes=1)
-#: index of the count, among the four counts of a row, that entries with a status increment
+#: for each status, the index (0 to 3) of the count in a row that entries with this status increment
 _POSITIONS = {status: position for position, status in enumerate(COUNTED)}
 
 
@@ -115,7 +116,7 @@ def minute_of(moment: datetime) -> int:
 
 
 def count_rows(entries: Iterable[tuple[NewEntry, Stored]]) -> list[CountRow]:
-    """Return the increments to rows of the table `log_counts` for stored log entries, one for each changed row.
+    """Return the increments to rows of the table `log_counts` for stored log entries: one increment per row.
 
     Entries with the status `pending` are not counted. The increments are sorted by primary key, so that all gateways
     lock the rows in the same order and cannot deadlock.
@@ -161,8 +162,8 @@ async def counts_over_time(
     """Return the counts of log entries in `bars` consecutive periods.
 
     `since` is the start of the first period, in minutes since 1970-01-01 UTC. `width` is the length of each period in
-    minutes: 1 within the last hour, otherwise a multiple of 60. The query reads about one row per hour of the time
-    range.
+    minutes: 1 if all periods are within the last hour, otherwise a multiple of 60, because older counts are stored per
+    hour. The query reads about one row per hour of the time range.
     """
     period = ((col(LogCount.starts) - since) // width).label("place")
     sums = [func.sum(col(getattr(LogCount, name))) for name in Counts._fields]
@@ -192,11 +193,11 @@ async def top_n(
     *,
     hours_only: bool = False,
 ) -> Sequence[TopEntry]:
-    """Return the agents or actions with the most log entries, in descending order.
+    """Return the `TOP_COUNT` agents or actions with the most log entries, in descending order.
 
     Adding up the counts of all agents would take too long, because an environment can have ten thousand agents on each
     of hundreds of days. The function therefore first chooses candidates: the agents or actions with the most entries on
-    sampled days and in the newest hours. It then counts only the entries of the candidates exactly.
+    sampled days and in the newest hours. It then adds up all counts of these candidates.
 
     Args:
         session: A database session.
@@ -301,7 +302,7 @@ async def _count_names(
     return [TopEntry(name, Counts(*map(int, counts))) for name, *counts in (await session.exec(query)).all()]
 
 
-#: subject and span (in minutes) of the rows that the roll-up combines into rows with a longer span
+#: subject and span (length of the period in minutes) of the rows that the roll-up adds up to rows of longer periods
 _FINE = ((ALL, MINUTE), (AGENT, HOUR), (ACTION, HOUR))
 
 _COUNTS = tuple(COUNTED.values())
@@ -412,7 +413,11 @@ def _upsert(table: type[LogCount | DayCount], dialect: str) -> Insert:
 
 
 def _sums(rows: Sequence[LogCount]) -> list[dict[str, object]]:
-    """Return the sums of the counts in `rows` by hour or by day, as rows to insert, sorted by key."""
+    """Add up the counts in `rows`, and return the sums as rows to insert, sorted by period and name.
+
+    All rows must have the same environment and subject. For the subject `ALL`, the sums are by hour, for the table
+    `log_counts`; for other subjects by day, for `day_counts`.
+    """
     sums: dict[tuple[int, str], list[int]] = defaultdict(lambda: [0] * len(_COUNTS))
     first = rows[0]
     width = HOUR if first.subject == ALL else DAY

@@ -70,7 +70,10 @@ def tenants_with_events(batch: Batch) -> Sequence[Tenant]:
 
 
 def agents_in_events(batch: Batch, tenants: Iterable[Tenant]) -> Sequence[str]:
-    """Return the ids of the agents whose names the events of these tenants contain."""
+    """Return the ids of the agents of these tenants' log entries. The events contain the names of these agents.
+
+    A tenant is an environment of an organization.
+    """
     wanted = set(tenants)
     return sorted({entry.agent_id for entry, _ in batch.entries if tenant_of(entry) in wanted})
 
@@ -80,8 +83,8 @@ def build_events(
 ) -> Events:
     """Return the rows of events and deliveries for a batch of log entries.
 
-    `batch.decide` must have been called before. `webhooks` contains the active webhooks of the tenants that
-    `tenants_with_events` returned. `names` contains the names of agents by id.
+    `batch.decide` must have been called before. `webhooks` contains the active webhooks of the tenants (environments of
+    organizations) that `tenants_with_events` returned. `names` contains the names of agents by id.
     """
     rows = Events([], [])
     logs, usage = (

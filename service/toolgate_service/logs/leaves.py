@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def entry_chunks(entries: Iterable[tuple[NewEntry, Stored]]) -> Sequence[Chunk]:
-    """Return the leaves of new log entries. Each chunk contains the leaves of one environment."""
+    """Return the transparency log's leaves for new log entries, grouped into chunks of one environment each."""
     return build_chunks(_entry_leaf(entry, stored) for entry, stored in entries)
 
 
@@ -60,7 +60,7 @@ def _entry_leaf(entry: NewEntry, stored: Stored) -> Leaf:
 
 
 class AuditRow(NamedTuple):
-    """Audit event that an API key caused, with the values in the order of the columns in the INSERT statements."""
+    """Audit event that a request with an API key caused. The fields have the order of the columns in the INSERTs."""
 
     id: str
     organization_id: str

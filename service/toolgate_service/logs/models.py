@@ -52,7 +52,7 @@ class LogEntry(Table, table=True):
     created_at: datetime = Field(sa_type=Timestamp)
     #: time of the tool call, by the clock of the client
     occurred_at: datetime | None = Field(default=None, sa_type=Timestamp)
-    #: ids that the client sent, in this column and the next three; the gateway does not verify them
+    #: this column and the next three contain ids that the client sent; the gateway does not verify them
     decision_id: str | None = Field(default=None, max_length=255)
     approval_id: str | None = Field(default=None, max_length=255)
     call_id: str | None = Field(default=None, max_length=255)
@@ -102,8 +102,8 @@ DAY = 24 * HOUR
 
 #: name of the column with the number of approval requests
 HELD = "held"
-#: for each status, the name of the column with the number of entries; `held` contains the number of approval requests
-#: instead of `pending` entries, because each retry of a call that waits for an approval logs another `pending` entry
+#: For each status, the name of the column with the number of entries. The column `held` counts approval requests and
+#: not `pending` entries, because each retry of a call that waits for an approval logs another `pending` entry.
 COUNTED = {"success": "succeeded", "failed": "failed", "denied": "blocked", "pending": HELD}
 
 
@@ -111,8 +111,8 @@ class LogCount(Table, table=True):
     """Counts of the log entries in one minute or one hour.
 
     Each log entry increments three rows: one minute of its environment, one hour of its agent, and one hour of its
-    action. A maintenance job later adds up minutes to hours, and the hours of agents and actions to days (module
-    `logs.counts`).
+    action. Entries with the status `pending` are not counted; instead, each approval request is counted once. A
+    maintenance job later adds up minutes to hours, and the hours of agents and actions to days (module `logs.counts`).
     """
 
     __tablename__ = "log_counts"

@@ -63,8 +63,9 @@ MAX_COUNTED = 1_000_000
 # disconnects.
 _LOCK_PARTITIONS = "SELECT pg_try_advisory_xact_lock(hashtextextended('months of the log', 0))"
 # The lock timeout is short, because while one statement waits for the lock of a table, all later statements on the
-# table must wait too. It is also shorter than `deadlock_timeout` (one second). If a gateway stops responding
-# while it holds a table lock, the idle timeout for write transactions ends its transaction.
+# table must wait too. It is also shorter than `deadlock_timeout` (one second), so the wait ends before the server looks
+# for deadlocks. If a gateway stops responding while it holds a table lock, the idle timeout for write transactions ends
+# its transaction.
 _SHORT_LOCK_WAIT = f"SELECT {WRITE_SETTINGS} || set_config('lock_timeout', '500ms', true)"
 # Lock both tables, because attaching a partition changes a foreign key to `agents`. Transactions that write log entries
 # take the locks in the same order, so deadlocks are impossible.
@@ -83,8 +84,8 @@ _NEWEST_DEFAULT_ENTRY = f"SELECT max(created_at) FROM {DEFAULT}"  # noqa: S608 -
 _NO_TIMEOUT = "SET LOCAL statement_timeout = 0"
 _VALIDATE_BOUNDS = f"ALTER TABLE {DEFAULT} VALIDATE CONSTRAINT log_entries_bounds"
 _DROP_BOUNDS = f"ALTER TABLE {DEFAULT} DROP CONSTRAINT IF EXISTS log_entries_bounds"
-# Select one row for each pair of current plan and previous retention: that of the organization that changed its plan
-# last. No other organization with the same pair keeps its entries longer.
+# Select the time of the latest plan change for each pair of current plan and previous retention. Of all organizations
+# with this pair, the one that changed its plan last keeps its entries longest.
 _RETENTIONS = """
 SELECT plan, max(plan_changed_at), retention_days_before FROM organizations GROUP BY plan, retention_days_before
 """
@@ -135,9 +136,9 @@ async def drop_months(
 ) -> int:
     """Drop the oldest partitions if the retention of all their entries has ended. Return the number of dropped entries.
 
-    Partitions without entries are dropped too. A partition is dropped only if all its entries are older than the
-    retention of test entries. Until then, another job deletes expired test entries one by one, because it must subtract
-    their size from the stored size of the test log.
+    Partitions without entries are dropped too. No partition is dropped before the retention of test entries has ended
+    for all its entries: another job deletes expired test entries one by one, and subtracts their size from the stored
+    size of the test log.
 
     Args:
         database: The database.
@@ -199,7 +200,7 @@ async def list_partitions(connection: "Connection") -> Sequence[Partition]:
 
 
 def sql_month(moment: datetime) -> str:
-    """Format the start of a month as an SQL literal in UTC. DDL statements do not accept parameters."""
+    """Format the start of a month, given as a moment, as an SQL literal in UTC. DDL does not accept parameters."""
     return f"'{moment.astimezone(UTC):%Y-%m-%d} 00:00+00'"
 
 

@@ -34,7 +34,7 @@ from toolgate_service.organizations.models import Organization
 
 #: maximum number of index entries that the query for a page with several filters reads
 SCAN_LIMIT = 10_000
-#: number of newest ids that are compared in order to detect new entries
+#: number of newest ids that `list_newest_ids` returns
 _NEWEST = 100
 #: numbers of months to which a query on PostgreSQL is limited in its first attempts, because each month is a separate
 #: partition; if all attempts find too few entries, the query searches the whole log
@@ -118,8 +118,8 @@ def matching(organization_id: str, environment: str, filters: Filters) -> Select
         LogEntry.organization_id == organization_id, LogEntry.environment == environment
     )
     # The columns are sorted by selectivity. Compare the first column that has a filter directly, so that SQLite uses
-    # its index. Write the comparisons of the other columns as expressions, for which SQLite cannot use a less selective
-    # index.
+    # its index. Write the comparisons of the other columns as expressions, so that SQLite cannot use a less selective
+    # index for them.
     wanted = (
         (LogEntry.agent_id, filters.agent_id),
         (LogEntry.action, filters.action),
@@ -146,9 +146,9 @@ def in_order(
 ) -> SelectOfScalar[LogEntry]:
     """Return the query for the entries that match the filters, newest first.
 
-    The entries are older than the position `after`, and not older than the position `floor`. If a position is given,
-    the time filter on the same side is omitted: with both, SQLite would seek to the time, and then scan all entries up
-    to the position.
+    The entries are older than the position `after`, and not older than the position `floor`; None means no limit. A
+    time filter that one of these positions makes redundant is omitted: with both conditions, SQLite would seek to the
+    time of the filter, and then scan all entries up to the position.
     """
     if after is not None and filters.ends is not None and after.created_at < filters.ends:
         filters = replace(filters, ends=None)
@@ -208,10 +208,10 @@ async def list_page(
 async def list_around(
     session: AsyncSession, entry: LogEntry, count: int
 ) -> tuple[Sequence[LogLine], Sequence[LogLine]]:
-    """Return the later and the earlier entries of the agent to which a log entry belongs.
+    """Return the entries of the same agent directly after and directly before a log entry.
 
-    The first list contains the next `count` later entries at most, the second list the previous `count` entries at
-    most. Each list is sorted newest first.
+    The first list contains at most `count` later entries, the second list at most `count` earlier entries. Each list is
+    sorted newest first.
     """
     environment = (entry.organization_id, entry.environment)
     filters, position = Filters(agent_id=entry.agent_id), Position(entry.created_at, entry.id)
@@ -276,10 +276,8 @@ async def find_floor(
 ) -> Position | None:
     """Return the position of the last entry that the query for a page may read.
 
-    The page starts after the position `after`. The limit ensures that the query reads at most `SCAN_LIMIT` index
-    entries.
-
-    The result is None if the query may read to the end of the log.
+    The page starts after the position `after`. A query that stops at the returned position reads at most `SCAN_LIMIT`
+    index entries. The result is None if the query may read to the end of the log.
     """
     narrowest = _narrowest(filters)
     if narrowest == filters:
@@ -322,8 +320,9 @@ async def _recent_first(
 ) -> Sequence[Sequence[Any]]:
     """Execute a query for the newest entries that are older than the position `after`, and return its rows.
 
-    On PostgreSQL, each month is a separate table. The query is therefore first limited to the newest months, in the
-    steps of `RECENT_MONTHS`. It reads the whole log only if these months contain fewer than `count` rows.
+    On PostgreSQL, each month is a separate table. A query without the filter `begins` is therefore first limited to the
+    newest months, in the steps of `RECENT_MONTHS`. It reads the whole log only if these months contain fewer than
+    `count` rows.
     """
     if filters.begins is None and (await session.connection()).dialect.name == "postgresql":
         ends = (now(session), filters.ends, None if after is None else after.created_at)
@@ -379,7 +378,7 @@ async def tenants_with_old_rows(
     """Return the organizations that have rows older than `before` in `table`.
 
     `environment` restricts the search to rows of one environment, and `plan` to organizations with one plan. The query
-    looks up only the oldest row of each organization, which takes one index entry.
+    reads only the oldest row of each organization, with one index lookup.
     """
     oldest = select(table.created_at).where(
         table.organization_id == Organization.id, col(table.created_at) < before
@@ -407,8 +406,8 @@ async def tenants_with_old_counts(
     database: Database, environment: str, before: datetime
 ) -> Sequence[RetentionTerms]:
     """Return the organizations that have counts of log entries older than `before` in an environment."""
-    # Search only counts of hours, which takes one index entry per organization. An organization with counts of days
-    # always has counts of hours too.
+    # Search only counts of hours, with one index lookup per organization. An organization with counts of days always
+    # has counts of hours too.
     oldest = (
         select(LogCount.starts)
         .where(

@@ -167,8 +167,8 @@ def log_endpoint(gateway: Gateway) -> Handler:
 async def _replay_response(
     gateway: Gateway, auth: AuthContext, plan: Plan, peer: str | None, key: str | None, error: FieldErrors
 ) -> PlainResponse:
-    # A used idempotency key returns the stored response, even if the new body is invalid. A client with the API key of
-    # a single agent receives the error instead: it must not see responses to other agents, and an invalid body does
+    # For a used idempotency key, return the stored response, even if the new body is invalid. A client with the API key
+    # of a single agent receives the error instead: it must not see responses to other agents, and an invalid body does
     # not identify the agent.
     if key is None or auth.key_agent_id is not None:
         raise error
@@ -285,7 +285,7 @@ async def _append_all(
     """Store entries and return one result for each, in order.
 
     Raises:
-        ApiError: 503, the writer accepted none of the entries.
+        ApiError: 503, the writer could not process any of the entries that it received.
     """
 
     async def append(one: NewEntry | ReplayProbe, raw: Json) -> Result:

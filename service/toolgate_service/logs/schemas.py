@@ -358,7 +358,7 @@ _SIGN = r"[=+\-@\uff1d\uff0b\uff0d\uff20]"
 #: characters that a spreadsheet may ignore before a formula: white space, control characters, quotes, zero-width
 #: characters
 _SKIPPED = r"\s\"\x00-\x1f\x7f\u0085\u00ad\u200b-\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff"
-#: characters that begin a new cell or row in programs that do not use the comma as the delimiter
+#: characters that begin a new cell or row in programs that use a delimiter other than the comma
 _BREAKS = r";,|\t\r\n\x0b\x0c\x1c-\x1e\u0085\u2028\u2029"
 
 _START = re.compile(rf"[\t\r]|[{_SKIPPED}]*+{_SIGN}")
@@ -388,7 +388,10 @@ class FileFormat(NamedTuple):
 
 
 def download_headers(environment: str, form: Format, exported: str = "logs") -> dict[str, str]:
-    """Return the header `Content-Disposition`, with which browsers save the exported log as a file."""
+    """Return the header `Content-Disposition`, with which browsers save an exported log as a file.
+
+    `exported` is the part of the file name that names the log: `logs` or `decisions`.
+    """
     name = f"toolgate-{exported}-{environment}-{utcnow():%Y-%m-%d}.{form}"
     return {"Content-Disposition": f'attachment; filename="{name}"'}
 
@@ -404,7 +407,10 @@ def text_cell(text: str) -> str:
 
 
 def json_cell(text: str) -> str:
-    """Return equivalent JSON in which characters that could begin a formula are written as escape sequences."""
+    """Return the JSON of a context with escape sequences for characters that could begin a formula in a spreadsheet.
+
+    The value of the JSON does not change.
+    """
     return _STRING.sub(lambda found: f'"{_RUN_IN_STRING.sub(_escaped, found[0][1:-1])}"', text)
 
 

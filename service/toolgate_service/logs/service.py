@@ -102,9 +102,9 @@ _LARGEST_BATCH = 500
 class TextMatcher:
     """Matcher that finds a literal text in the contexts of log entries.
 
-    A context matches if the name or the value of a single member contains the text. Numbers, ``true``, ``false`` and
-    ``null`` are compared as they are written in JSON. The comparison ignores case (full Unicode case folding) and
-    treats canonically equivalent characters as equal (NFC).
+    A context matches if a single member name, string or other scalar value in it, at any depth, contains the text.
+    Numbers, ``true``, ``false`` and ``null`` are compared as they are written in JSON. The comparison ignores case
+    (full Unicode case folding) and treats canonically equivalent characters as equal (NFC).
     """
 
     def __init__(self, text: str) -> None:
@@ -121,8 +121,8 @@ class TextMatcher:
         # Search the stored text first, which excludes most contexts in a tenth of the time that parsing would take.
         if context.isascii():
             return self._escaped in context.lower()
-        # Do not exclude a context with escape sequences: a combining mark may follow an escaped letter, so the stored
-        # text does not contain the composed character.
+        # Do not exclude a context with escape sequences: in the stored text, NFC would combine the last letter of a
+        # sequence such as `\n` with a combining mark after it, and the searched text would not be found.
         return "\\" in context or self._text in _fold(context)
 
 
@@ -240,7 +240,7 @@ TEST_DAYS = 7
 async def make_months(database: Database) -> None:
     """On PostgreSQL, create missing partitions of the log for the coming months.
 
-    Nothing is done if the clock recently jumped forward.
+    Nothing is done if the clock has jumped within the last day.
     """
     if isinstance(database, SqliteDatabase):
         return
@@ -347,7 +347,7 @@ def retention_days(
 async def expired_tenants(
     database: Database, model: type[Any], plans: Plans, moment: datetime
 ) -> AsyncIterator[tuple[str, datetime]]:
-    """Yield each organization with expired production rows, and the time before which its rows are expired.
+    """Yield each organization that may have expired production rows, and the time before which its rows are expired.
 
     `model` is the table of the rows: log entries, or decisions, which are kept for the same time.
     """
@@ -396,7 +396,11 @@ async def _prune_entries_of(database: Database, batch: int, organization_id: str
 
 
 async def prune_counts(database: Database, plans: Plans, batch: int, moment: datetime) -> Counter[str]:
-    """Delete counts of log entries that are older than their retention. Return the numbers of rows by table name."""
+    """Delete counts of log entries that are older than their retention.
+
+    Returns:
+        Numbers of deleted rows by table name.
+    """
     removed: Counter[str] = Counter()
     for environment in ENVIRONMENTS:
         is_test = environment == TEST

@@ -59,7 +59,7 @@ async def begin_locked(connection: "Connection", entries: Sequence[NewEntry], lo
 async def begin_available(
     connection: "Connection", entries: Sequence[NewEntry], lock_timeout: int
 ) -> frozenset[Tenant]:
-    """Begin a transaction and lock only those tenants whose locks are free. Return these tenants.
+    """Begin a transaction, lock those of the entries' environments whose locks are free, and return these environments.
 
     `lock_timeout` is the maximum wait in milliseconds for row locks of later statements.
     """
@@ -85,7 +85,7 @@ async def load_state(connection: "Connection", entries: Sequence[NewEntry]) -> B
     """Load the values from the database on which the decisions about a batch of log entries depend.
 
     Call this function after `begin_locked` or `begin_available`. The time in the result is then later than that of each
-    earlier batch of the same tenants.
+    earlier batch with entries of the same environments.
     """
     rows = await connection.fetch(
         BATCH_STATE,
@@ -368,14 +368,14 @@ FROM unnest($7::text[]::uuid[], $8::text[]::uuid[], $9::text[], $10::text[]::uui
 """
 
 
-#: time in milliseconds for which a batch waits for the lock of an organization or of a row; its entries are then moved
-#: to lanes (separate queues per organization and environment); another gateway holds such a lock for only a few
-#: milliseconds, unless it has stopped responding
+#: Maximum time in milliseconds for which a batch waits for an organization's lock or a row lock. Another gateway holds
+#: such a lock for only a few milliseconds, unless it has stopped responding. If the lock is still not free, the entries
+#: are moved to lanes: separate queues, one for each organization and environment.
 SHARED_WAIT = 250
-#: time in milliseconds for which the entries in a lane (separate queue of an organization) wait for the lock of their
-#: organization, and for each row lock
+#: maximum time in milliseconds for which the entries in a lane wait for the lock of their organization, and for each
+#: row lock
 LANE_WAIT = 3_000
-#: number of connections for entries in lanes (separate queues per organization and environment)
+#: number of connections for entries in lanes
 LANES = 4
 
 #: outcomes of the entries (None for entries that were not written), and True if webhook events were written
@@ -482,7 +482,7 @@ class PostgresLogStore:
 
 
 async def _commit_batch(connection: "Connection", entries: Sequence[NewEntry]) -> _Committed:
-    """Decide about log entries whose tenants are locked, write the accepted ones and commit.
+    """Decide about log entries, write the accepted ones and commit. The transaction must hold the environments' locks.
 
     The function takes three round trips to the database, two more if there are webhook events, and three more if
     entries settle reservations of budgets.

@@ -44,6 +44,8 @@ _TICK = timedelta(microseconds=1)
 class BatchState:
     """Values from the database on which the decisions about a batch of log entries depend.
 
+    A tenant is an environment of an organization.
+
     Attributes:
         now: Current time of the database.
         agents: Existing agents to which entries of the batch refer, as pairs of tenant and agent id.
@@ -72,8 +74,8 @@ class Batch:
         answers: Entries with an idempotency key, and the response to store for each.
         mismatches: Entries that repeat an idempotency key with a different body. They are written to the audit log.
         added_bytes: Number of bytes by which the log of each test environment grows.
-        crossings: Entries with which the number of entries in the month reached a warning level or the limit of the
-            plan, each with this number.
+        crossings: Entries that made the month's number of entries reach a warning threshold or the limit of the plan,
+            each with this number.
     """
 
     state: BatchState
@@ -94,7 +96,10 @@ class Batch:
         return [self._add(entry, moments) for entry in entries]
 
     def settling(self) -> list[SettlingEntry]:
-        """Return the stored entries that may settle budget reservations, reduced to the fields for the settlement."""
+        """Return the accepted entries of this batch that may settle or release budget reservations.
+
+        The result contains only the fields that the settlement needs.
+        """
         return [
             SettlingEntry(
                 tenant_of(entry), entry.decision_id, entry.agent_id, entry.action, entry.status, entry.context
@@ -153,7 +158,7 @@ class Batch:
 
 
 def _may_see(entry: NewEntry, answer: bytes) -> bool:
-    # All API keys of a tenant share one set of idempotency keys. A client with the API key of a single agent must
+    # All API keys of an environment share one set of idempotency keys. A client with the API key of a single agent must
     # therefore not receive a stored response that belongs to another agent.
     if entry.acts_as is None:
         return True
@@ -172,11 +177,11 @@ def month_of(moment: datetime) -> str:
 
 
 MAX_BATCH = 256
-#: maximum number of bytes of the contexts in one batch, unless a single entry is larger; a network of 100 Mbit/s
-#: transfers them in a third of a second, and the statement timeout is four seconds
+#: maximum number of characters of the contexts in one batch, unless a single entry has more; a network of 100 Mbit/s
+#: transfers them in a third of a second, and a statement must end within four seconds
 MAX_BATCH_WEIGHT = 4 * 1024 * 1024
-#: maximum number of waiting log entries, and maximum number of bytes of their contexts; if one of them is reached, new
-#: entries are rejected with the status 503
+#: maximum number of waiting log entries, and maximum number of characters of their contexts; if one of the two is
+#: reached, new entries are rejected with the status 503
 MAX_WAITING = 10_000
 MAX_WEIGHT = 64 * 1024 * 1024
 RETRY_AFTER = 1
@@ -231,7 +236,7 @@ class LogWriter:
         self._metrics = metrics
         self._max_batch = max_batch
         self._waiting = _queue()
-        #: separate queues (lanes) by tenant, for entries of organizations whose lock another gateway holds
+        #: lanes by environment: separate queues for the entries of environments whose lock another gateway holds
         self._lanes: dict[Tenant, _Queue] = {}
         self._lane_tasks: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
@@ -263,7 +268,7 @@ class LogWriter:
             raise _unavailable("Too many log entries wait to be written")
         lane = self._lanes.get(tenant_of(entry)) if self._lanes else None
         if lane is not None:
-            # The background task of the lane (the separate queue of a locked organization) writes the entry.
+            # The background task of the lane (the separate queue of a locked environment) writes the entry.
             return await lane.add(entry, len(entry.context or ""))
         future = self._waiting.add(entry, len(entry.context or ""))
         if self._task is None or self._task.done():
@@ -289,9 +294,9 @@ class LogWriter:
                 self._open_lanes(locked)
 
     def _open_lanes(self, locked: Sequence[_Entry]) -> None:
-        """Create a lane for each tenant of these entries, and move all waiting entries of the tenant into it.
+        """Create a lane for each environment of these entries, and move all waiting entries of the environment into it.
 
-        A lane is a separate queue for a tenant whose lock another gateway holds.
+        A lane is a separate queue for an environment whose lock another gateway holds.
         """
         by_tenant = defaultdict[Tenant, list[_Entry]](list)
         for one in locked:

@@ -72,7 +72,10 @@ class EpochCache(ABC, Generic[T]):
                 return await self.load(session, auth)
 
     async def load(self, session: AsyncSession, auth: AuthContext) -> T:
-        """Return the data of the environment in the transaction of `session`, in which `auth` was read too."""
+        """Return the data of the environment. If it is not cached, read it in the transaction of `session`.
+
+        `auth` must have been read in the same transaction.
+        """
         if not self.has_data(auth):
             return self._empty
         tenant = (auth.organization_id, auth.environment)

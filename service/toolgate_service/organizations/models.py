@@ -66,8 +66,8 @@ class Epoch(Table, table=True):
     """Version number of the data of an environment, with which gateways validate their caches.
 
     Every change of the environment's keys, agents, permissions, rules or budgets, or of the organization or its
-    freezes, increases the number. Database triggers do this in the transaction of the change, so no code path can omit it.
-    Cached data is valid until the number changes.
+    freezes, increases the number, as does the beginning or end of a shadow policy. Database triggers do this in the
+    transaction of the change, so no code path can omit it. Cached data is valid until the number changes.
     """
 
     __tablename__ = "epochs"
@@ -106,7 +106,7 @@ class ApiKey(Table, table=True):
     #: encrypted key, stored so that admins can display the key again
     ciphertext: bytes
     last_four: str = Field(max_length=4)
-    #: True if checks with the key are dry runs, and the key cannot change anything else
+    #: True if the key is advisory: checks with it must be dry runs, and requests with it cannot change anything
     advisory: bool = Field(default=False, sa_column_kwargs={"server_default": false()})
     created_by: str | None = Field(default=None, sa_type=Id)
     created_at: datetime = Field(sa_type=Timestamp)
@@ -130,7 +130,11 @@ class MonthlyUsage(Table, table=True):
 
 
 class RateWindow(Table, table=True):
-    """Number of requests in the current minute, for rate limits. Only gateways without Redis use this table."""
+    """Number of requests in the current minute, for rate limits.
+
+    Gateways that count requests in Redis use this table only while Redis is unavailable. A gateway with SQLite and a
+    single worker counts requests in memory instead.
+    """
 
     __tablename__ = "rate_windows"
     __table_args__ = (ForeignKeyConstraint(["organization_id"], ["organizations.id"]),)

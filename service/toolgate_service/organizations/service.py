@@ -186,7 +186,11 @@ async def deactivate(session: AsyncSession, organization: Organization, cause: C
 
 
 async def reactivate(session: AsyncSession, organization: Organization, *causes: Cause) -> bool:
-    """Remove causes for which the organization is inactive. Return True if this makes it active again."""
+    """Remove causes for which the organization is inactive. Return True if this makes it active again.
+
+    It becomes active if no stored cause is left. If no cause was stored at all, it becomes active only if `causes`
+    contains `OPERATOR`.
+    """
     found = await _causes(session, organization)
     removed = [one for one in found if one.cause in causes]
     for one in removed:

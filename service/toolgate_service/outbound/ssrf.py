@@ -24,7 +24,8 @@ Address: TypeAlias = IPv4Address | IPv6Address
 #: Function that looks up a host name and a port, and returns the IP addresses as text.
 Resolver: TypeAlias = Callable[[str, int], Awaitable[Sequence[str]]]
 
-#: Maximum number of name lookups at the same time. A lookup counts until it ends, even if its delivery has timed out.
+#: Maximum number of host name lookups at the same time. A lookup cannot be cancelled, so it counts until it ends, even
+#: if the request that needed it has timed out.
 MAX_LOOKUPS = 128
 #: Maximum seconds to wait for a connection to one address. After an unreachable address, there is still time to try the
 #: next one.

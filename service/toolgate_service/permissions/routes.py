@@ -81,7 +81,7 @@ async def delete_agent_permission(
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> NoContent:
-    """Delete a permission of an agent. Later calls of its action are denied.
+    """Delete a permission of an agent. Later calls of its action are denied, unless a rule allows them.
 
     Pending and approved requests of the permission are cancelled.
     """
@@ -115,7 +115,7 @@ async def change_permission(
 async def delete_permission(
     permission_id: PermissionIdPath, caller: FullCaller, gateway: GatewayDep
 ) -> NoContent:
-    """Delete a permission by its id, without the id of the agent. Later calls of its action are denied.
+    """Delete a permission by its id alone. Later calls of its action are denied, unless a rule allows them.
 
     Pending and approved requests of the permission are cancelled. The response is 404 if the permission does not exist,
     and 403 if it belongs to another organization.

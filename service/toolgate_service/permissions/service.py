@@ -136,9 +136,9 @@ async def change_permission(
 ) -> PermissionView:
     """Change those fields of a permission that the request contains.
 
-    Calls can use an approved request only if it satisfies both the rules of the permission at the time when the request
-    was created and the current rules. For the separation of duties, a user who changes a permission to allow more
-    counts as one of its creators.
+    A call can use an approved request only if the call satisfies the conditions that the permission has now, and those
+    that it had when the request was created. For the separation of duties, a user who changes a permission to allow
+    more counts as one of its creators.
 
     Raises:
         ApiError: 404 if the permission does not exist in the organization or, if `agent` is given, does not belong to
@@ -155,7 +155,9 @@ async def change_permission(
 async def delete_permission(
     context: AppContext, caller: Caller, permission_id: str, *, agent: AgentPath | None = None
 ) -> None:
-    """Delete a permission and cancel its pending approval requests. Later calls of its action are denied.
+    """Delete a permission and cancel its pending and approved requests.
+
+    Later calls of the agent with the action of the permission are denied, unless a rule allows them.
 
     Raises:
         ApiError: 404 if the permission does not exist or does not belong to `agent`; 403 if `agent` is not given and

@@ -55,7 +55,8 @@ def cover_arguments(calls: Sequence[Mapping[str, Json]]) -> str:
     rounded to the nearest double before it is compared.
 
     Raises:
-        NotCoverable: The calls have different argument names, or an argument has values that cannot be listed.
+        NotCoverable: The calls have different argument names, or the condition cannot list the values of an argument,
+            for example because there are too many or because they have different types.
     """
     names = set(calls[0])
     if any(set(call) != names for call in calls):
@@ -83,7 +84,7 @@ def _cover_values(name: str, reference: str, values: Sequence[Json]) -> Sequence
 
 def _cover_numbers(reference: str, numbers: Sequence[int | float]) -> Sequence[str]:
     is_whole = all(isinstance(number, int) for number in numbers)
-    # Write all numbers of a list in the same type.
+    # Write either all numbers of the list as integers or all as doubles.
     literals = [str(number) if is_whole else repr(float(number)) for number in sorted(set(numbers))]
     if len(literals) <= MAX_VALUES:
         return [_equals_one(reference, literals)]

@@ -24,7 +24,7 @@ ItemT = TypeVar("ItemT", bound=Item)
 
 
 class Difference(NamedTuple):
-    """Item of a policy that differs between two documents.
+    """Item of a policy that differs between two documents: the current policy and a candidate to replace it.
 
     Attributes:
         name: Name of the item; for a permission, the name of its agent and the action.
@@ -47,7 +47,7 @@ class Difference(NamedTuple):
 
     @property
     def replaces_budget(self) -> bool:
-        """True for a budget that must be replaced, because its totals no longer match its definition."""
+        """True for a budget that must be deleted and created again, because one of `FIXED_BUDGET_FIELDS` differs."""
         both = self.before is not None and self.after is not None
         return self.resource == "budget" and both and any(one in self.fields for one in FIXED_BUDGET_FIELDS)
 
@@ -68,7 +68,7 @@ def compare(current: PolicyDocument, candidate: PolicyDocument) -> Sequence[Diff
 
     The permissions of a deleted agent are deleted with the agent and are not listed. An agent of the candidate with an
     id corresponds to the current agent with this id, and an agent without an id to a current agent with the same name.
-    If there is none, the agent is new.
+    An agent of the candidate without such a current agent is new.
     """
     found: list[Difference] = []
     permissions: list[Difference] = []
@@ -139,7 +139,8 @@ class _Scopes:
     ) -> tuple[Mapping[str, Any] | None, Mapping[str, Any] | None]:
         """Return the old and the new fields of a rule or budget, with comparable lists of agents.
 
-        If both lists stand for the same agents, both results have the new names of these agents.
+        If both lists stand for the same agents, both results have the new names of these agents. If equal lists stand
+        for different agents, the old fields have the ids of the agents.
         """
         if old is not None and new is not None:
             before = {self._old.get(one, one) for one in old["agents"]}

@@ -1,14 +1,15 @@
 """Comparison of decisions with the results of a candidate policy, for replays and for shadow policies, without I/O.
 
-Each decision is compared on its own. The candidate is evaluated at the recorded time. The decision may also have
-depended on the state of the gateway at that time, which the decision log does not contain: approvals, temporary
-approvals and totals of budgets. A decision is therefore replayable mainly in these cases:
+A candidate is a policy that is not applied yet. Each decision is compared on its own. The candidate is evaluated for
+the recorded time. The decision may also have depended on the state of the gateway at that time, which the decision log
+does not contain: approvals, temporary approvals and totals of budgets. A decision is replayable if the comparison does
+not need this state, mainly in these cases:
 
 - The candidate denies the call, or allows it and no budget applies. The state then has no effect.
 - The current policy and the candidate have the same result for the call, with the same terms of approval and the same
   budgets. The state then has the same effect.
-- A rule or permission alone decided the call. The result of the candidate is then compared with this decision, although
-  an approval or a budget could change it again.
+- A rule or permission alone decided the call. This decision is then compared with the result of the candidate, although
+  an approval or a budget could change that result.
 
 If the candidate only makes the terms of the approval stricter, the decision is unchanged, unless the call was allowed
 or a budget denied it. After other changes of the terms, the decision is not replayable, because it is unknown whether
@@ -106,14 +107,14 @@ _INDEPENDENT_OF_POLICY = Comparison(UNCHANGED)
 
 
 def is_independent(agent_id: str | None, reason_code: str) -> bool:
-    """Return whether a decision does not depend on the policy."""
+    """Return whether a decision does not depend on the policy, for example because the agent is unknown."""
     return agent_id is None or reason_code in _INDEPENDENT
 
 
 class PolicyComparison:
     """Comparison of decisions with the results of a candidate policy.
 
-    The current policy shows how an earlier decision depended on approvals and budgets.
+    The current policy is evaluated too, to find out whether an approval or a budget affected the decision.
     """
 
     def __init__(self, current: PolicyEvaluator, candidate: PolicyEvaluator) -> None:
@@ -124,7 +125,8 @@ class PolicyComparison:
     def compare(self, call: DecidedCall, candidate: PolicyEvaluator | None = None) -> Comparison:
         """Compare the decision about a call with the result of the candidate policy.
 
-        `candidate` is a faster evaluator to use instead, which must have the same result for this call.
+        `candidate` replaces the evaluator of the candidate policy. It must have the same result for this call, but can
+        be faster.
         """
         code, agent_id = call.reason_code, call.agent_id
         if agent_id is None or is_independent(agent_id, code):
@@ -141,7 +143,10 @@ class PolicyComparison:
         return self._newly_allowed(agent_id, call, new)
 
     def _compare_denial(self, agent_id: str, call: DecidedCall, new: Judgement) -> Comparison:
-        """Compare a decision about a call that the candidate denies, independent of approvals and totals of budgets."""
+        """Compare a decision about a call that the candidate policy denies.
+
+        Approvals and totals of budgets cannot change the denial.
+        """
         if call.outcome == DENIED:
             return Comparison(UNCHANGED, new)
         if new.reason_code == _AGENT_NOT_FOUND:
@@ -151,9 +156,13 @@ class PolicyComparison:
         return Comparison(NEWLY_DENIED, new)
 
     def _compare_with_state(self, agent_id: str, call: DecidedCall, new: Judgement) -> Comparison:
-        """Compare a decision that depended on approvals or totals of budgets. The candidate does not deny the call."""
+        """Compare a decision that depended on approvals or totals of budgets.
+
+        The candidate policy does not deny the call.
+        """
         if new.outcome is Outcome.ALLOWED and not self._candidate.budgets.match(agent_id, call.action):
-            # An approval or a budget decided at the time, and neither is necessary under the candidate.
+            # An approval or a budget decided at the time. Under the candidate, the call needs no approval and no budget
+            # applies.
             return Comparison(NEWLY_ALLOWED, new)
         current = self._judge(self._current, agent_id, call)
         required = self._required_approval(agent_id, call, current)
@@ -221,10 +230,12 @@ class PolicyComparison:
 def _compare_terms(call: DecidedCall, current: Judgement, new: Judgement, *, is_required: bool) -> Comparison:
     """Compare a decision that depended on approvals or totals of budgets, by the terms of the approval.
 
-    The candidate requires an approval for the call, and both policies have the same budgets for the call.
+    The candidate policy requires an approval for the call, and both policies have the same budgets for the call.
+    `is_required` is True if a permission or rule required an approval at the time of the decision.
     """
     if current.terms is None or new.terms is None:
-        # If a budget required the approval, the candidate is stricter, because it always requires an approval.
+        # If `is_required` is False, only a budget could require an approval. The candidate is stricter, because it
+        # always requires one.
         if is_required:
             return Comparison(NOT_REPLAYABLE, new, POLICY_CHANGED)
         is_same, is_stricter = False, True
@@ -254,7 +265,8 @@ class LiveComparison:
     """Comparison like `PolicyComparison`, but faster: it evaluates only the differences between the two policies.
 
     If the two policies are equivalent for an agent and action, nothing is evaluated. If the current policy allowed a
-    call, none of its `forbid` and `require_approval` rules matched, so equal rules of the candidate are not evaluated.
+    call, none of its `forbid` and `require_approval` rules matched, so equal rules of the candidate policy are not
+    evaluated.
     """
 
     def __init__(self, candidate: PolicyEvaluator, current: PolicyEvaluator) -> None:
@@ -270,7 +282,7 @@ class LiveComparison:
         return self._reduce(agent_id, action) is None
 
     def compare(self, call: DecidedCall, *, is_current: bool) -> Comparison:
-        """Return the same as `PolicyComparison.compare`.
+        """Return the same result as `PolicyComparison.compare`.
 
         `is_current` is False if the decision was made under an earlier version of the current policy.
         """

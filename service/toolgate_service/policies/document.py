@@ -1,7 +1,7 @@
 """Policy document `toolgate.policy/v1`: the agents, permissions, rules and budgets of one environment.
 
 The document refers to agents by name and to approvers by e-mail address, so that it is independent of the ids in one
-database. The order of its lists has no effect on decisions.
+database. The order of its lists has no effect on the outcome of a check.
 """
 
 from collections import Counter
@@ -53,7 +53,7 @@ class PolicyAgent(Body):
 
     @property
     def reference(self) -> str:
-        """Id or name by which the agent is identified."""
+        """Text that identifies the agent: its id or, if the document contains no id for it, its name."""
         return self.name if self.id is None else self.id
 
 
@@ -79,7 +79,7 @@ class PolicyDocument(Body):
     )
 
     def verify(self) -> None:
-        """Verify what the types of the fields do not ensure.
+        """Verify the requirements that the types of the fields do not ensure.
 
         Names must be unique, rules and budgets must refer to agents of the document or to agent ids, and conditions and
         terms of approvals must be valid.
@@ -136,7 +136,7 @@ def _duplicates(path: str, name: str, values: Iterable[str]) -> Iterator[tuple[s
 
 
 def canonical_references(policy: PolicyDocument) -> Mapping[str, str]:
-    """Return the names of the agents by their ids, for agents whose name is unique in the document."""
+    """Return the names of agents by their ids, for the agents with an id and a unique name in the document."""
     names = Counter(agent.name for agent in policy.agents)
     return {
         agent.id: agent.name for agent in policy.agents if agent.id is not None and names[agent.name] == 1
@@ -144,10 +144,10 @@ def canonical_references(policy: PolicyDocument) -> Mapping[str, str]:
 
 
 def agent_ids_by_reference(agents: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Return the ids of agents by the references with which documents identify them: each id, and each unique name.
+    """Return a mapping from the unique names and the ids of agents to their ids.
 
     Args:
-        agents: Ids and names of the existing agents.
+        agents: Pairs of the id and the name of the existing agents.
     """
     pairs = list(agents)
     counts = Counter(name for _, name in pairs)
@@ -159,15 +159,16 @@ class ResolvedAgents(NamedTuple):
     """Ids of the agents of a document.
 
     Attributes:
-        ids: Ids in the order of the document. An agent that does not exist yet has its reference as its id.
-        references: Ids by each name and id with which rules and budgets of the document can refer to an agent.
+        ids: Ids in the order of the document. For an agent that does not exist yet, the name is used as the id.
+        references: Mapping from each name or id with which rules and budgets of the document can refer to an agent, to
+            the id of this agent.
     """
 
     ids: Sequence[str]
     references: Mapping[str, str]
 
     def ids_of(self, named: Iterable[str]) -> frozenset[str] | None:
-        """Return the ids of the agents in the list of a rule or budget; None for all agents."""
+        """Return the ids of the agents that a rule or budget names; None if it applies to all agents."""
         found = frozenset(self.references.get(one, one) for one in named)
         return None if WILDCARD in found else found
 
@@ -176,12 +177,12 @@ def resolve_agents(policy: PolicyDocument, agent_ids: Mapping[str, str]) -> Reso
     """Return the ids of the agents of a document.
 
     An agent with an id is the existing agent with this id, even if its name changes. An agent without an id is the
-    existing agent with this name. If another agent of the document has the id of that existing agent, the agent without
-    an id is new.
+    existing agent with this name. It is a new agent if no or several existing agents have this name, or if another
+    agent of the document has the id of that existing agent.
 
     Args:
         policy: Valid document.
-        agent_ids: Ids of existing agents by their unique names and by their ids.
+        agent_ids: Mapping from the unique names and the ids of existing agents to their ids.
     """
     claimed = {agent.id for agent in policy.agents if agent.id is not None}
     ids: list[str] = []
@@ -203,7 +204,7 @@ def normalize(policy: PolicyDocument) -> dict[str, Any]:
     agents = [
         {
             "name": agent.name,
-            # The id of an agent with a unique name identifies nothing more than the name.
+            # If the name is unique in the document, it already identifies the agent.
             "id": None if agent.id in references else agent.id,
             "description": agent.description,
             "enabled": agent.enabled,
@@ -235,7 +236,10 @@ def normalize_rule(rule: NewRule, references: Mapping[str, str]) -> dict[str, An
 
 
 def normalize_budget(budget: NewBudget, references: Mapping[str, str]) -> dict[str, Any]:
-    """Return the content of a budget in a form that is equal for budgets with the same meaning."""
+    """Return the content of a budget in a form that is equal for budgets with the same meaning.
+
+    `references` is the result of `canonical_references` for the document.
+    """
     agents = _agents(budget.agents, references)
     return budget.model_dump() | {"agents": agents, "actions": sorted(set(budget.actions))}
 

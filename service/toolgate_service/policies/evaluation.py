@@ -32,14 +32,14 @@ from toolgate_service.rules.evaluation import CompiledRule, Condition, RuleSet, 
 from toolgate_service.rules.expressions import compile_expression
 from toolgate_service.rules.schemas import NewRule
 
-#: maximum number of pairs of agent and action for which the evaluator caches the context of the check
+#: maximum number of pairs of agent and action for which the evaluator caches the `AuthContext`
 MAX_CONTEXTS = 10_000
 
 Decision: TypeAlias = Allowed | Denied | ApprovalRequired
 
 
 class Outcome(IntEnum):
-    """Result of a policy for a call, from the strictest to the most lenient."""
+    """Result of a policy for a call. The values are ordered from the strictest to the most lenient."""
 
     DENIED = 0
     APPROVAL_REQUIRED = 1
@@ -60,12 +60,13 @@ _LABELS: Mapping[Outcome, Literal["denied", "approval_required", "allowed"]] = {
 
 @dataclass(frozen=True, slots=True)
 class JudgementTerms:
-    """Combined terms of the permission and the rules that require an approval for a call.
+    """Terms of the approval that a call needs. Each term is the strictest one of the permission and the matching rules.
 
     Attributes:
         quorum: Number of different users who must approve.
-        seconds: Time in which a request must be decided; None if neither the permission nor a rule limits it.
-        uses_default: True if the gateway's setting limits the time in addition, because the permission does not.
+        seconds: Time in seconds in which a request must be decided; None if neither the permission nor a rule limits
+            it.
+        uses_default: True if the gateway's setting also limits the time, because the permission does not limit it.
         approvers: E-mail addresses or ids of the only users who may approve; None if every user with the right to
             approve may.
         separation_of_duties: True if the creators of the agent and of the permission must not approve.
@@ -78,7 +79,7 @@ class JudgementTerms:
     separation_of_duties: bool
 
     def is_stricter_or_equal(self, other: "JudgementTerms") -> bool:
-        """Return whether no term is more lenient than in `other`, whatever the gateway's default time limit is."""
+        """Return whether no term is more lenient than in `other`, for every default time limit of the gateway."""
         approvers = other.approvers is None or (
             self.approvers is not None and self.approvers <= other.approvers
         )
@@ -128,11 +129,14 @@ class RelevantParts(NamedTuple):
 
     @property
     def effects(self) -> frozenset[tuple[str, Condition | None, RuleTerms]]:
-        """Effects, conditions and terms of the rules. They do not depend on the names of the rules."""
+        """Effect, condition and terms of each rule. Rules that differ only in their names have equal entries."""
         return frozenset((rule.effect, rule.condition, rule.terms) for rule in self.rules)
 
     def is_equivalent(self, other: "RelevantParts") -> bool:
-        """Return whether both policies have the same result for every call of the agent and action."""
+        """Return whether the parts of two policies are equal, except for the ids and names of rules.
+
+        Both policies then have the same result for every call of the agent and action.
+        """
         return (
             self.agent == other.agent
             and self.permission == other.permission
@@ -142,12 +146,12 @@ class RelevantParts(NamedTuple):
 
 
 class PolicyEvaluator:
-    """Policy document in the form in which it is evaluated.
+    """Evaluator of calls against one policy document, which it compiles once.
 
     Args:
         policy: Valid document.
-        agent_ids: Ids of existing agents by their unique names and by their ids. For an agent that does not exist yet,
-            the evaluator uses the name as the id.
+        agent_ids: Mapping from the unique names and the ids of existing agents to their ids. For an agent that does not
+            exist yet, the evaluator uses the name as the id.
     """
 
     def __init__(self, policy: PolicyDocument, agent_ids: Mapping[str, str] | None = None) -> None:
@@ -181,7 +185,7 @@ class PolicyEvaluator:
         self._contexts: dict[tuple[str, str], AuthContext] = {}
 
     def agent_id(self, reference: str) -> str | None:
-        """Return the id of the agent with this name or id in the document; None if there is none."""
+        """Return the id of the agent with this name or id in the document; None if none or several have it."""
         if reference in self._agents:
             return reference
         found = self._resolved.references.get(reference)
@@ -203,21 +207,21 @@ class PolicyEvaluator:
     def find_requiring_rules(
         self, agent_id: str, action: str, context: Mapping[str, Json], run_id: str | None, moment: datetime
     ) -> frozenset[str]:
-        """Return the names of all rules that require an approval for a call, if no rule forbids it."""
+        """Return the names of all rules that require an approval for a call; none if a rule forbids the call."""
         request = CheckRequest(agent_id, action, context, None, None, run_id, dry_run=False)
         variables = call_variables(self._auth_context(agent_id, action), request, moment)
         return frozenset(self._names[rule.id] for rule in self.rules.match(agent_id, variables).requiring)
 
     def relevant_budgets(self, agent_id: str, action: str) -> tuple[CompiledBudget, ...]:
-        """Return the budgets that apply to calls of an agent and action. Budgets with the same meaning are equal."""
-        # The order of the actions in a document has no meaning.
+        """Return the budgets that apply to calls of an agent and action, with sorted actions."""
+        # The order of the actions has no meaning. Sort them, so that budgets that differ only in this order are equal.
         return tuple(
             replace(budget, actions=tuple(sorted(budget.actions)))
             for budget in self.budgets.match(agent_id, action)
         )
 
     def with_rules(self, rules: Iterable[CompiledRule]) -> "PolicyEvaluator":
-        """Return an evaluator of the same policy, but only with these rules."""
+        """Return an evaluator of the same policy, with `rules` in place of all rules of the policy."""
         other = copy(self)
         other.rules = RuleSet(rules)
         return other
@@ -225,7 +229,11 @@ class PolicyEvaluator:
     def judge(
         self, agent_id: str, action: str, context: Mapping[str, Json], run_id: str | None, moment: datetime
     ) -> Judgement:
-        """Return the result for a call of the agent with this id, with the name of the deciding rule, not its id."""
+        """Return the result of the policy for a call of the agent with this id.
+
+        Unlike in `decide`, a call is also denied if its arguments do not contain the amount or the currency that a
+        budget needs.
+        """
         decision = self.decide(agent_id, action, context, run_id, moment)
         rule = None if decision.rule_id is None else self._names[decision.rule_id]
         if isinstance(decision, Denied):
@@ -243,7 +251,7 @@ class PolicyEvaluator:
     def decide(
         self, agent_id: str, action: str, context: Mapping[str, Json], run_id: str | None, moment: datetime
     ) -> Decision:
-        """Return the decision about a call of the agent with this id."""
+        """Return the decision about a call of the agent with this id, without budgets."""
         request = CheckRequest(agent_id, action, context, None, None, run_id, dry_run=False)
         return decide(self._auth_context(agent_id, action), request, self.rules, moment)
 
@@ -299,7 +307,7 @@ class PolicyEvaluator:
 
 
 def _rule_id(index: int) -> str:
-    """Return the id of the rule at this index of the document. Alphabetically, ids have the order of the document."""
+    """Return an id for the rule at this index of the document. Sorted ids have the order of the document."""
     return f"{index:06d}"
 
 

@@ -20,15 +20,15 @@ from toolgate_service.transparency.leaves import (
 NEWLY_ALLOWED: Final = "newly_allowed"
 NEWLY_HELD: Final = "newly_held"
 NEWLY_DENIED: Final = "newly_denied"
-#: differences between the decision about a call and the result of a candidate policy for it
+#: kinds of differences between the decision about a call and the result of another policy for the same call
 DIFFERENCES = (NEWLY_ALLOWED, NEWLY_HELD, NEWLY_DENIED)
 
 
 class PolicyRevision(Table, table=True):
     """Policy of an environment at one time. Rows are never changed or deleted.
 
-    Each applied policy is a revision. If the environment was changed in another way since the latest revision, the
-    state before the apply becomes a revision too, so that this state can be restored.
+    When a policy is applied, it is stored as a revision. If the environment was changed in another way since the latest
+    revision, the current policy is first stored as a revision of its own, so that it can be restored.
     """
 
     __tablename__ = "policy_revisions"
@@ -79,7 +79,7 @@ log_changes(PolicyRevision, new_salt, _revision_leaf)
 
 
 class PolicyShadow(Table, table=True):
-    """Candidate policy that is evaluated for each check after the response, and the counts of its results.
+    """Shadow policy, which is evaluated for each check after the response, and the number of its results by category.
 
     An environment has at most one shadow policy. Inserting or deleting a row increases the version number (epoch) of
     the environment.

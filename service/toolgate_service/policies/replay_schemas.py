@@ -20,9 +20,9 @@ from toolgate_service.policies.schemas import EXAMPLE_POLICY, OutcomeName
 
 #: number of days that a replay covers by default
 DEFAULT_DAYS = 30
-#: maximum number of decisions of one replay
+#: maximum number of decisions that one replay compares
 MAX_DECISIONS = 1_000_000
-#: maximum number of rows in the table of a report, and of examples for each category
+#: maximum number of rows in the table of a report, and of examples for each kind of difference
 MAX_ROWS, MAX_EXAMPLES = 200, 20
 #: maximum number of pairs of agent and action that a replay counts separately
 MAX_PAIRS = 20_000

@@ -1,6 +1,6 @@
-"""Replays: recorded decisions of a period are compared with the results of a candidate policy.
+"""Replays, which compare the recorded decisions of a period with the results of another policy, the candidate.
 
-The decisions are judged in a thread, batch by batch, while the event loop answers other requests.
+The decisions are compared in a thread, batch by batch, while the event loop answers other requests.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ from toolgate_service.policies.replay_schemas import (
 from toolgate_service.policies.repository import load_policy
 from toolgate_service.policies.service import verify, verify_agents
 
-#: number of decisions after which the thread lets other threads run
+#: number of decisions that the thread compares before it lets other threads run
 _PAUSE_AFTER = 20
 
 NO_CONTEXT = (
@@ -68,7 +68,8 @@ async def replay_policy(
     """Compare the recorded decisions of a period with the results of a candidate policy.
 
     Raises:
-        FieldErrors: 400, the candidate or the period is invalid, or the environment has no such agent.
+        FieldErrors: 400, the candidate or the period is invalid, or the `agent` of the request does not identify an
+            agent.
         ApiError: 429, too many replays are running.
     """
     await verify(request.policy)
@@ -107,7 +108,11 @@ def _period(request: PolicyReplay, moment: datetime) -> tuple[datetime, datetime
 
 
 def _find_agent(current: PolicyEvaluator, reference: str) -> str:
-    """Return the id of an agent by its name or id. Every id is accepted, because it can belong to a deleted agent."""
+    """Return the id of an agent by its name or id. Every id is accepted, because it can belong to a deleted agent.
+
+    Raises:
+        FieldErrors: 400, no agent or several agents have the name.
+    """
     found = current.agent_id(reference)
     if found is None and is_id(reference):
         return reference
@@ -120,7 +125,8 @@ def _find_agent(current: PolicyEvaluator, reference: str) -> str:
 def compare_recorded(comparison: PolicyComparison, decision: RecordedDecision) -> Comparison:
     """Compare a recorded decision with the result of the candidate policy for the same call.
 
-    A decision whose arguments are not stored is not replayable, except if it is independent of the policy.
+    A decision is not replayable if its arguments are not stored or do not have the recorded digest. This does not apply
+    to decisions that are independent of the policy.
     """
     context: Mapping[str, Json] = {}
     if not is_independent(decision.agent_id, decision.reason_code):
@@ -144,7 +150,7 @@ def compare_recorded(comparison: PolicyComparison, decision: RecordedDecision) -
 
 
 def _read_context(text: str, expected: str) -> Mapping[str, Json] | None:
-    """Return the arguments in a stored text; None if they do not have the recorded digest."""
+    """Return the arguments in a stored text; None if the text is not a JSON object with the digest `expected`."""
     try:
         args = loads_own(text)
     except ValueError:
@@ -211,7 +217,7 @@ class _Counter:
     async def report(
         self, session: AsyncSession, since: datetime, until: datetime, seconds: float
     ) -> ReplayReport:
-        """Return the report. The session reads the names of agents, including those of deleted agents."""
+        """Return the report. The names of agents, also of deleted ones, are read with `session`."""
         shown = sorted(self._pairs.items(), key=_order)[:MAX_ROWS]
         examples = [decision for found in self._examples.values() for decision, _ in found]
         ids = {agent_id for (agent_id, _), _ in shown} | {one.agent_id for one in examples}

@@ -92,7 +92,7 @@ class LoadedPolicy:
 
     @property
     def agent_ids(self) -> Mapping[str, str]:
-        """Ids of the agents by each reference with which a document can identify them: id or unique name."""
+        """Mapping from the unique names and the ids of the agents to their ids."""
         return agent_ids_by_reference((agent_id, agent.name) for agent_id, agent in self.agents.items())
 
 

@@ -29,7 +29,7 @@ from toolgate_service.policies.schemas import (
 
 
 class PolicyRoute(StrictRoute):
-    """Route whose body may contain a policy with the maximum number of rules."""
+    """Route that accepts larger request bodies than other routes, because they can contain a whole policy."""
 
     max_body = 1024 * 1024
     max_nodes = 100_000

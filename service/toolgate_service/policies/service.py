@@ -1,8 +1,8 @@
-"""Policies: read the current one, plan and apply another one, and restore earlier revisions.
+"""Operations on policies: read, plan and apply a policy, restore an earlier revision, and evaluate calls.
 
-A policy is applied in one transaction with the organization's lock, by the functions that also change single agents,
-permissions, rules and budgets. Each change therefore has its audit event and webhook event, and applies from the next
-check on.
+A policy is applied in one transaction under the organization's lock, with the functions that also change single agents,
+permissions, rules and budgets. Each change therefore has its own audit event and webhook event, and applies from the
+next check on.
 """
 
 import asyncio
@@ -49,10 +49,10 @@ from toolgate_service.policies.schemas import (
 )
 from toolgate_service.policies.writer import PolicyWriter
 
-#: message of a revision that stores changes made by other routes than those of policies
+#: message of a revision for changes that were not made by applying a policy, but for example by the routes of rules
 OTHER_CHANGES = "Changes that were not made by applying a policy"
 _CHANGES = TypeAdapter(list[ChangeView])
-#: maximum number of changes in the error for a policy that changed since it was planned
+#: maximum number of changes that the error message lists if the policy changed since it was planned
 MAX_SHOWN = 10
 
 
@@ -69,7 +69,7 @@ async def get_policy(session: AsyncSession, caller: Caller, environment: str) ->
 
 
 async def verify(policy: PolicyDocument) -> None:
-    """Verify a document in a thread, because compiling its conditions takes up to 1 ms each.
+    """Verify a document in a thread, because compiling takes up to 1 ms for each condition.
 
     Raises:
         FieldErrors: 400, the document is invalid.
@@ -87,8 +87,8 @@ async def plan_policy(
     """Return the changes that applying a candidate policy would make to the environment. Nothing is changed.
 
     Raises:
-        FieldErrors: 400, the candidate is invalid.
-        ApiError: 409, the current policy differs from the candidate, and it changed since its digest `base` was read.
+        FieldErrors: 400, the candidate is invalid, or `verify_agents` rejects its agents.
+        ApiError: 409, the candidate contains changes, and the digest of the current policy is no longer `base`.
     """
     await verify(candidate)
     loaded = await load_policy(session, caller.organization_id, environment)
@@ -108,13 +108,14 @@ async def plan_policy(
 async def apply_policy(
     context: AppContext, caller: Caller, environment: str, request: PolicyApply
 ) -> PolicyApplied:
-    """Change the environment so that it has exactly the policy of a document, and store it as a revision.
+    """Change the environment so that its policy is exactly the document, and store the policy as a revision.
 
     All changes are made in one transaction, or none. If the environment already has the policy, nothing is changed.
 
     Raises:
-        FieldErrors: 400, the document is invalid.
-        ApiError: 409, the policy changed since `base` was read; the detail contains the changes.
+        FieldErrors: 400, the document is invalid, or `verify_agents` rejects its agents.
+        ApiError: 409, the digest of the current policy is no longer the `base` of the request; the detail lists the
+            changes since then if they are known.
         PlanLimitExceeded: The plan of the organization allows no further agents.
     """
     await verify(request.policy)
@@ -127,10 +128,14 @@ async def apply_policy(
 async def restore_revision(
     context: AppContext, caller: Caller, environment: str, revision_id: str, request: RevisionRestore
 ) -> PolicyApplied:
-    """Apply the policy of an earlier revision again. The result is a new revision.
+    """Apply the policy of an earlier revision again, and store it as a new revision.
+
+    If the environment already has this policy, nothing is changed.
 
     Raises:
-        ApiError: 404, the environment has no such revision; 409, the policy changed since `base` was read.
+        ApiError: 404, the environment has no such revision; 409, the digest of the current policy is no longer the
+            `base` of the request.
+        PlanLimitExceeded: The plan of the organization allows no further agents.
     """
     async with transaction_as(context, caller) as session:
         revision = await _get_revision(session, caller, environment, revision_id)
@@ -231,7 +236,8 @@ async def evaluate_calls(
     """Return the results of a policy for calls; of the current policy if `policy` is None.
 
     Raises:
-        FieldErrors: 400, the policy is invalid, or it has no agent with the name or id in a call.
+        FieldErrors: 400, the policy is invalid, or the agent in a call is not the name or id of exactly one of its
+            agents.
     """
     if policy is not None:
         await verify(policy)
@@ -292,8 +298,8 @@ def verify_agents(loaded: LoadedPolicy, candidate: PolicyDocument) -> None:
     """Verify that each agent of a candidate policy identifies exactly one current agent or a new agent.
 
     Raises:
-        FieldErrors: 400, the environment has no agent with the id of an agent of the candidate, or several agents with
-            the name of an agent without an id.
+        FieldErrors: 400, an agent of the candidate has an id that no agent of the environment has, or it has no id, and
+            several agents of the environment have its name.
     """
     errors: dict[str, list[str]] = {}
     by_name: dict[str, list[str]] = {}

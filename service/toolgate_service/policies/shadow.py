@@ -1,10 +1,10 @@
 """Evaluation of shadow policies, after the responses to checks.
 
-A shadow policy is a candidate that has no effect on responses. Each recorded check of its environment is also evaluated
-under the shadow policy, and the result is compared with the decision. The gateway counts the results in memory, and a
-background task adds them to the row of the shadow policy about once a second, so several gateways can count for one
-shadow policy. A gateway that is killed loses the results since the last addition. If the connection to the database is
-lost during a commit, the results of about one second may be added twice.
+A shadow policy has no effect on responses. Each recorded check of its environment is also evaluated under the shadow
+policy, and the result is compared with the decision. The gateway counts the results in memory, and a background task
+adds them to the row of the shadow policy about once a second, so several gateways can count for one shadow policy. If a
+gateway is killed, the results that it has not yet added are lost. If the connection to the database is lost during a
+commit, the results of about one second may be added twice.
 
 The `AuthContext` of a check contains the id of the shadow policy that existed when the check was decided. A check is
 therefore never counted for a shadow policy that began later.
@@ -39,9 +39,10 @@ from toolgate_service.policies.repository import load_policy
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: seconds between two additions of results to the database
+#: seconds for which results are collected before they are added to the row of the shadow policy in the database
 INTERVAL = 0.8
-#: maximum number of samples of each kind of difference that one shadow has
+#: maximum number of samples of a shadow policy for each kind of difference. A sample is a check with another result
+#: under the shadow policy.
 MAX_SAMPLES = 100
 #: seconds for which decisions are collected before they are compared, because comparing them in batches takes only a
 #: third of the time
@@ -52,7 +53,7 @@ MAX_WAITING = 10_000
 STOP_SECONDS = 5.0
 #: seconds between two attempts to load a shadow policy while the database fails
 _PAUSE = 1.0
-#: the same during a shutdown, and the pause after a failed attempt to write results
+#: seconds between two attempts to load a shadow policy during a shutdown, and after a failed attempt to write results
 _LAST_PAUSE = 0.1
 #: number of waiting decisions that are compared before the event loop can serve requests again
 _CHUNK = 20
@@ -119,7 +120,8 @@ class _Results:
     """Results of one shadow policy that are not in the database yet.
 
     Attributes:
-        tenant: Environment of the shadow policy.
+        tenant: Organization id and environment of the shadow policy.
+        counts: Number of compared decisions by category.
         samples: Column values of new rows of samples, by the kind of difference.
         full: Kinds of differences for which the database already contains `MAX_SAMPLES` samples.
     """
@@ -153,7 +155,7 @@ class _Results:
         return taken
 
     def put_back(self, taken: "_Results") -> None:
-        """Add the results that `take` returned back to this object, because they could not be written."""
+        """Put back results that `take` returned, because they could not be written to the database."""
         self.counts += taken.counts
         for result, samples in taken.samples.items():
             self.samples[result] = (samples + self.samples.get(result, []))[:MAX_SAMPLES]
@@ -182,7 +184,7 @@ class ShadowObserver:
         self.dropped = 0
 
     def observe(self, record: DecisionRecord) -> None:
-        """Queue a decision for the comparison with the shadow policy."""
+        """Queue a decision for the comparison with the shadow policy. If `MAX_WAITING` decisions wait, drop it."""
         if self._number_waiting >= MAX_WAITING:
             if not self.dropped:
                 logger.error(
@@ -325,7 +327,8 @@ def _compare_record(shadow: LoadedShadow, record: DecisionRecord) -> tuple[str, 
 async def _add_results(database: Database, results: Mapping[str, _Results]) -> Mapping[str, set[str] | None]:
     """Add results to the rows of their shadow policies in one transaction.
 
-    Return by shadow policy the kinds of differences with `MAX_SAMPLES` samples; None if the shadow policy was deleted.
+    The result contains, by the id of the shadow policy, the kinds of differences that have reached `MAX_SAMPLES`
+    samples, or None if the shadow policy was deleted.
     """
     full: dict[str, set[str] | None] = {}
     async with database.writing() as session:

@@ -1,7 +1,8 @@
 """Shadow policies: start, read, discard and promote.
 
-An environment has at most one shadow policy: a candidate that the gateway also evaluates for each check, without an
-effect on the response. `policies.shadow` compares its results with the decisions and counts them.
+An environment has at most one shadow policy: a policy that the gateway also evaluates for each check, without an effect
+on the response. The module `policies.shadow` compares the results of the shadow policy with the decisions of the
+gateway, and counts the differences.
 """
 
 from sqlmodel import col, delete, select
@@ -37,10 +38,12 @@ async def get_shadow(session: AsyncSession, caller: Caller, environment: str) ->
 
 
 async def start_shadow(context: AppContext, caller: Caller, environment: str, new: NewShadow) -> ShadowView:
-    """Start a shadow policy, which replaces the environment's present one from the next check on, on every gateway.
+    """Start a shadow policy, which applies from the next check on, on every gateway.
+
+    If the environment already has a shadow policy, the new one replaces it, and the old results are deleted.
 
     Raises:
-        FieldErrors: 400, the policy is invalid.
+        FieldErrors: 400, the policy is invalid, or `verify_agents` rejects its agents.
     """
     await verify(new.policy)
     async with transaction_as(context, caller) as session:
@@ -81,8 +84,10 @@ async def promote_shadow(context: AppContext, caller: Caller, environment: str, 
     """Apply the shadow policy of an environment as a new revision, and end the shadow policy, in one transaction.
 
     Raises:
-        FieldErrors: 400, the policy is no longer valid, because an agent that it refers to was deleted.
-        ApiError: 404 if the environment has no shadow policy; 409 if the policy changed since `base` was read.
+        FieldErrors: 400, the policy is no longer valid: it contains the id of an agent that was deleted, or a name that
+            several agents now have.
+        ApiError: 404 if the environment has no shadow policy; 409 if the digest of the current policy is no longer
+            `base`.
         PlanLimitExceeded: The plan of the organization allows no further agents.
     """
     async with transaction_as(context, caller) as session:

@@ -33,7 +33,8 @@ from toolgate_service.rules.service import MAX_RULES
 
 #: maximum number of pairs of agent and action in a response; those with the most approved requests come first
 MAX_GROUPS = 20
-#: maximum number of approved requests in the period that are read, newest first
+#: maximum number of approved requests, newest first, that are read to find the pairs of agent and action. Only requests
+#: of the last `days` days (parameter of `suggest_rules`) are considered.
 MAX_REQUESTS = 20_000
 #: maximum number of approved requests from which one suggestion is made
 MAX_CALLS = 2_000
@@ -55,7 +56,9 @@ class Group:
     """Approved requests of one agent for one action.
 
     Attributes:
-        calls: Calls of the requests, oldest first; at most one more than `MAX_CALLS`.
+        approvals: Number of approved requests.
+        calls: Calls of the approved requests, oldest first. At most `MAX_CALLS` + 1 are read, because `suggest` rejects
+            larger groups.
     """
 
     agent_id: str
@@ -77,7 +80,7 @@ async def suggest_rules(
     groups = await _load_groups(session, caller.organization_id, environment, since, minimum)
     loaded = await load_policy(session, caller.organization_id, environment)
     existing = [group for group in groups if group.agent_id in loaded.agents]
-    # The evaluation of many calls takes longer than the event loop may be blocked.
+    # Evaluate the calls in a thread, because many calls take longer than the event loop may be blocked.
     suggestions, unsuggested = await asyncio.to_thread(_suggest_all, loaded, existing)
     return SuggestionList(since=since, until=until, suggestions=suggestions, unsuggested=unsuggested)
 
@@ -196,7 +199,7 @@ def suggest(
     Args:
         policy: Current policy, without ids of agents whose name is unique.
         evaluator: Evaluator of the current policy.
-        agent_ids: Ids of existing agents by their reference.
+        agent_ids: Mapping from the unique names and the ids of existing agents to their ids.
         group: Approved calls.
 
     Raises:
@@ -261,7 +264,11 @@ def _same_call(policy: PolicyDocument, agent: PolicyAgent, action: str, conditio
 
 
 def _except(rule: NewRule, same_call: str) -> NewRule:
-    """Return a copy of a rule that does not match the calls for which the condition `same_call` is true."""
+    """Return a copy of a rule whose condition excludes the calls for which the condition `same_call` is true.
+
+    Raises:
+        InvalidExpression: The new condition is invalid, for example too long.
+    """
     when = f"!({same_call})" if rule.when is None else f"({rule.when}) && !({same_call})"
     compile_expression(when)
     return rule.model_copy(update={"when": when})
@@ -276,7 +283,13 @@ def _without_approval(agent: PolicyAgent, permission: NewPermission) -> PolicyAg
 def _replacement(
     permission: NewPermission, agent: PolicyAgent, rules: Sequence[NewRule], condition: str
 ) -> NewRule:
-    """Return a rule that requires an approval with the terms of the permission, except where `condition` is true."""
+    """Return a rule that replaces the requirement of an approval in a permission.
+
+    The rule requires an approval with the terms of the permission, unless `condition` is true for the call.
+
+    Raises:
+        InvalidExpression: The condition of the rule is invalid, for example too long.
+    """
     when = f"!({condition})"
     compile_expression(when)
     quorum, seconds = permission.required_approvals, permission.approval_ttl_seconds

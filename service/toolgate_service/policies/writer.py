@@ -21,7 +21,7 @@ from toolgate_service.rules.service import add_rule, remove_rule, update_rule
 
 
 class PolicyWriter:
-    """Writer of the differences between the current policy and a candidate, in one open transaction.
+    """Writer of the differences between the current policy and a new policy, in one open transaction.
 
     Args:
         context: Dependencies of the services.
@@ -44,14 +44,14 @@ class PolicyWriter:
         self._caller = caller
         self._environment = environment
         self._loaded = loaded
-        #: agents that this writer created, by their name or id in the candidate
+        #: agents that this writer created, by their name or id in the new policy
         self._added: dict[str, Agent] = {}
 
     async def write(self, differences: Sequence[Difference]) -> None:
-        """Write the differences in the given order: agents, permissions, rules, budgets.
+        """Write the differences: first all deletions, then all other changes.
 
-        Agents come first, because all others refer to them. However, all deletions come before all other changes, so
-        that a maximum number of items is not exceeded in between.
+        Deletions come first so that no maximum number of items is exceeded in between. Otherwise, the given order is
+        kept (agents, permissions, rules, budgets), so that agents exist before other items refer to them.
         """
         for one in sorted(differences, key=lambda difference: difference.after is not None):
             match one.resource:

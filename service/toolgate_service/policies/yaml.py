@@ -17,7 +17,7 @@ from toolgate_service.core.schemas import field_messages
 from toolgate_service.core.strict_json import Json
 from toolgate_service.policies.document import PolicyDocument
 
-#: name of the field in errors about the text, which concern no field of the document
+#: name of the field in errors that concern the text and not a single field of the document
 FIELD = "policy"
 #: maximum number of nested lists and maps
 MAX_DEPTH = 32
@@ -48,7 +48,8 @@ def _parse(text: str) -> Json:
         raise _error("contains the NUL character: remove it")
     parser = YAML(typ="safe", pure=True)
     try:
-        # Compose the nodes without constructing Python objects, because the constructor makes binary floats of numbers.
+        # Compose the nodes without constructing Python objects, because the constructor would convert decimal numbers
+        # to inexact binary floats.
         root = parser.compose(text)
         return None if root is None else _Reader().read(root, 0)
     except MarkedYAMLError as error:

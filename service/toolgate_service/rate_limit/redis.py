@@ -25,7 +25,7 @@ POOL_TIMEOUT = 4.0
 CONNECTIONS = 64
 #: seconds between two attempts to use Redis again after a failure
 RECHECK_INTERVAL = 1.0
-#: seconds that are added to the wait for the next minute, at whose start a new server is used
+#: seconds that are added to the wait for the start of the next minute, because a sleep may end slightly early
 _MARGIN = 0.05
 
 #: Exceptions for failures of the server and the network. uvloop raises `RuntimeError` for a write to a closed
@@ -57,10 +57,11 @@ class RedisRateLimiter:
     """Rate limiter that counts each request atomically in Redis.
 
     While Redis is unavailable, the fallback counts the requests. The two counts are not added together: in a minute in
-    which Redis becomes unavailable or available again, up to twice the limit may be allowed. If a restart of Redis
-    deletes the counts, it also deletes the script that counts. The rate limiters of all gateways recognize the loss by
-    the missing script. They use the fallback until the next minute begins, and then load the script. The same applies
-    to a new server.
+    which Redis becomes unavailable or available again, up to twice the limit may be allowed.
+
+    If a restart of Redis deletes the counts, it also deletes the Lua script that counts. If the script is missing, the
+    rate limiter uses the fallback until the next minute begins, and then loads the script. It does the same with a new
+    Redis server.
 
     Args:
         url: URL of the Redis server, ``redis://…`` or ``rediss://…``.
@@ -131,8 +132,8 @@ class RedisRateLimiter:
         return Rate.at(moment, window, limit, min(used + 1, limit), exceeded=used >= limit)
 
     async def _try(self) -> None:
-        # Count a test request. A PING is not sufficient: a server also responds to it if its memory is full, it is
-        # read-only, or the gateway's Redis user has no permission for the commands.
+        # Count a test request. A PING is not sufficient: a server also responds to PING if its memory is full, if it is
+        # read-only, or if the gateway's Redis user has no permission for the commands.
         await self._run("", "probe", 2**31, requests=1)
 
     def _lose(self, error: Exception) -> None:
@@ -201,7 +202,7 @@ def open_redis(url: str) -> Redis:
 
 
 def _seconds_left(moment: float) -> float:
-    # Add a margin, because a sleep may end slightly early.
+    # Seconds until the next minute, by the clock of the Redis server.
     return WINDOW - moment % WINDOW + _MARGIN
 
 

@@ -51,7 +51,7 @@ class SqliteRateLimiter:
         Raises:
             StorageError: The file cannot be created or written.
         """
-        # Hold the database's write lock, so that of several processes that start together only one creates the file.
+        # Hold the database's write lock, so that only one of several processes that start together creates the file.
         async with self._database.writing():
             create_private(self._path)
             try:

@@ -3,8 +3,8 @@
 The result does not depend on the order of the rules: a matching `forbid` rule is stronger than all `require_approval`
 rules, and these are stronger than all `allow` rules.
 
-Conditions fail closed. If a condition raises an error, refers to a missing field or returns another type than a
-boolean, an `allow` rule does not match, and a `forbid` or `require_approval` rule matches.
+Conditions fail closed. If a condition has no result, for example because of an error, a missing field or very large
+arguments, an `allow` rule does not match, and a `forbid` or `require_approval` rule matches.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -17,8 +17,8 @@ from toolgate_service.rules.models import ALLOW, FORBID, REQUIRE_APPROVAL
 
 #: suffix of an action pattern that matches all actions with the prefix before it
 WILDCARD = "*"
-#: maximum number of references to rules in the cache of a `RuleSet`, which contains the applicable rules for pairs of
-#: agent and action
+#: maximum size of the cache of a `RuleSet`, which maps pairs of agent and action to the rules that apply. The size is
+#: the number of pairs plus the number of references to rules.
 MAX_CANDIDATES = 50_000
 
 
@@ -31,8 +31,9 @@ class RuleTerms(NamedTuple):
 
     Attributes:
         required_approvals: Number of different users who must approve; None if the rule sets no number.
-        ttl_seconds: Time after which a pending request expires; None if the rule sets no time.
-        approvers: Ids of the only users who may approve; None if every user with the right may approve.
+        ttl_seconds: Time in seconds after which a pending request expires; None if the rule sets no time.
+        approvers: Ids of the only users who may approve; None if every user with the right may approve. In the
+            evaluation of a policy document, e-mail addresses instead of ids.
     """
 
     required_approvals: int | None = None
@@ -40,7 +41,7 @@ class RuleTerms(NamedTuple):
     approvers: frozenset[str] | None = None
 
     def stricter(self, other: "RuleTerms") -> "RuleTerms":
-        """Return the combination with other terms: for each field, the stricter of the two values."""
+        """Return the combination with other terms: the higher number, the shorter time, and the common approvers."""
         people = [one for one in (self.required_approvals, other.required_approvals) if one is not None]
         seconds = [one for one in (self.ttl_seconds, other.ttl_seconds) if one is not None]
         return RuleTerms(
@@ -88,7 +89,10 @@ class CompiledRule:
         return any(action_matches(pattern, action) for pattern in self.actions)
 
     def matches(self, call: Variables) -> bool:
-        """Return whether the rule's condition matches a call to which the rule applies."""
+        """Return whether the rule matches a call to which it applies, depending on the result of its condition.
+
+        If the condition has no result, an `allow` rule does not match, and other rules match.
+        """
         if self.condition is None:
             return True
         result = self.condition(call)
@@ -96,7 +100,7 @@ class CompiledRule:
 
 
 def action_matches(pattern: str, action: str) -> bool:
-    """Return whether an action equals a pattern or, if the pattern ends with `*`, begins with its prefix."""
+    """Return whether an action equals a pattern or, if the pattern ends with `*`, begins with the text before it."""
     if pattern.endswith(WILDCARD):
         return action.startswith(pattern[:-1])
     return pattern == action
@@ -108,7 +112,8 @@ class RuleMatch(NamedTuple):
     Attributes:
         forbidding: Rule that forbids the call; None if no rule forbids it. The other fields are then empty.
         requiring: All rules that require approval for the call.
-        allowing: Rule that allows the call; None if there is none, or if other rules are stronger.
+        allowing: Rule that allows the call; None if there is none, or if a rule forbids the call or requires an
+            approval.
     """
 
     forbidding: CompiledRule | None = None
@@ -143,7 +148,7 @@ class RuleSet:
                 else:
                     self._exact.setdefault(pattern, []).append(rule)
         self._candidates: dict[tuple[str, str], dict[str, tuple[CompiledRule, ...]]] = {}
-        #: number of references to rules in `_candidates`
+        #: size of `_candidates`, as defined for `MAX_CANDIDATES`
         self._kept = 0
 
     def match(self, agent_id: str, call: Variables) -> RuleMatch:
@@ -162,7 +167,7 @@ class RuleSet:
         return RuleMatch(None, (), allowing)
 
     def explain(self, agent_id: str, call: Variables) -> Sequence[tuple[CompiledRule, bool]]:
-        """Return every rule that applies to the agent and action, and whether its condition matches the call."""
+        """Return every rule that applies to the agent and action, each with True if its condition matches the call."""
         return [(rule, rule.matches(call)) for rule in self.rules if rule.applies_to(agent_id, call.action)]
 
     def _candidates_for(self, agent_id: str, action: str) -> dict[str, tuple[CompiledRule, ...]]:
@@ -186,8 +191,8 @@ class RuleSet:
         for rule in possible.values():
             if rule.agents is None or agent_id in rule.agents:
                 by_effect.setdefault(rule.effect, []).append(rule)
-        # Evaluate rules without a condition first, because they cost nothing and may decide. Rules created earlier come
-        # first otherwise; ids are ordered by the time of creation.
+        # Evaluate rules without a condition first, because they cost nothing and may decide. Otherwise, evaluate rules
+        # in the order of their ids, which is the order of creation.
         return {
             effect: tuple(sorted(rules, key=lambda rule: (rule.condition is not None, rule.id)))
             for effect, rules in by_effect.items()

@@ -52,7 +52,8 @@ _CLOCK = frozenset(
 _OPERATORS = {"@in": "in", "_[_]": "[]", "_+_": "+"}
 
 # Nanoseconds, measured with cel-expr-python 0.1.3 on one core of a loaded machine and rounded up. Each figure is from
-# the slowest case found: a comparison of two maps; `contains` with a search text that differs only at its end.
+# the slowest case found, for example a comparison of two maps, or `contains` with a search text that differs only at
+# its end.
 _NODE = 80
 _LOOP = 150
 _CLOCK_CALL = 300
@@ -366,7 +367,7 @@ def _is_near(source: Source, depth: int) -> bool:
 
 
 def _is_argument(node: Node, scope: Mapping[str, Source]) -> bool:
-    """Return whether the node is `args["name"]`."""
+    """Return whether the node reads an argument by a constant name, such as `args["name"]`."""
     operand, key = node.operands
     return (
         operand.kind == "name"
@@ -383,7 +384,10 @@ def _is_number(node: Node) -> bool:
 
 
 def _member(source: Source, key: object) -> Source:
-    """Return the source of a member of a value. If the key is not constant, the path to the member is not exact."""
+    """Return the source of a member of a value with this source.
+
+    If the key is not constant, or the path to the value is not exact, the path to the member is not exact.
+    """
     is_constant = isinstance(key, str) or (isinstance(key, int) and not isinstance(key, bool))
     parts = tuple(
         Part(part.level, (*part.path, key), is_exact=True)

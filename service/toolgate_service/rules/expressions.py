@@ -42,7 +42,7 @@ ROUGH_COST = 20_000
 #: maximum depth of lists and maps in the arguments of a call
 _MAX_DEPTH = 64
 _MIN_INT, _MAX_INT = -(2**63), 2**63 - 1
-#: number of compiled expressions in the cache; each takes about 16 kB
+#: maximum number of compiled expressions in the cache; each takes about 16 kB
 _KEPT = 5_000
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -59,7 +59,8 @@ class _UnusableError(Exception):
 class Variables:
     """Variables of the expressions of all rules during one check.
 
-    The variables are converted once, when the first expression reads them, and must not change afterwards.
+    They are converted to the values of the CEL library once, when an expression first reads them. Do not change them
+    after that.
     """
 
     args: Mapping[str, Json]
@@ -83,17 +84,17 @@ class Variables:
 
     @cached_property
     def arguments(self) -> "ConvertedArguments":
-        """The arguments in the library's form."""
+        """The arguments, converted to types that the CEL library accepts."""
         return ConvertedArguments(self.args)
 
     @cached_property
     def activation(self) -> Any:
-        """The variables without the arguments, in the library's form."""
+        """The variables without the arguments, converted to an activation of the CEL library."""
         return _library().environment.Activation(self._without_arguments())
 
     @cached_property
     def activation_with_arguments(self) -> Any:
-        """All variables in the library's form."""
+        """All variables, converted to an activation of the CEL library."""
         return _library().environment.Activation({**self._without_arguments(), "args": self.arguments.usable})
 
     def _without_arguments(self) -> dict[str, object]:
@@ -106,7 +107,7 @@ class Variables:
 
 
 class ConvertedArguments:
-    """Arguments of a call in the types that the library converts, and their size."""
+    """Arguments of a call, converted to types that the CEL library accepts, and the size of the arguments."""
 
     def __init__(self, args: Mapping[str, Json]) -> None:
         self.usable: dict[str, object] = {}
@@ -146,7 +147,7 @@ class _Converter:
         self.length = 0
 
     def convert(self, value: "Json | float", depth: int) -> object:
-        """Return a value with doubles instead of decimals, because the library does not convert decimals.
+        """Return a value with doubles instead of decimals, because the CEL library does not accept decimals.
 
         Raises:
             _UnusableError: CEL cannot represent the value.
@@ -170,7 +171,7 @@ class _Converter:
         return [self.convert(element, depth - 1) for element in value]
 
     def text(self, text: str) -> str:
-        """Count the bytes of a text, and return the text.
+        """Add the maximum number of bytes of a text to `length`, and return the text.
 
         Raises:
             _UnusableError: CEL cannot represent the text.
@@ -221,9 +222,10 @@ class Expression:
         return decode(self._program.serialize())
 
     def evaluate(self, variables: Variables) -> bool | None:
-        """Return the result, or None for an error, a missing field, or a result that is not a boolean.
+        """Return the result; None if there is none. Never raises an exception.
 
-        Never raises an exception.
+        There is no result after an error, for a missing field, if the result is not a boolean, if CEL cannot represent
+        an argument that the expression reads, or if the cost is too high.
         """
         try:
             return self._evaluate(variables)
@@ -239,11 +241,14 @@ class Expression:
         else:
             activation = variables.activation
         value = self._program.eval(activation)
-        # If the evaluation fails, the library returns an error value, which has another type.
+        # If the evaluation fails, the library returns an error value, which does not have the type boolean.
         return value.value() is True if value.type() == self._boolean else None
 
     def _can_read(self, arguments: "ConvertedArguments", variables: Variables) -> bool:
-        """Return False if CEL cannot represent an argument that the expression reads, or if the cost is too high."""
+        """Return False if CEL cannot represent an argument that the expression reads, or if the cost is too high.
+
+        Otherwise, add the cost to the total of the check and return True.
+        """
         names = self.analysis.argument_names
         if arguments.unusable and (names is None or not names.isdisjoint(arguments.unusable)):
             return False

@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 MAX_SIZE = 1_000
 
 #: maximum number of choices with which the states of an expression certainly fit in memory. Choices are character
-#: classes, repetitions, and alternations inside groups.
+#: classes, wildcards such as `.`, repetitions, and alternations inside groups.
 _FEW = 10
 #: number of instructions of an atom that matches all characters except a few, because UTF-8 needs several byte ranges
 _ANY = 10
-#: factor of the number of instructions with `(?i)`, because `k` and `s` then also match characters outside ASCII
+#: factor by which the flag `(?i)` multiplies the estimated number of instructions, because `k` and `s` then also match
+#: characters outside ASCII
 _FOLD = 3
 
 _TOKEN = re.compile(
@@ -113,6 +114,8 @@ class _Pattern:
 
 def estimate_size(pattern: str) -> RegexSize | None:
     r"""Return the estimated size of a valid regular expression, or None for syntax that is not supported.
+
+    The estimate ends when the number of instructions exceeds `MAX_SIZE`.
 
     Unicode classes such as `\pL` are not supported, because each consists of hundreds of ranges. `\Q` and `\C` are not
     supported either.

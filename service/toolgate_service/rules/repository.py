@@ -104,7 +104,7 @@ def _compile_condition(text: str) -> Condition:
         return compile_expression(text).evaluate
     except InvalidExpression:
         # The condition was valid when it was stored, but this version of the library rejects it. As with every failing
-        # condition, an `allow` rule then never matches, and other rules match every call.
+        # condition, an `allow` rule then never matches, and other rules match every call of their agents and actions.
         return _fail
 
 

@@ -1,4 +1,4 @@
-"""Rules: list, create, change and delete.
+"""Operations on rules: list, create, change and delete rules.
 
 A change applies from the next check on, on every gateway, because it increases the version number (epoch) of the
 environment.

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-#: maximum number of nested nodes; the library limits the recursion of its parser to 32, and a macro adds a few nodes
+#: maximum depth of nested nodes. The library limits the recursion of its parser to 32, but macros such as `all()` add a
+#: few nodes for each level.
 MAX_DEPTH = 100
 
 Kind: TypeAlias = Literal["constant", "name", "select", "has", "call", "list", "map", "message", "loop"]
@@ -35,12 +36,14 @@ class InvalidExpression(ValueError):
 class Node:
     """One node of a syntax tree.
 
-    `name` is the name of a variable, field, function, message or loop variable. The operands depend on the kind:
+    `name` is the name of a variable, field, function, message or loop variable, `constant` the value of a literal. The
+    operands depend on the kind:
 
     - `select` and `has`: the value whose field is selected
     - `call`: the target, if there is one, and the arguments
     - `list`: the elements
     - `map`: keys and values in turn
+    - `message`: the values of the fields
     - `loop`: the range, the initial value, the condition, the step and the result
     """
 
@@ -63,7 +66,8 @@ def decode(serialized: bytes) -> SyntaxTree:
     """Return the syntax tree of a serialized expression.
 
     Raises:
-        InvalidExpression: The expression is nested too deeply, or contains a node of an unknown kind.
+        InvalidExpression: The expression is not type-checked, is nested too deeply, or contains a node of an unknown
+            kind.
     """
     envelope = _fields(serialized)
     if _bytes(envelope, 1) != _CHECKED_EXPRESSION:

@@ -10,9 +10,9 @@ from toolgate_service.db.models import Id, Table, Timestamp
 
 
 class ScratchOrganization(Table, table=True):
-    """Mark of a scratch organization, which the gateway deletes after a short time.
+    """Row that marks an organization as a scratch organization, which the gateway deletes when it expires.
 
-    No request removes the mark or extends the time: the row is deleted together with the organization.
+    No request removes the row or extends the time: the row is deleted together with the organization.
     """
 
     __tablename__ = "scratch_organizations"
@@ -27,6 +27,6 @@ class ScratchOrganization(Table, table=True):
 
 
 async def find_scratch(session: AsyncSession, organization_id: str) -> ScratchOrganization | None:
-    """Return the mark of a scratch organization; None for any other organization."""
+    """Return the row that marks the organization as a scratch organization; None for any other organization."""
     query = select(ScratchOrganization).where(ScratchOrganization.organization_id == organization_id)
     return (await session.exec(query)).first()

@@ -46,8 +46,8 @@ _PLAN: Final = "enterprise"
 _MINUTE: Final = timedelta(minutes=1)
 
 #: Tables whose rows are deleted last, in this order and in one transaction. Triggers write to `epochs` when rows of
-#: other tables are deleted. Without its row in `scratch_organizations`, the rest of an organization would never be
-#: deleted.
+#: other tables are deleted. If the row in `scratch_organizations` were deleted earlier, an interrupted deletion would
+#: never be continued.
 _LAST: Final = ("epochs", "environments", "users", "scratch_organizations")
 
 

@@ -56,7 +56,7 @@ class Limits:
 class GatewayProtocol(HttpToolsProtocol):
     """asyncio protocol for one client connection.
 
-    It is also the transport through which the requests of the connection send their responses.
+    It also serves as the asyncio transport to which uvicorn writes the responses of the connection.
 
     The server calls `enforce_timeouts` once a second, because a timer for each request would take more CPU time.
     """

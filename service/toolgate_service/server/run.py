@@ -43,7 +43,8 @@ def serve(host: str, port: int, overrides: Mapping[str, str], announce: Callable
         announce: Function that is called with the start-up summary once the gateway accepts requests.
 
     Raises:
-        StartError: A setting is invalid, the port is in use, or the database cannot be used.
+        StartError: A setting or the TLS certificate is invalid, the address or the database cannot be used, or a worker
+            cannot start.
         KeyboardInterrupt: The signal was SIGINT.
     """
     settings = load_settings(overrides)

@@ -46,9 +46,9 @@ class Certificates:
         versions = self._file_versions()
         if versions == self._versions:
             return
-        # Store the versions of the files before the files are read, so that files that cannot be used are logged only
-        # once. If the key is written after the certificate, the versions change again, and the next call reads the
-        # files again.
+        # Store the versions (modification time, inode and size) of the files before the files are read, so that an
+        # error of unusable files is logged only once. If the key is written after the certificate, the versions change
+        # again, and the next call reads the files again.
         self._versions = versions
         try:
             self._newest = self._load()

@@ -40,8 +40,8 @@ class Replies:
     def send(self, response_url: str, webhook_url: str, text: str) -> None:
         """Send a text that only the Slack user who clicked a button can see.
 
-        The text is dropped if too many tasks are running. It is also dropped if the host of `response_url` is neither
-        Slack's host nor the host of the webhook.
+        The text is dropped if too many tasks are running. It is also dropped if `response_url` is not an allowed URL,
+        or its host is neither Slack's host nor the host of the webhook.
         """
         url = self._allowed_url(response_url, webhook_url)
         if url is None or len(self._tasks) >= MAX_TASKS:

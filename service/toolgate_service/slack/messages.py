@@ -36,7 +36,10 @@ _RESERVED = re.compile("[`│]|(?<= ) +")
 
 
 def in_code(text: object, *, quote: str = "") -> str:
-    """Escape a text for a code block. The result is one line without invisible or reserved characters."""
+    """Escape a text for a code block. The result is one line that cannot imitate other parts of the message.
+
+    If the text will be put in quotes, `quote` is the quote character, which is then escaped too.
+    """
     return _RESERVED.sub(lambda found: "".join(map(_escape, found.group())), visible(text, quote=quote))
 
 
@@ -322,8 +325,7 @@ def _quorum(approval: Mapping[str, Any]) -> str:
 
 def _full_lines(context: Mapping[str, Any]) -> Sequence[str] | None:
     """Return all lines for the arguments of a call; None if they are too long for a message."""
-    # Check the length of the JSON first, to avoid formatting arguments that are far too long. The formatted lines are
-    # never much shorter than the JSON, so if the JSON is too long, the lines are too.
+    # Do not format arguments whose JSON is already too long, because the formatted lines are usually even longer.
     if len(strict_json.dumps(dict(context))) > MAX_CONTEXT:
         return None
     lines, left = [], MAX_CONTEXT

@@ -1,7 +1,8 @@
 """Database queries for Slack apps, links between Slack accounts and users, and the codes that create such links.
 
 Webhooks with an identical signing secret belong to one Slack app. Within one Slack app, a user is linked to at most one
-Slack account and a Slack account to at most one user. Each wrong link code delays further attempts.
+Slack account and a Slack account to at most one user. After several wrong link codes, a Slack account must wait before
+each further attempt.
 """
 
 import hmac
@@ -91,6 +92,8 @@ async def find_code(
     session: AsyncSession, organization_id: str, secrets_of_app: Collection[str], code: str
 ) -> tuple[SlackLinkCode, User] | None:
     """Return the row of a link code and the user who created the code. The code may already be used.
+
+    `secrets_of_app` contains the ids of all signing secrets of the Slack app in which the code was entered.
 
     The result is None if the code is wrong, expired, or belongs to another Slack app. It is also None if the user was
     removed, or if the user's `version` has changed since the code was created, for example by a new password.

@@ -234,7 +234,7 @@ class SignedRequest:
         return bool(self.seconds and self.signature)
 
     def is_signed_with(self, secret: str, moment: datetime) -> bool:
-        """Return True if the signature was made with `secret` and is at most `WINDOW` older or newer than `moment`.
+        """Return True if `secret` signed the request and its timestamp differs from `moment` by at most `WINDOW`.
 
         Signatures are compared in constant time.
         """

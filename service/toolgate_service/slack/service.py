@@ -69,7 +69,8 @@ HELP = (
     "Create a code with `toolgate slack link` on your machine."
 )
 
-#: Secret that is used for an unknown webhook, so that its rejection takes as long as that of a known webhook.
+#: Secret with which signatures for unknown webhooks are compared, so that the gateway rejects requests for unknown and
+#: known webhooks after the same time.
 _NO_SECRET = "0" * 32
 
 LINKED = "Linked: your decisions in Slack now count as decisions of your Toolgate account."

@@ -96,6 +96,8 @@ async def get_team(context: AppContext, caller: Caller) -> TeamView:
 async def change_role(context: AppContext, caller: Caller, user_id: str, role: str) -> MemberView:
     """Change the role of a user and revoke the user's session tokens.
 
+    If the user was an admin, the open invitations that the user sent are also revoked.
+
     Raises:
         ApiError: 404 if the user does not exist; 409 if the user is the last admin and would get another role; 401 if
             the caller's session is no longer valid.
@@ -118,7 +120,7 @@ async def change_role(context: AppContext, caller: Caller, user_id: str, role: s
 
 
 async def remove(context: AppContext, caller: Caller, user_id: str) -> None:
-    """Remove a user, and revoke the user's session tokens, Slack links and invitations.
+    """Remove a user, and revoke the user's session tokens, reset links, Slack links and sent invitations.
 
     The row of the user is kept, so that logs can still show the e-mail address. The address can be registered again.
 
@@ -208,7 +210,8 @@ async def join(context: AppContext, acceptance: Acceptance, address: str | None)
 
     Raises:
         ApiError: 403 if the gateway accepts no new users or the organization is not active; 400 if the invitation was
-            accepted or revoked or has expired; 429 if too many other requests are waiting for a password to be hashed.
+            accepted or revoked or has expired, or if the e-mail address is already registered; 429 if too many other
+            requests are waiting for a password to be hashed.
         PlanLimitExceeded: The plan allows no further team members.
     """
     require_open_registration(context)

@@ -34,7 +34,15 @@ _PENDING = "toolgate.leaves"
 
 
 class Chunk(NamedTuple):
-    """Leaves that one transaction adds to the transparency log of one environment."""
+    """Up to `MAX_CHUNK` leaves that one transaction adds to the transparency log of one environment.
+
+    Attributes:
+        number: Number of leaves.
+        first_at: Time of the earliest leaf.
+        last_at: Time of the latest leaf.
+        subject: Id of the approval request to which all leaves belong; None if they belong to none.
+        data: The leaves, each after its length in two bytes.
+    """
 
     organization_id: str
     environment: str
@@ -51,7 +59,10 @@ LeafBuilder: TypeAlias = Callable[[Any], tuple[Leaf, str | None] | None]
 
 
 def build_chunks(leaves: Iterable[Leaf], subject: str | None = None) -> list[Chunk]:
-    """Pack leaves into chunks of at most `MAX_CHUNK` leaves of one environment, in the given order."""
+    """Pack leaves into chunks of at most `MAX_CHUNK` leaves of one environment, in the given order.
+
+    `subject` is the id of the approval request to which all leaves belong; None if they belong to none.
+    """
     by_tenant: dict[tuple[str, str], list[Leaf]] = {}
     for leaf in leaves:
         by_tenant.setdefault((leaf.organization_id, leaf.environment), []).append(leaf)
@@ -122,8 +133,8 @@ def log_changes(model: type[Table], salt: Callable[[], str], leaf: LeafBuilder) 
     listen(model, "after_update", collect)
 
 
-# Insert the chunks after the flush: they refer to the row of the environment, which the flush of a new organization may
-# insert after other rows.
+# Insert the chunks only after the flush. They have a foreign key to the row of the environment, and the flush of a new
+# organization may insert this row after the rows that the leaves describe.
 @listens_for(Session, "after_flush")
 def _insert_collected(session: Session, _context: UOWTransaction) -> None:
     by_subject = defaultdict[str | None, list[Leaf]](list)

@@ -111,7 +111,10 @@ class Cosigner:
                 session.add(current)
 
     async def remember_latest(self, log: TransparencyLog) -> None:
-        """Remember the latest checkpoints that the witnesses have cosigned, if they respond."""
+        """Fetch and remember the latest checkpoint that each witness has cosigned.
+
+        Witnesses that do not respond are skipped.
+        """
         await asyncio.gather(*(self._fetch_latest(log, witness) for witness in self._client.witnesses))
 
     async def _fetch_latest(self, log: TransparencyLog, witness: Witness) -> None:

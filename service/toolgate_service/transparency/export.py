@@ -53,7 +53,7 @@ async def export_log(
             a published checkpoint.
     """
     with context.exports.acquire(organization_id):
-        # Leaves that are not sealed prove nothing, so seal all of them before the snapshot.
+        # Leaves that no checkpoint covers prove nothing, so append all of them to the tree before the snapshot.
         while await sealer.seal(organization_id, environment):
             pass
         async with context.database.exporting() as session:
@@ -87,7 +87,7 @@ async def export_log(
 
 
 def _manifest(log: TransparencyLog, moment: datetime) -> dict[str, object]:
-    # On a busy log, the latest checkpoint often has no cosignatures yet, so add the latest one that has.
+    # On a busy log, the latest checkpoint often has no cosignatures yet, so also add the latest cosigned checkpoint.
     cosigned = {"cosigned": log.cosigned} if log.cosigned else {}
     return {
         "format": FORMAT,

@@ -36,7 +36,7 @@ class LogKeys:
         self._seed = None if path is None else _read_seed(path)
 
     def create(self, log_id: str, organization_id: str) -> tuple[bytes, bytes]:
-        """Return the key of a new log, and its encrypted form; the latter is empty if the key is in a file."""
+        """Return the key of a new log, and the encrypted key, which is empty if the key is in a file."""
         if self._seed is not None:
             return self._seed, b""
         seed = os.urandom(32)

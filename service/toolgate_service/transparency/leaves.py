@@ -1,8 +1,9 @@
 """Leaves of the transparency log: their format, and the salted digests of the rows that they describe.
 
 A leaf is canonical JSON of less than 1,000 bytes. It contains ids, times and outcomes of a row, and salted digests of
-the complete row. The salts are stored in the row. If the row, or its context together with the context's salt, is
-deleted, the leaf and all proofs remain valid, and the deleted content cannot be found by trying values.
+the complete row. The salts are stored in the row. The leaf and all proofs remain valid after the row is deleted, or
+after its context and the salt of the context are erased. Without the salt, the deleted content cannot be found by
+trying values.
 """
 
 import os
@@ -60,7 +61,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 _ASKED = ("budget_id", "call_id", "created_at", "key_id", "permission_id", "replaces", "run_id")
-# These columns can still change while a request is pending: a further check of the same call can tighten its terms.
+# These columns can still change while a request is pending: a further check of the same call can tighten the terms of
+# the request, and the decision of an approver sets the other columns.
 _DECIDED = (
     "amount_required", "approvers", "decided_at", "decided_by", "makers", "max_amount", "note", "required_approvals",
     "rule_id", "separation_of_duties",
@@ -69,8 +71,8 @@ _ENDED = (
     "cancel_reason", "cancelled_at", "consumed_at", "consumed_call_id", "decision_id", "expires_at", "grant_id",
     "replaced_by",
 )  # fmt: skip
-#: columns of an approval request that no longer change after it has reached a state, by state; the leaf for this state
-#: contains their digest
+#: columns that the digest in the leaf of an approval request covers, by the state of the request: the columns that no
+#: longer change after the request has reached this state
 APPROVAL_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "pending": _ASKED,
     "approved": tuple(sorted(_ASKED + _DECIDED)),
@@ -108,7 +110,8 @@ def new_salt() -> str:
 
 def write_object(columns: Iterable[str], values: Iterable[Value]) -> bytes:
     """Return the canonical JSON of a row. `columns` must be sorted."""
-    # Each check and log entry writes two objects. The encoder of pydantic takes a third of the time of `json`.
+    # Use the encoder of pydantic, because it takes a third of the time of `json`, and each check and each log entry
+    # writes two objects.
     texts = [wire(value) if isinstance(value, datetime) else value for value in values]
     return to_json(dict(zip(columns, texts, strict=True)))
 
@@ -130,7 +133,7 @@ def salted(salt: str, text: bytes) -> str:
 
 
 def row_digest(kind: str, values: Iterable[Value], salt: str) -> str:
-    """Return the digest of a row. `values` has the order of `COLUMNS[kind]`."""
+    """Return the digest of a row, salted with the first half of `salt`. `values` has the order of `COLUMNS[kind]`."""
     return salted(salt[:SALT_DIGITS], write_object(COLUMNS[kind], values))
 
 
@@ -151,7 +154,7 @@ def build_leaf(kind: str, organization_id: str, environment: str, at: datetime, 
 
 
 def reference(text: str | None) -> str | None:
-    """Return the text, which a client may have sent, if it is the id of a row; otherwise None."""
+    """Return the text if it has the format of an id; otherwise None. The text may come from a client."""
     return text if text is not None and is_id(text) else None
 
 

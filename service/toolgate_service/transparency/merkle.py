@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import NamedTuple, TypeAlias
 
 HASH_BYTES = 32
-#: number of hashes in a full tile, and its binary logarithm
+#: number of hashes in a full tile, and the binary logarithm of this number
 WIDTH = 256
 HEIGHT = 8
 EMPTY_ROOT = sha256(b"").digest()
@@ -92,7 +92,10 @@ def range_hash(start: int, end: int, read: TileReader) -> bytes:
 
 
 def _perfect(start: int, number: int, read: TileReader) -> bytes:
-    """Return the root of a perfect subtree. Its number of leaves is a power of two, and `start` is a multiple of it."""
+    """Return the root of the perfect subtree with `number` leaves from the index `start` on.
+
+    `number` must be a power of two, and `start` must be a multiple of `number`.
+    """
     level, inside = divmod(number.bit_length() - 1, HEIGHT)
     first, width = start >> level * HEIGHT, 1 << inside
     tile = read(TileId(level, first // WIDTH))

@@ -23,8 +23,8 @@ SEQUENCE = BigInteger().with_variant(Integer, "sqlite")
 class TransparencyLog(Table, table=True):
     """Transparency log of an environment: its key, and the latest signed checkpoint.
 
-    Rows are changed only in the transaction that appends leaves to the tree, so the checkpoint always belongs to the
-    stored tiles.
+    The size, the root and the checkpoint are changed only in the transaction that appends leaves to the tree, so they
+    always belong to the stored tiles.
     """
 
     __tablename__ = "transparency_logs"
@@ -54,7 +54,7 @@ class TransparencyLog(Table, table=True):
 
 
 class TransparencyChunk(Table, table=True):
-    """Position of the leaves that one transaction added to a log.
+    """Chunk of leaves that one transaction added to a log. The table `transparency_leaves` contains the leaves.
 
     A chunk is inserted in the transaction of the rows that its leaves describe. It has no position in the log until the
     sealer appends it to the tree.
@@ -63,8 +63,8 @@ class TransparencyChunk(Table, table=True):
     __tablename__ = "transparency_chunks"
     __table_args__ = (
         in_environment(),
-        # Use partial indexes to keep inserts fast: each log entry waits for the insertion of its chunk, and the
-        # insertion changes only the first of these indexes.
+        # Use partial indexes to keep inserts fast, because each log entry waits for the insertion of its chunk. The
+        # insertion of a chunk without a subject changes only the first of these indexes.
         index_where("ix_transparency_chunks_pending", "first_index IS NULL", *_TENANT, "sequence"),
         index_where(
             "ix_transparency_chunks_by_index", "first_index IS NOT NULL", *_TENANT, "first_index", unique=True
@@ -93,7 +93,10 @@ class TransparencyChunk(Table, table=True):
 
 
 class TransparencyLeaves(Table, table=True):
-    """Leaves of a chunk, in a separate table so that the sealer does not rewrite them when it positions the chunk."""
+    """Leaves of a chunk.
+
+    The table is separate, so that the sealer does not rewrite the leaves when it stores the position of the chunk.
+    """
 
     __tablename__ = "transparency_leaves"
     __table_args__ = (in_environment(),)
@@ -102,12 +105,15 @@ class TransparencyLeaves(Table, table=True):
     sequence: int = Field(primary_key=True, sa_type=SEQUENCE, sa_column_kwargs={"autoincrement": False})
     organization_id: str = Field(sa_type=Id)
     environment: str = Field(max_length=10)
-    #: leaves in the form of an entry bundle
+    #: leaves in the form of an entry bundle: each leaf after its length in two bytes
     data: bytes = Field(sa_type=LargeBinary)
 
 
 class TransparencyTile(Table, table=True):
-    """Tile of the tree with 1 to 256 hashes. Only the last tile of a level can have fewer than 256; it grows."""
+    """Tile of the tree with 1 to 256 hashes.
+
+    Only the last tile of a level can have fewer than 256 hashes. It grows when leaves are appended.
+    """
 
     __tablename__ = "transparency_tiles"
     __table_args__ = (

@@ -15,7 +15,7 @@ _ORIGIN = re.compile(r"[^\s+]+")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Size and root of the tree of a log."""
+    """Checkpoint of a log: the name of the log (origin), the number of leaves, and the root of the tree."""
 
     origin: str
     size: int
@@ -23,7 +23,7 @@ class Checkpoint:
 
     @property
     def text(self) -> str:
-        """Text that is signed."""
+        """Text of the checkpoint, which the signatures cover."""
         return f"{self.origin}\n{self.size}\n{b64encode(self.root).decode()}\n"
 
 

@@ -22,7 +22,9 @@ _LONG = 10_000
 
 
 class PublishedCheckpoints:
-    """Checkpoints that readers have seen, in memory and in a file: the latest of each log, and those from witnesses.
+    """Checkpoints that readers have seen: the latest of each log, and all that were fetched from witnesses.
+
+    The checkpoints are kept in memory and in a file.
 
     Several processes may append to the same file, which contains a line of JSON for each checkpoint.
 
@@ -53,7 +55,7 @@ class PublishedCheckpoints:
             self._shorten(self._path)
 
     def _shorten(self, path: Path) -> None:
-        """Replace the file by one with the remembered checkpoints only."""
+        """Replace the file with one that contains only the remembered checkpoints."""
         shorter = path.with_name(f"{path.name}.{os.getpid()}")
         shorter.unlink(missing_ok=True)
         _append(shorter, self._latest.values(), is_cosigned=False)
@@ -88,7 +90,7 @@ class PublishedCheckpoints:
     def _remember(self, checkpoint: Checkpoint, *, is_cosigned: bool) -> bool:
         """Keep a checkpoint in memory, and return whether it was added.
 
-        All cosigned checkpoints are kept, but only the largest of the others for each log.
+        For each log, all checkpoints from witnesses are kept, but only the largest of the other checkpoints.
         """
         if is_cosigned:
             cosigned = self._cosigned.setdefault(checkpoint.origin, set())
@@ -103,7 +105,10 @@ class PublishedCheckpoints:
 
 
 def _append(path: Path, checkpoints: Iterable[Checkpoint], *, is_cosigned: bool) -> None:
-    """Append a line for each checkpoint, and a line break before them, because the last line may be incomplete."""
+    """Append a line for each checkpoint.
+
+    A line break is written before these lines, because the last line of the file may be incomplete.
+    """
     lines = [
         json.dumps([one.origin, one.size, b64encode(one.root).decode(), is_cosigned]) for one in checkpoints
     ]

@@ -34,7 +34,12 @@ _CLOCK, _CLOCKS = timedelta(seconds=1), timedelta(minutes=1)
 
 
 class PendingChunk(NamedTuple):
-    """Committed leaves that are not part of the tree yet."""
+    """Chunk of committed leaves that are not part of the tree yet.
+
+    Attributes:
+        number: Number of leaves.
+        data: The leaves, each after its length in two bytes.
+    """
 
     sequence: int
     number: int
@@ -118,8 +123,8 @@ async def load_tiles(
     wanted = frozenset(tiles)
     if not wanted:
         return {}
-    # Compare levels and positions separately, which selects some tiles that are not wanted: for a list of pairs of
-    # level and position, SQLite would read all tiles of the tree.
+    # Compare levels and positions separately, because SQLite would read all tiles of the tree for a list of pairs of
+    # level and position. The query therefore also returns some tiles that are not wanted.
     query = select(TransparencyTile.level, TransparencyTile.position, TransparencyTile.hashes).where(
         TransparencyTile.organization_id == organization_id,
         TransparencyTile.environment == environment,
@@ -199,7 +204,7 @@ async def find_leaf(
 ) -> FoundLeaf | None:
     """Return the leaf of a row; None if the log has no leaf with this kind and id.
 
-    The row itself may have been deleted, because the leaf is searched by the time that the id contains.
+    The leaf is searched by the time that the id of the row contains, so it is found even if the row was deleted.
     """
     created = time_of_id(row_id)
     if created is None:
@@ -236,7 +241,10 @@ async def find_leaf(
 async def find_latest_leaf(
     session: AsyncSession, organization_id: str, environment: str, approval_id: str
 ) -> FoundLeaf | None:
-    """Return the leaf for the latest state of an approval request; None if this state is older than the log."""
+    """Return the leaf for the latest state of an approval request.
+
+    Return None if the log has no such leaf, because this state is older than the log or the request does not exist.
+    """
     query = (
         select(TransparencyChunk.first_index, TransparencyLeaves.data)
         .join(TransparencyLeaves, _LEAVES_OF_CHUNK)

@@ -65,7 +65,8 @@ _BYTES: dict[int | str, dict[str, Any]] = {
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
-# Full tiles never change. A partial tile of a given width does not change either, even after its tile has grown.
+# Full tiles never change. The response for a partial tile of a given width does not change either: after the tile has
+# grown, it contains the same first hashes.
 _IMMUTABLE = {"Cache-Control": "public, max-age=31536000, immutable"}
 _PRIVATE = {"Cache-Control": "private, max-age=31536000, immutable"}
 _POSITION = re.compile(r"((?:x[0-9]{3}/){0,5})([0-9]{3})(?:\.p/([1-9][0-9]{0,2}))?")
@@ -322,10 +323,12 @@ async def _get_receipt(
 
 
 def _read_position(text: str) -> tuple[int, int]:
-    """Parse the end of a tile's path, such as `x001/234` or `x001/234.p/5`: return the tile's position and width.
+    """Parse the end of a tile's path, such as `x001/234` or `x001/234.p/5`.
+
+    Return the position of the tile in its level, and the number of hashes or leaves in the tile.
 
     Raises:
-        ApiError: 404, the text is not in canonical form.
+        ApiError: 404, the text is not in canonical form, or the position is too large.
     """
     found = _POSITION.fullmatch(text)
     if found is None:

@@ -65,7 +65,7 @@ from toolgate_service.transparency.witnesses import WitnessClient
 
 logger = logging.getLogger("toolgate.gateway")
 
-#: seconds between two rounds, each of which seals the leaves of all logs
+#: seconds between two rounds; in each round, the sealer appends the new leaves of all logs to their trees
 INTERVAL = 0.8
 #: maximum number of chunks that one transaction appends
 MAX_CHUNKS = 200
@@ -126,6 +126,9 @@ class Sealer:
     ) -> "Sealer":
         """Create a sealer with the keys and the witnesses in the settings.
 
+        `checkpoint_file` is the file for published checkpoints if the settings contain none. If both are None, the
+        checkpoints are remembered only until the process ends.
+
         Raises:
             StorageError: The file with the key cannot be used.
         """
@@ -175,7 +178,11 @@ class Sealer:
             tenants = [tenant for tenant in tenants if await self.seal(*tenant)]
 
     async def seal(self, organization_id: str, environment: str) -> bool:
-        """Append committed leaves of an environment to its tree, and return whether there may be more."""
+        """Append committed leaves of an environment to its tree, and return whether more leaves may be pending.
+
+        If the leaves cannot be appended, log the reason, store it in `problems`, and return False. Only an error of the
+        database is raised.
+        """
         tenant = (organization_id, environment)
         try:
             has_more = await self._seal(tenant)
@@ -223,10 +230,10 @@ class Sealer:
     async def check_again(self, organization_id: str, environment: str) -> None:
         """Verify the current state of a log, after `check` failed for an earlier snapshot of the database.
 
-        The snapshot may be older than a checkpoint that was published in the meantime.
+        `check` also fails if the snapshot is older than a checkpoint that was published in the meantime.
 
         Raises:
-            BehindPublished: As in `check`.
+            BehindPublished: The database was restored from a backup, or a published leaf was changed.
         """
         for attempt in reversed(range(_ATTEMPTS)):
             async with self._database.reading() as session:
@@ -241,11 +248,14 @@ class Sealer:
                     return
 
     def publish(self, log: TransparencyLog) -> None:
-        """Remember the checkpoint of a log. Call `check` before, and send the checkpoint to clients only afterwards."""
+        """Remember the checkpoint of a log.
+
+        Call `check` before this method, and send the checkpoint to clients only after this method.
+        """
         self._published.add(Checkpoint(log.origin, log.size, log.root))
 
     async def _seal(self, tenant: Tenant) -> bool:
-        """Append chunks of an environment to its tree, and return whether there may be more."""
+        """Append chunks of an environment to its tree, and return whether more chunks may be pending."""
         async with self._database.reading() as session:
             log = await find_log(session, *tenant)
             earlier = {} if log is not None else await _count_earlier(session, *tenant)
@@ -350,7 +360,7 @@ async def _store(
 
 
 def rows_of(model: LoggedModel, environment: str) -> Sequence[ColumnElement[bool]]:
-    """Return the SQL conditions that select the rows of an environment's log from the rows of an organization.
+    """Return the SQL conditions that restrict an organization's rows to those that belong to an environment's log.
 
     Audit events that belong to no environment are part of the log of `production`.
     """

@@ -93,7 +93,8 @@ async def get_receipt(
     The receipt of an approval request proves its latest state. The row itself may have been deleted.
 
     Raises:
-        ApiError: 404, the log has no such leaf; 409, the leaf is not part of the tree yet; 503, see `open_log`.
+        ApiError: 404, the log has no such leaf; 409, the leaf is not part of the tree yet; 503, the database does not
+            contain a published checkpoint.
     """
     tenant = (organization_id, environment)
     if kind == APPROVAL:

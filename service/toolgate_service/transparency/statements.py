@@ -1,4 +1,7 @@
-"""SQL statements without SQLAlchemy that insert chunks of leaves, for the stores of log entries and decisions."""
+"""Plain SQL statements that insert chunks of leaves, for the stores of log entries and decisions.
+
+These stores do not use SQLAlchemy.
+"""
 
 import sqlite3
 from collections.abc import Iterable
@@ -19,7 +22,7 @@ _INSERT_LEAVES = f"INSERT INTO transparency_leaves ({_LEAVES}) VALUES (?, ?, ?, 
 
 
 def write_chunks(connection: sqlite3.Connection, chunks: Iterable[Chunk]) -> None:
-    """Write chunks to SQLite. The connection must be in the transaction that writes the rows of the leaves."""
+    """Write chunks to SQLite, in the transaction that writes the rows which the leaves describe."""
     for organization_id, environment, number, first_at, last_at, subject, data in chunks:
         values = (organization_id, environment, number, wire(first_at), wire(last_at), subject)
         sequence = connection.execute(_INSERT_CHUNK, values).lastrowid

@@ -1,8 +1,8 @@
 """HTTP client that requests cosignatures of checkpoints from witnesses.
 
 The requests are defined by https://c2sp.org/tlog-witness, the cosignatures by https://c2sp.org/tlog-cosignature. The
-client verifies each cosignature, so a witness cannot add invalid lines to a checkpoint. It does not follow redirects or
-use proxies.
+client verifies each cosignature, so a witness cannot add invalid lines to a checkpoint. The client does not follow
+redirects and does not use proxies.
 """
 
 import asyncio
@@ -48,15 +48,19 @@ class WitnessError(Exception):
 
 
 class WitnessUnavailable(WitnessError):
-    """The witness did not respond in time, or responded with a server error. A later attempt may succeed."""
+    """The witness did not respond in time, or responded with a server error or an invalid body.
+
+    A later attempt may succeed.
+    """
 
 
 class WitnessRejected(WitnessError):
     """The witness rejected the checkpoint.
 
     Attributes:
-        status: HTTP status of the response: 404 if the witness does not know the log, 403 if it does not accept the
-            log's key, 422 if the checkpoint is inconsistent with the one that it cosigned before.
+        status: HTTP status of the response, for example 404 if the log is not registered at the witness, 403 if the
+            witness does not accept the log's signature, 409 or 422 if the checkpoint is inconsistent with the one that
+            the witness cosigned before.
     """
 
     def __init__(self, status: int, message: str) -> None:
@@ -74,9 +78,9 @@ class WitnessInconsistent(WitnessRejected):
 class WitnessAhead(WitnessError):
     """The witness has cosigned a larger checkpoint than the submitted one.
 
-    If the size is larger than the current size of the log, the database was restored to an earlier state. Otherwise
-    another gateway has submitted a later checkpoint at the same time. The size proves neither, because the witness does
-    not sign it.
+    There are two possible reasons: the database was restored to an earlier state (the size is then larger than the
+    current size of the log), or another gateway has submitted a later checkpoint at the same time. The size proves
+    neither, because the witness does not sign the size.
 
     Attributes:
         size: Size of the latest checkpoint that the witness cosigned.
@@ -138,12 +142,12 @@ class WitnessClient:
         self._seconds = seconds
         self._clock = clock
         self._http: AsyncClient | None = None
-        #: Size of the latest cosigned checkpoint, by verifier key of the witness and origin. A wrong size costs one
-        #: more request, because the witness then responds with the correct one.
+        #: Size of the latest cosigned checkpoint, by verifier key of the witness and origin of the log. A wrong size
+        #: costs one more request, because the witness then responds with the correct size.
         self._sizes: dict[tuple[str, str], int] = {}
 
     async def cosign_all(self, origin: str, checkpoint: str, size: int, prove: Prove) -> list[WitnessResult]:
-        """Submit a checkpoint to all witnesses at the same time, and return one result for each, in their order.
+        """Submit a checkpoint to all witnesses at the same time, and return their results in the order of `witnesses`.
 
         Args:
             origin: Origin of the log.
@@ -204,7 +208,7 @@ class WitnessClient:
 
     @asynccontextmanager
     async def _limit(self) -> AsyncIterator[None]:
-        """Limit the duration of requests, and convert the errors of the HTTP library."""
+        """Limit the duration of requests, and raise `WitnessUnavailable` for a timeout or an error of httpx."""
         import httpx
 
         try:
@@ -252,7 +256,14 @@ class WitnessClient:
     async def _send(
         self, witness: Witness, checkpoint: str, old_size: int, size: int, prove: Prove
     ) -> tuple[int, bytes]:
-        """Send a checkpoint, and return the status and the body of the response; the body of an error is empty."""
+        """Send a checkpoint, and return the status and the body of the response.
+
+        For an error, the returned body is empty, unless the status is 409 and the body contains the size of the latest
+        cosigned checkpoint.
+
+        Raises:
+            WitnessInconsistent: The status is 409, and the body contains no size.
+        """
         proof = await prove(old_size, size) if 0 < old_size < size else ()
         if len(proof) > _MAX_PROOF:
             raise ValueError(f"a consistency proof has {len(proof)} hashes, more than {_MAX_PROOF}")
@@ -292,7 +303,7 @@ class WitnessClient:
 
 
 def verify_cosignature(witness: Witness, text: str, lines: bytes, now: datetime) -> Cosignature:
-    """Return the witness's cosignature from signature lines. Lines of unknown keys are ignored.
+    """Find the cosignature of a witness in signature lines, verify it, and return it. Other lines are ignored.
 
     Args:
         witness: The witness.

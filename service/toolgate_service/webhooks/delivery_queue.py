@@ -154,8 +154,7 @@ async def claim_deliveries(
     for webhook_id, organization_id, is_active in waiting:
         count = capacity.remaining_for(organization_id, webhook_id)
         if count > 0 and not is_active:
-            # If one transaction disabled the webhook while another one stored an event for it, the delivery is still
-            # pending and is ended here.
+            # The webhook is disabled, but an event was stored for it by a concurrent transaction. End its deliveries.
             await fail_pending(session, webhook_id, DISABLED)
         elif count > 0:
             found = await _claim_for_webhook(session, webhook_id, moment, count)
@@ -394,8 +393,8 @@ async def _disable(session: AsyncSession, webhook: Webhook, reason: str) -> None
 def _due(moment: datetime) -> tuple[ColumnElement[bool], ...]:
     claimed = col(Delivery.claimed_until)
     return (
-        # The status is part of the SQL text, because SQLite would not use the partial index of pending deliveries for a
-        # parameter.
+        # Write the status as a literal into the SQL: for a bound parameter, SQLite would not use the partial index of
+        # pending deliveries.
         col(Delivery.status) == literal(PENDING, literal_execute=True),
         col(Delivery.next_attempt_at) <= moment,
         or_(claimed.is_(None), claimed <= moment),

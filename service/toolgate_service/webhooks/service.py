@@ -113,8 +113,9 @@ async def create_webhook(
     For a Slack webhook, the gateway does not create a secret: the request contains the signing secret of the Slack app.
 
     Raises:
-        ApiError: 403 if the plan does not include webhooks; 400 if the URL is not allowed; 409 if the environment
-            already has `MAX_WEBHOOKS` webhooks. The precondition `first` can raise other errors.
+        ApiError: 403 if the plan does not include webhooks; 400 if the URL is not allowed, or the signing secret is
+            missing (type `slack`) or not allowed (other types); 409 if the environment already has `MAX_WEBHOOKS`
+            webhooks. The precondition `first` can raise other errors.
     """
     async with transaction_as(context, caller) as session:
         await first(session)
@@ -164,7 +165,8 @@ async def update_webhook(
 
     Raises:
         ApiError: 404 if the environment has no webhook with this id; 403 if the change enables the webhook and the plan
-            does not include webhooks; 400 if the URL is not allowed.
+            does not include webhooks; 400 if the URL is not allowed, or the request contains a signing secret and the
+            webhook is not a Slack webhook.
     """
     async with transaction_as(context, caller) as session:
         webhook = await get_webhook(session, caller, environment, webhook_id, lock=True)

@@ -126,8 +126,8 @@ class Worker:
             self._start_attempt(attempt)
 
     async def _record_and_claim(self, results: Sequence[AttemptResult]) -> Sequence[Attempt]:
-        # This transaction does not store the results of attempts that end while it runs, so these attempts still count
-        # against the limits.
+        # Attempts that end while this transaction runs still count against the limits, because their results are stored
+        # only by the next transaction.
         unrecorded = [*self._running.values(), *(attempt for attempt, _ in results)]
         async with self._database.writing() as session:
             await record_results(session, results)

@@ -11,7 +11,7 @@ down_revision = "0010"
 branch_labels = None
 depends_on = None
 
-#: by name of the index: the table, the columns, and the condition if it is a partial index
+#: table, columns and condition (None for a complete index) of each index, by the name of the index
 INDEXES = {
     "ix_agents_listed": (
         "agents",

@@ -1,4 +1,4 @@
-"""Add policy revisions, shadow policies, and the context of a call to the decision log.
+"""Add tables for policy revisions and shadow policies, and a column for the call's context to the decision log.
 
 A trigger raises the epoch of the environment when a shadow policy begins or ends, but not when its counts change.
 

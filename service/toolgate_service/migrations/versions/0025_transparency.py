@@ -17,7 +17,8 @@ depends_on = None
 
 SEQUENCE = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 TENANT = ("organization_id", "environment")
-#: tables whose rows have a salt, and its number of hexadecimal digits: 32, or 64 for two salts if the row has a context
+#: tables whose rows have a salt, with the number of hexadecimal digits: 32 for one salt, or 64 for two salts if the
+#: rows contain a context
 SALTED = {
     "log_entries": 64,
     "decisions": 64,

@@ -1,4 +1,4 @@
-"""Add the indexes with which reservations of budgets are listed by time, and users of an organization by email.
+"""Add indexes with which budget reservations are listed by time, and users of an organization by e-mail address.
 
 Revision: 0029, after 0028.
 """

@@ -54,14 +54,14 @@ def _relaxed_fields(
 def _covers_agents(
     old: Collection[str] | None, new: Collection[str] | None, existing: Collection[str]
 ) -> bool:
-    """Return whether the new agents contain all old agents that still exist. None stands for all agents."""
+    """Return whether `new` contains all agents of `old` that are in `existing`. None stands for all agents."""
     if new is None or old is None:
         return new is None
     return all(one in new for one in old if one in existing)
 
 
 def _covers(wide: str, narrow: str) -> bool:
-    """Return whether one pattern matches every action that the other pattern matches."""
+    """Return whether the pattern `wide` matches every action that the pattern `narrow` matches."""
     if wide.endswith(WILDCARD):
         return narrow.removesuffix(WILDCARD).startswith(wide[:-1])
     return wide == narrow

@@ -48,7 +48,7 @@ class PermissionContent(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PolicyPart:
-    """Part of a policy that applies to a class of calls.
+    """Part of a policy that applies to the calls of one agent with a set of actions.
 
     Attributes:
         is_enabled: False if the agent does not exist or is disabled, so that all calls are denied.
@@ -77,7 +77,8 @@ DENIED = PolicyPart(is_enabled=False)
 class Actions:
     """Set of actions: the action `exact`, or all actions that begin with `prefix`.
 
-    The second form omits the actions that begin with one of `longer_prefixes` and those in `excluded`.
+    The set of all actions with `prefix` does not contain those that begin with one of `longer_prefixes` or are in
+    `excluded`.
     """
 
     exact: str | None = None
@@ -111,7 +112,13 @@ class Actions:
 
 @dataclass(frozen=True, slots=True)
 class CallClass:
-    """All calls of one agent with one action or with a set of actions."""
+    """All calls of one agent with an action in a set of actions.
+
+    Attributes:
+        agent: Name of the agent in the new policy.
+        old: Part of the old policy that applies to the calls.
+        new: Part of the new policy that applies to the calls.
+    """
 
     agent: str
     agent_id: str
@@ -146,7 +153,8 @@ class CallClass:
     def only_adds_restrictions(self) -> bool:
         """True if the new policy, compared with the old one, only adds `forbid` rules and removes `allow` rules.
 
-        Its results are then at least as strict, unless the changed rules affect which conditions exceed cost limits.
+        The results of the new policy are then at least as strict, unless the changed rules affect which conditions
+        exceed the cost limits.
         """
         old, new = self.old, self.new
         if old.permission != new.permission or old.agent_name != new.agent_name:
@@ -227,14 +235,14 @@ class _Policy:
         self._index = lru_cache(maxsize=None)(self._build_index)
 
     def permissions(self, agent_id: str) -> dict[str, PermissionContent]:
-        """Return the permissions of an enabled agent by their actions."""
+        """Return the permissions of an agent by their actions; none if the agent is disabled or missing."""
         agent = self.agents.get(agent_id)
         if agent is None or not agent.enabled:
             return {}
         return {one.action: _permission_content(one) for one in agent.permissions}
 
     def rules(self, agent_id: str) -> _Rules:
-        """Return the rules that apply to an enabled agent."""
+        """Return the rules that apply to an agent; none if the agent is disabled or missing."""
         agent = self.agents.get(agent_id)
         if agent is None or not agent.enabled:
             return self._index(())
@@ -255,7 +263,9 @@ class ComparisonTimeoutError(Exception):
 def find_changed_classes(
     old: PolicyDocument, new: PolicyDocument, agent_ids: Mapping[str, str], has_time: Callable[[], bool]
 ) -> Iterator[CallClass]:
-    """Yield the classes of calls for which the two policies differ, one class for each `CallClass.key`.
+    """Yield the classes of calls for which the two policies differ.
+
+    Of several classes with the same `CallClass.key`, only the first is yielded.
 
     Agents that are disabled or missing in the new policy are omitted, because the new policy denies all their calls.
 
@@ -279,9 +289,9 @@ def find_changed_classes(
 
 
 def _is_unchanged(agent_id: str, before: _Policy, after: _Policy) -> bool:
-    """Return whether an agent of the new policy was enabled in the old one, with the same name, permissions and rules.
+    """Return whether the results for all calls of an agent are unchanged. The new policy must enable the agent.
 
-    If it was, and the new policy enables the agent too, the results for all its calls are unchanged.
+    This is the case if the old policy also enables the agent, with the same name, permissions and rules.
     """
     old, new = before.agents.get(agent_id), after.agents[agent_id]
     return (

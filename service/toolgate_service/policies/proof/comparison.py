@@ -1,4 +1,4 @@
-"""Comparison of two policies for one class of calls, with Z3."""
+"""Comparison of two policies with Z3, for the calls of one agent with a set of actions at a time."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,11 +36,12 @@ class _TimeLimitError(Exception):
 
 
 class Comparer:
-    """Comparison of two policies, one class of calls at a time. Conditions are translated once for all classes.
+    """Comparison of two policies, one `CallClass` at a time. Conditions are translated once for all classes.
 
     Args:
         deadline: Time on the monotonic clock at which the comparison stops.
-        moment: Time of the calls in counterexamples.
+        moment: Time of the calls that are tried as counterexamples. If a condition reads the time, times in the week
+            after it are tried too.
     """
 
     def __init__(self, deadline: float, moment: datetime) -> None:
@@ -78,7 +79,7 @@ class Comparer:
         return _Query(self._call, call_class, old, new, is_shallow=is_shallow)
 
     def _refine(self, query: "_Query", solver: Any, confirmation: Confirmation) -> Counterexample | None:
-        """Return a counterexample from a model of the solver; None if the evaluator of policies confirms none."""
+        """Return a counterexample from the models of the solver; None if the evaluator of policies confirms none."""
         for _ in range(_MODELS):
             model = solver.model()
             reader = ModelReader(self._call, model, query.paths)
@@ -137,7 +138,7 @@ class Comparer:
         left = self._deadline - monotonic()
         if left <= 0:
             return z3.unknown
-        # Part of the time is left for the other classes, because one of them may have a counterexample.
+        # Leave a part of the time for the other classes of calls, because one of them may have a counterexample.
         limit = max(left / 2, min(left, _MIN_SECONDS))
         solver.set("timeout", max(int(limit * 1_000), 1))
         with _interrupt_after(limit):
@@ -145,7 +146,7 @@ class Comparer:
 
 
 class _Query:
-    """Formulas that compare the two policies for one class of calls."""
+    """Formulas that compare two policies for the calls of one `CallClass`."""
 
     def __init__(
         self,
@@ -206,7 +207,7 @@ class _Query:
         return is_more_lenient(new, old)
 
     def reasons(self) -> Sequence[str]:
-        """Return the reasons why the solver found a possible difference that no concrete call confirms."""
+        """Return reasons why nothing is proven if no concrete call confirms the difference that the solver found."""
         opaque = [
             rule
             for part, conditions in zip(_parts(self.call_class), (self._old, self._new), strict=True)
@@ -225,7 +226,7 @@ class _Query:
 
 
 def describe(call_class: CallClass) -> str:
-    """Return the agent and the actions of a class, for messages."""
+    """Return a text for messages with the agent and the actions of a class of calls."""
     return f"agent {call_class.agent!r} and action {call_class.actions.pattern!r}"
 
 

@@ -20,7 +20,7 @@ from toolgate_service.rules.syntax_tree import Node
 
 #: number of random calls that one search tries
 ATTEMPTS = 400
-#: largest list index at which a counterexample contains the element that a condition reads
+#: largest index of a list element that a counterexample can contain because a condition reads it
 MAX_INDEX = 100
 #: probability with which a random call of the search contains an argument
 _PRESENCE = 0.85
@@ -48,7 +48,7 @@ class Confirmation:
         self._class = call_class
 
     def confirm(self, call: Call) -> Counterexample | None:
-        """Return the call as a counterexample if it is valid and the new policy treats it more leniently, or None."""
+        """Return the call as a counterexample; None if it is invalid, or the new policy is not more lenient for it."""
         agent_id = self._class.agent_id
         old, new = (
             evaluator.judge(agent_id, call.action, call.context, call.run_id, call.moment)
@@ -134,7 +134,7 @@ def _variations(call: Call, candidates: "_Candidates") -> Iterator[Call]:
 
 
 class _Candidates:
-    """Values to try for the arguments that the conditions and permissions of a class of calls read."""
+    """Values to try for the arguments that the conditions and permissions for a `CallClass` read."""
 
     def __init__(self, call_class: CallClass) -> None:
         self._values: dict[Path, list[Json]] = {}
@@ -211,7 +211,7 @@ class _Candidates:
 
 
 def _values_for(node: Node) -> list[Json]:
-    """Return values to try for an argument that a node compares with literals."""
+    """Return values to try for an argument that a node reads, chosen from the literals in the node."""
     literals = _literals(node)
     if node.kind == "loop":
         names = _member_names(node, node.name)

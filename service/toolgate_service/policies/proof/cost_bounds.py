@@ -15,7 +15,7 @@ MAX_VALUES, MAX_BYTES = 2 * MAX_NODES, 4 * MAX_CONTEXT_BYTES
 
 
 def can_exceed_limits(part: PolicyPart) -> bool:
-    """Return whether a valid call can be so large that a condition has no result because of its cost."""
+    """Return whether the arguments of a valid call may be so large that a condition exceeds a cost limit."""
     analyses = [compile_expression(rule.when).analysis for rule in part.rules if rule.when is not None]
     costs = [analysis.cost for analysis in analyses if analysis.uses_args]
     if any(_maximum(cost.base, cost.terms.items()) > MAX_COST for cost in costs):
@@ -30,8 +30,8 @@ def _maximum(base: int, terms: Iterable[tuple[Path, tuple[int, int]]]) -> int:
     for path, (value, byte) in terms:
         values, length = sums.get(path[:1], (0, 0))
         sums[path[:1]] = (values + value, length + byte)
-    # A missing argument counts as one value. The path () stands for all arguments together: their cost adds to that of
-    # the single arguments.
+    # A missing argument counts as one value. The path () stands for all arguments together. Its cost is added to the
+    # cost of the single arguments.
     whole_value, whole_byte = sums.pop((), (0, 0))
     missing = sum(value for value, _ in sums.values())
     largest = max((value for value, _ in sums.values()), default=0) + whole_value

@@ -1,9 +1,9 @@
 """Formulas for the cost limits of conditions.
 
-A condition has no result if the arguments that it reads are so large that the evaluation would exceed a limit: one
-limit for each condition, and one for all conditions of a check together. A change of one rule can therefore affect the
-results of others. The proof includes these limits if the arguments of a valid call can be so large that a limit is
-exceeded, which `cost_bounds` determines.
+There are two cost limits: one for each condition, and one for all conditions of a check together. A condition has no
+result if the arguments that it reads are so large that its evaluation would exceed a limit. A change of one rule can
+therefore affect the results of the conditions of other rules. The proof includes the limits if the arguments of a valid
+call can be so large that a limit is exceeded, which the module `cost_bounds` determines.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,16 +29,17 @@ from toolgate_service.rules.expressions import MAX_TOTAL_COST, ROUGH_COST
 
 
 class _Size(NamedTuple):
-    """Variables for the number of values and of bytes in a value of the arguments."""
+    """Z3 variables for the number of values, and of bytes of text, in one value of the arguments."""
 
     values: Number
     length: Number
 
 
 class CostLimits:
-    """Formulas for the costs of the conditions of one class of calls.
+    """Formulas for the costs of the conditions that apply to the calls of one `CallClass`.
 
     Args:
+        call: Variables of a call of the class.
         conditions: Translated conditions of both policies by their texts.
     """
 
@@ -61,7 +62,7 @@ class CostLimits:
 
     @property
     def paths(self) -> list[Path]:
-        """Paths of the values whose variables the constraints contain."""
+        """Paths of the argument values to which the constraints refer."""
         return [path for path in self._sizes if path]
 
     def results(self, part: PolicyPart, conditions: Mapping[str, Condition]) -> Sequence[Ternary | None]:
@@ -85,8 +86,8 @@ class CostLimits:
     def _create_cost(self, condition: Condition) -> Number:
         """Return a variable for the cost of a condition.
 
-        Instead of the exact cost, the gateway may use an estimate up to `ROUGH_COST`. The estimate depends only on the
-        condition and the arguments, so it is the same in both policies.
+        Instead of the exact cost, the gateway uses a rough estimate if this is at most `ROUGH_COST`. The estimate
+        depends only on the condition and the arguments, so it is the same in both policies.
         """
         base = condition.analysis.cost.base
         terms = condition.analysis.cost.terms
@@ -100,7 +101,7 @@ class CostLimits:
             ]
         )
         cost = z3.Int(f"cost {len(self._costs)}")
-        # The estimate counts no value for a missing argument.
+        # Unlike the exact cost, the estimate does not count a missing argument as one value.
         missing = sum(value for value, _ in terms.values())
         estimate = z3.And(cost >= base, cost >= exact - missing, cost <= ROUGH_COST)
         self.constraints.append(z3.Or(cost == exact, estimate))
@@ -117,8 +118,8 @@ class CostLimits:
             size.length >= 0,
             size.length <= MAX_BYTES,
         ]
-        # Paths with an index get no such constraints: when the gateway measures the cost, the index can also select a
-        # character of a text.
+        # Constraints on the kind of the value are not added for paths with an index: when the gateway measures the
+        # cost, the index can also select a character of a text.
         if path and all(isinstance(part, str) for part in path):
             self._add_kind(path, size)
         return size

@@ -1,4 +1,4 @@
-"""Concrete calls from the models that Z3 finds."""
+"""Conversion of the models that Z3 finds into concrete calls."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -22,7 +22,7 @@ from toolgate_service.policies.proof.symbols import (
     text_of,
 )
 
-#: number of digits of a decimal number that stands for a fraction without a finite decimal expansion
+#: number of digits to which a number is rounded if it has no decimal representation with fewer digits
 _DIGITS = 60
 #: maximum number of elements that are added to a list or map to reach its size
 _MAX_FILLED = 1_000

@@ -1,4 +1,4 @@
-"""Formulas for the result of a policy for a class of calls, and formulas that compare the results of two policies.
+"""Formulas for the result of a policy for the calls of one `CallClass`, and for the comparison of two results.
 
 The formulas follow `toolgate_service.checks.decide.decide` and `toolgate_service.policies.evaluation`.
 """
@@ -53,11 +53,11 @@ class Outcome:
 
     @property
     def restricts_approvers(self) -> Bool:
-        """Return the formula that is true if only some users may approve the call."""
+        """Formula that is true if only some users may approve the call."""
         return any_of(*(matches for rule, matches in self.requiring if rule.approvers is not None))
 
     def excludes_approver(self, user: str) -> Bool:
-        """Return the formula that is true if a rule does not permit the user to approve the call."""
+        """Return a formula that is true if a rule does not permit the user to approve the call."""
         return any_of(
             *(
                 matches
@@ -88,7 +88,7 @@ def match_formula(rule: RuleContent, result: Ternary | None) -> Bool:
 
 
 def outcome_of(part: PolicyPart, matches: Sequence[Bool], call: SymbolicCall) -> Outcome:
-    """Return the formulas for the result of a part of a policy.
+    """Return the formulas for the result of a policy, of which `part` applies to the calls.
 
     `matches` contains a formula for each rule of the part, in the same order. It is true if the rule matches.
     """

@@ -57,7 +57,8 @@ def prove(
         new: Valid document.
         agent_ids: Ids of existing agents, as for `PolicyEvaluator`.
         seconds: Time limit of the comparison.
-        moment: Time of the call of a counterexample. A proof covers all times.
+        moment: Time of the calls that are tried as counterexamples. If a condition reads the time, times in the week
+            after it are tried too. A proof covers all times.
     """
     started = monotonic()
     ids = agent_ids or {}
@@ -89,7 +90,10 @@ def prove(
 def _compare(
     old: PolicyDocument, new: PolicyDocument, ids: Mapping[str, str], deadline: float, moment: datetime
 ) -> Iterator[Counterexample | Sequence[str]]:
-    """Yield for each class of calls a counterexample, the reasons why nothing was proven, or no reasons for a proof."""
+    """Yield one result for each `CallClass` for which the policies may differ.
+
+    A result is a counterexample, or the reasons why nothing was proven; it is empty for a proof.
+    """
     evaluators = PolicyEvaluator(old, ids), PolicyEvaluator(new, ids)
     compare = _comparison(deadline, moment)
     for call_class in find_changed_classes(old, new, ids, lambda: monotonic() < deadline):

@@ -16,7 +16,7 @@ class Status(StrEnum):
     PROVEN = "proven"
     #: there is a call that the new policy treats more leniently
     WIDENED = "widened"
-    #: neither a proof nor such a call was found
+    #: neither a proof nor a call that the new policy treats more leniently was found
     NOT_PROVEN = "not_proven"
 
 

@@ -1,8 +1,8 @@
 """Symbolic tool call: variables of Z3 for the arguments, the action and the run of any call.
 
-Each argument, and each member of an argument that a condition reads, has a kind and one variable for each kind of
-value. The constraints of the variables are true for every possible call. They may also be true for impossible calls,
-which is safe: a proof then covers more calls than necessary.
+Each argument, and each member of an argument that a condition reads, has one variable for its kind (such as integer or
+text) and further variables for its value. The constraints of the variables are true for every possible call. They may
+also be true for impossible calls, which is safe: a proof then covers more calls than necessary.
 """
 
 import re
@@ -35,7 +35,7 @@ MAX_EXACT = 2**53
 _RELATIVE, _ABSOLUTE = Fraction(1, 2**53), Fraction(1, 10**300)
 #: path of the argument that permissions compare as an exact decimal number, not as a double
 AMOUNT: Path = ("amount",)
-#: absolute values from which on the nearest double of a number is infinite, and up to which it is zero
+#: the nearest double of a number is infinite from the absolute value `_HUGE` on, and zero up to `_TINY`
 _HUGE, _TINY = 2**1024 - 2**970, Fraction(1, 2**1075)
 #: maximum number of characters of a text, and of elements of a list or map, in a valid call
 MAX_CHARACTERS, MAX_ELEMENTS = 64 * 1024, 5_000
@@ -113,15 +113,16 @@ NO_RESULT = Ternary(FALSE, FALSE)
 
 @dataclass(slots=True)
 class Variable:
-    """Variables of one value of the arguments.
+    """Z3 variables of one value in the arguments of a call.
 
     Attributes:
-        double: Value of a double, and of an integer that is converted to a double.
+        kind: Number of the `Kind` of the value. It determines which of the other variables have a meaning.
+        double: Value of a double; for an integer, its nearest double.
         exact: Exact value of an integer, and of the argument `amount` if it is a number. Permissions compare the exact
             amount, conditions the amount rounded to a double.
         size: Number of elements of a list or map.
         unusable: True if CEL cannot represent the argument to which the value belongs.
-        constraints: Formulas that are true for every value.
+        constraints: Formulas that are true for the variables of every possible value.
     """
 
     path: Path
@@ -144,9 +145,9 @@ class Variable:
         return any_of(*(self._kinds[kind] for kind in kinds))
 
     def rounding(self, constants: Iterable[Fraction]) -> list[Bool]:
-        """Return constraints on the rounding of `amount` to a double: it keeps the order relative to the constants.
+        """Return constraints on the nearest double of the argument `amount`; none for other values.
 
-        For the values of other arguments, the list is empty.
+        Rounding does not change whether the amount is above or below a constant, but it can make them equal.
         """
         if self.path != AMOUNT:
             return []
@@ -161,7 +162,7 @@ class Variable:
 
 
 class SymbolicCall:
-    """Variables of a call. Equal parts of several conditions share their variables."""
+    """Z3 variables of any call. Equal parts of several conditions share their variables."""
 
     def __init__(self) -> None:
         self.variables: dict[Path, Variable] = {}

@@ -19,7 +19,7 @@ def name_of(node: Node) -> str | None:
 
 
 def path_of(node: Node) -> Path | None:
-    """Return the path of the value of `args` that a node reads; None if the node is not a constant path."""
+    """Return the path of the value in `args` that a node reads; None if it reads none, or its path is not constant."""
     member = _member(node)
     if member is None:
         return None
@@ -46,7 +46,10 @@ def is_constant(node: Node) -> bool:
 
 
 def key_of(node: Node, agent: Mapping[str, str]) -> str:
-    """Return a key that is equal for equal expressions. If they read the agent, the agents must also be equal."""
+    """Return a key that is equal for equal expressions.
+
+    For expressions that read the agent, the keys are equal only if the agents are equal too.
+    """
     name = name_of(node)
     own = f"{node.kind} {node.name!r} {type(node.constant).__name__} {node.constant!r}"
     if name is not None and name.split(".")[0] == "agent":
@@ -60,7 +63,7 @@ def substitute(node: Node, name: str, element: Node) -> Node:
         return element if node.name == name else node
     operands = node.operands
     if node.kind == "loop" and node.name == name:
-        # An inner loop has its own variable with this name, so only the range of that loop can refer to the outer one.
+        # The inner loop has its own variable with this name, so only its range can refer to the outer variable.
         replaced = (substitute(operands[0], name, element), *operands[1:])
     else:
         replaced = tuple(substitute(operand, name, element) for operand in operands)

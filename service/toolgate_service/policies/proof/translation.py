@@ -52,10 +52,12 @@ from toolgate_service.rules.expression_cost import Analysis, loop_body
 from toolgate_service.rules.expressions import compile_expression
 from toolgate_service.rules.syntax_tree import Node, Unsigned
 
-#: largest character in a literal that is translated. Z3 has no characters above U+2FFFF. Those from U+20000 to U+2FFFF
-#: stand for them, because in a comparison with a translated literal, all of them are larger than its characters.
+#: largest character that a translated literal may contain. Z3 has no characters above U+2FFFF, so in formulas, the
+#: characters from U+20000 to U+2FFFF also stand for the higher ones. This is exact, because all of these characters are
+#: larger than each character of a translated literal.
 _MAX_CHARACTER = "\U0001ffff"
-#: maximum length of a literal list for which a loop is translated: the formulas repeat its condition for each element
+#: maximum number of elements of a literal list for which a loop is translated, because the formulas repeat the
+#: condition of the loop for each element
 _MAX_REPETITIONS = 100
 
 _LOGIC = frozenset({"_&&_", "_||_", "!_"})
@@ -89,7 +91,7 @@ class Condition:
 
 
 class Translator:
-    """Translator for the conditions of one policy, for the calls of one agent.
+    """Translator of conditions into formulas for the calls of one agent.
 
     Args:
         is_shallow: True to translate only the logical operators and to leave the results of comparisons unknown. Z3
@@ -385,7 +387,7 @@ class Translator:
                         values += self._unknown_if(guard)
                     case one_kind, other_kind if Kind.OTHER in {one_kind, other_kind}:
                         values += self._unknown_if(guard)
-                    # There is no operator for other pairs of kinds, such as a double and an integer.
+                    # CEL has no operator for other pairs of kinds, such as a double and an integer: evaluation fails.
         return values
 
     def _negative(self, values: Sequence[Value]) -> list[Value]:

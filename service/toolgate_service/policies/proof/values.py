@@ -1,4 +1,4 @@
-"""Values of the nodes of conditions as formulas, and operations on them."""
+"""Formulas for the values of the nodes of conditions, and operations on these formulas."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations
@@ -10,7 +10,11 @@ from toolgate_service.policies.proof.symbols import Bool, Kind, Number, Ternary,
 
 
 class Integer(NamedTuple):
-    """Integer, and its value as a double; None if the double is unknown, as for results of arithmetic."""
+    """Formulas for the value of an integer.
+
+    Attributes:
+        double: Value as a double; None if it is unknown, as for results of arithmetic.
+    """
 
     exact: Number
     double: Number | None
@@ -19,8 +23,9 @@ class Integer(NamedTuple):
 class Value(NamedTuple):
     """Possible value of a node: if the formula `guard` is true, the value of the node has this kind and content.
 
-    The content of an integer is an `Integer`, of a list or map the number of elements, of null and unsupported values
-    None, and of all other values a formula for the value.
+    Attributes:
+        content: An `Integer` for an integer, the number of elements for a list or map, None for null and unsupported
+            values, and a formula for the value for all other kinds.
     """
 
     guard: Bool
@@ -38,7 +43,10 @@ class TextTest(NamedTuple):
 
 
 def combine(name: str, results: Sequence[Ternary]) -> Ternary:
-    """Return the result of `&&` or `||`. One operand can decide it even if another operand has no result."""
+    """Return the result of `&&` or `||`.
+
+    A false operand of `&&`, or a true operand of `||`, decides the result even if another operand has no result.
+    """
     true, false = [one.true for one in results], [one.false for one in results]
     if name == "_&&_":
         return Ternary(all_of(*true), any_of(*false))
@@ -46,7 +54,11 @@ def combine(name: str, results: Sequence[Ternary]) -> Ternary:
 
 
 def exactly_one(results: Sequence[Ternary]) -> Ternary:
-    """Return the result of `exists_one`: no result if the condition has no result for one of the elements."""
+    """Return the result of `exists_one`.
+
+    `results` contains the results of the loop's condition for the elements. If one of them is missing, `exists_one` has
+    no result either.
+    """
     # Distinguish the results by their index, because equal conditions share one result object.
     numbers = range(len(results))
     single = any_of(
