@@ -126,6 +126,6 @@ async def delete_budget(
     gateway: GatewayDep,
     environment: EnvironmentName = "production",
 ) -> NoContent:
-    """Delete a budget with its totals and reservations. From the next check on, it limits no calls."""
+    """Delete a budget. From the next check on, it limits no calls. Its totals and reservations are deleted later."""
     await service.delete_budget(gateway, caller, environment, budget_id)
     return NoContent()
