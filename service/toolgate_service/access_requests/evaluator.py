@@ -83,7 +83,7 @@ class Evaluator:
         raw: bytes,
         idempotency_key: str | None,
     ) -> Evaluated:
-        """Decide an access evaluation, with the approval in its context if there is one.
+        """Decide an access evaluation. If its context names an approval that applies to it, the approval is used.
 
         The protocol `toolgate_service.authzen.service.Evaluator` describes the parameters.
         """

@@ -58,7 +58,7 @@ class Backoff:
     """Exponential backoff after failed logins.
 
     Attributes:
-        free: Number of failures at which the delay begins, with one second. Fewer failures cause no delay.
+        free: Number of failures that causes the first delay, of one second. Each further failure doubles the delay.
         max_delay: Maximum delay in seconds.
     """
 

@@ -1,4 +1,4 @@
-"""Response headers that describe a decision, and the outcome of a check for metrics and traces."""
+"""Response headers that describe a decision. The outcome of a check is also recorded in metrics and traces."""
 
 from toolgate_service.checks.decide import (
     Allowed,
@@ -13,7 +13,7 @@ from toolgate_service.checks.decide import (
 DECISION_ID = b"x-decision-id"
 REASON_CODE = b"x-reason-code"
 CALL_CONSUMED = b"x-call-let-through"
-#: response header with the smallest amount that is left of the budgets that apply to the call
+#: response header with the amount that remains in the budget after the call; with several budgets, the smallest amount
 BUDGET_LEFT = b"x-budget-left"
 #: response header with the id of the rule that decided, or that requires the approval
 RULE_ID = b"x-rule-id"

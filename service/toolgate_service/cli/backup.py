@@ -192,8 +192,8 @@ def exclusive_lock(path: Path) -> Iterator[sqlite3.Connection]:
     """
     with closing(connect_file(path)) as connection:
         try:
-            # In this mode, SQLite locks the whole file and keeps the lock after the transaction. Set it before the
-            # first read, because it has no effect on a connection that already uses WAL's shared memory.
+            # In the locking mode EXCLUSIVE, SQLite locks the whole file and keeps the lock after the transaction. Set
+            # the mode before the first read, so that SQLite keeps the WAL index in its own memory, not in shared memory.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("BEGIN EXCLUSIVE")
             connection.execute("COMMIT")

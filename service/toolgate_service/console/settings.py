@@ -51,7 +51,7 @@ KEYS = "/console/settings/keys"
 
 
 async def rename_organization(page: PageContext, form: Form) -> Response:
-    """Rename the organization."""
+    """Give the organization the name in the form, and redirect to the settings page."""
     change = OrganizationChange(name=form["name"])
     await organizations.rename_organization(page.gateway, page.caller, change.name)
     return RedirectResponse(page.url(SETTINGS), 303)

@@ -20,8 +20,8 @@ async def revoke(context: AppContext, caller: Caller, environment: str, grant_id
     Calls that are checked after the commit need an approval again.
 
     Raises:
-        ApiError: 404, the temporary approval does not exist; 409, it was already revoked, or it is expired or exhausted
-            and all requests that it approved were consumed.
+        ApiError: 404, the temporary approval does not exist; 409, it was already revoked, or it has ended (expired or
+            exhausted) and no request that it approved can still be used.
     """
     async with transaction_as(context, caller) as session:
         grant = await find_grant(session, caller, environment, grant_id)

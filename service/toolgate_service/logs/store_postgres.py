@@ -392,7 +392,7 @@ class PostgresLogStore:
 
     @property
     def background_pool(self) -> PostgresPool:
-        """Connection pool for background writes, separate from the pool for the shared batches of log entries."""
+        """Connection pool for decisions, and for log entries that wait for a lock; other log entries use another pool."""
         return self._lanes
 
     async def open(self) -> None:

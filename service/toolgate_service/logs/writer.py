@@ -348,8 +348,8 @@ class LogWriter:
 
 def _count(metrics: "Metrics", outcomes: Sequence[Outcome | None], seconds: float) -> None:
     metrics.log_commits.observe(seconds)
-    # Entries of an organization whose lock another gateway holds have no outcome yet. They are counted when they are
-    # committed.
+    # Entries without an outcome are not written yet, because another gateway holds the lock of their environment, or a
+    # row was locked. They are counted when they are committed.
     done = [outcome for outcome in outcomes if outcome is not None]
     if done:
         metrics.log_batches.observe(len(done))

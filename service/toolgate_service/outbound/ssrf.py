@@ -277,7 +277,7 @@ class SsrfGuardedBackend(httpcore.AsyncNetworkBackend):
         """Check all IP addresses of a host, and connect to the first one that accepts the connection.
 
         Raises:
-            AddressForbidden: Webhooks may not connect to at least one of the addresses.
+            AddressForbidden: At least one of the addresses is forbidden for webhooks; no connection was attempted.
             NameNotResolved: The host has no address.
             httpcore.ConnectError: None of the addresses accepted the connection.
         """

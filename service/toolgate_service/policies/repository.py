@@ -183,7 +183,7 @@ def _budget(budget: Budget, references: Mapping[str, str]) -> NewBudget:
 async def find_latest_revision(
     session: AsyncSession, organization_id: str, environment: str
 ) -> PolicyRevision | None:
-    """Return the latest revision of an environment, or None."""
+    """Return the latest revision of an environment's policy; None if no revision is stored."""
     values = {"organization_id": organization_id, "environment": environment}
     return (await session.exec(_LATEST, params=values)).first()
 

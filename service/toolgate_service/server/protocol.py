@@ -309,7 +309,7 @@ class GatewayProtocol(HttpToolsProtocol):
             self.write(b"")
 
     def is_closing(self) -> bool:
-        """Return whether the connection is closing."""
+        """Return whether the transport is closing or closed; not yet while `close` waits for the rest of a request."""
         return self.transport.is_closing()
 
     def close(self) -> None:

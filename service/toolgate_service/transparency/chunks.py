@@ -112,12 +112,12 @@ async def announce_retention(
 
 
 def log_changes(model: type[Table], salt: Callable[[], str], leaf: LeafBuilder) -> None:
-    """Register listeners that add a leaf to the transparency log for each inserted or changed row of a model.
+    """Register listeners that set the salt of new rows of a model, and add leaves of inserted and changed rows to the log.
 
     Args:
         model: Model with a column `salt`.
         salt: Function that returns the salt of a new row.
-        leaf: Function that builds the leaf of an inserted or changed row.
+        leaf: Function that builds the leaf of an inserted or changed row; None if the change has no leaf.
     """
 
     def set_salt(_mapper: Mapper[Any], _connection: Connection, row: Any) -> None:

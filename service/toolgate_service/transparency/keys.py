@@ -49,7 +49,8 @@ class LogKeys:
         """Return the signer of a log's checkpoints.
 
         Raises:
-            BehindPublished: The key is not the one with which earlier checkpoints of the log were signed.
+            BehindPublished: The key with which earlier checkpoints of the log were signed is missing, cannot be
+                decrypted, or is not the available key.
         """
         seed = self._seed
         if log.ciphertext:

@@ -255,7 +255,11 @@ class Sealer:
         self._published.add(Checkpoint(log.origin, log.size, log.root))
 
     async def _seal(self, tenant: Tenant) -> bool:
-        """Append chunks of an environment to its tree, and return whether more chunks may be pending."""
+        """Append the oldest pending chunks to the Merkle tree of an environment's log.
+
+        A chunk contains the leaves that one transaction added. If the environment has no log yet, only the log is
+        created. The result is True if more chunks may be pending.
+        """
         async with self._database.reading() as session:
             log = await find_log(session, *tenant)
             earlier = {} if log is not None else await _count_earlier(session, *tenant)

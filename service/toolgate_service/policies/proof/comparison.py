@@ -21,7 +21,7 @@ from toolgate_service.policies.proof.symbols import AMOUNT, Bool, Path, Symbolic
 from toolgate_service.policies.proof.translation import Condition, Translator
 from toolgate_service.policies.proof.values import implications
 
-#: maximum number of Z3 models for one class of calls from which a counterexample is sought
+#: maximum number of Z3 models that are tried to find a counterexample for one class of calls
 _MODELS = 5
 #: minimum time limit in seconds for one call of the solver, unless less time remains
 _MIN_SECONDS = 0.5
