@@ -32,7 +32,7 @@ def run_process(
 def start_process(command: list[str], env: Mapping[str, str], **options: Any) -> "subprocess.Popen[str]":
     """Start a process with text output in a session of its own, where it does not receive Ctrl-C.
 
-    The signals that end the demo raise an exception. Raised within `Popen`, it would leave a process that nobody stops,
+    The signals that end the demo raise an exception. Raised within `Popen`, it would leave a process without an owner,
     so a signal that arrives there is handled after the process has started and has been stopped again.
     """
     received: list[int] = []

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from time import monotonic
 from typing import NamedTuple, TypeAlias
 
 from sqlalchemy import bindparam, column, text
@@ -20,6 +21,8 @@ from toolgate_service.rate_limit.limiter import Rate
 
 #: maximum number of replays of policies that run at the same time
 REPLAYS = 2
+#: seconds after the authentication of a request for which the epoch of the authentication is current enough for decisions
+EPOCH_SECONDS = 0.5
 #: maximum number of authentication contexts in the cache, about 1 KB each
 CACHE_SIZE = 10_000
 
@@ -155,10 +158,20 @@ class KeyCaller:
     Attributes:
         key_digest: Digest of the API key.
         context: Organization, agent and permission of the key.
+        authenticated_at: Time of the authentication, in seconds of the monotonic clock.
     """
 
     key_digest: str
     context: AuthContext
+    authenticated_at: float
+
+    @property
+    def epoch(self) -> int | None:
+        """Epoch of the environment at the authentication; None if the authentication is too long ago to rely on it.
+
+        The body can arrive long after the head of the request, and a batch of evaluations can take seconds.
+        """
+        return self.context.epoch if monotonic() - self.authenticated_at < EPOCH_SECONDS else None
 
     def may_act_as(self, agent_id: str) -> bool:
         """Return whether the key may act as an agent: it belongs to this agent, or to the whole organization."""

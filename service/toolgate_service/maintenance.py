@@ -176,14 +176,20 @@ async def _prune_expired(database: Database, batch: int, moment: datetime) -> Co
         (Invitation, col(Invitation.expires_at) <= moment - INVITATIONS),
         (ProviderEvent, col(ProviderEvent.received_at) <= moment - PROVIDER_EVENTS),
         # Delete the items before the access requests to which they refer.
-        (AccessRequestItem, col(AccessRequestItem.expires_at) <= moment - RECORDS),
-        (AccessRequest, col(AccessRequest.expires_at) <= moment - RECORDS),
+        (AccessRequestItem, _has_ended(AccessRequestItem, moment)),
+        (AccessRequest, _has_ended(AccessRequest, moment)),
         (LoginFailures, col(LoginFailures.last_failed_at) <= moment - FAILED_LOGINS),
         (RateWindow, col(RateWindow.minute) < _minute(moment - RATE_WINDOWS)),
     )
     return Counter(
         {str(table.__tablename__): await delete_where(database, batch, table, rule) for table, rule in rules}
     )
+
+
+def _has_ended(table: type[AccessRequest | AccessRequestItem], moment: datetime) -> ColumnElement[bool]:
+    """Return the condition for rows that are deleted: as old as the approval requests that are deleted."""
+    is_old = col(table.expires_at) <= moment - timedelta(days=TEST_DAYS)
+    return is_old & ((col(table.environment) == TEST) | (col(table.expires_at) <= moment - RECORDS))
 
 
 def _minute(moment: datetime) -> int:

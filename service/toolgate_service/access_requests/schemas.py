@@ -8,13 +8,15 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from toolgate_service.core.schemas import EXAMPLE_APPROVAL_ID, EXAMPLE_EXPIRY, EXAMPLE_ID, EXAMPLE_TIME
+from toolgate_service.core.sdk_fields import MAX_CONTEXT_BYTES
 
 #: maximum number of items of one access request
 MAX_ITEMS = 100
 #: maximum number of characters of the state of a callback, and maximum number of its events
 MAX_STATE, MAX_EVENTS = 1_000, 20
-#: maximum number of characters of a binding token
-MAX_TOKEN = 8_000
+#: maximum number of characters of a binding token, which contains the names of the members of the context: each byte of
+#: the context takes at most eight characters in the token
+MAX_TOKEN = 8 * MAX_CONTEXT_BYTES + 2_000
 
 Status = Literal["pending", "approved", "denied", "expired", "cancelled", "failed", "partial"]
 
@@ -177,7 +179,8 @@ class TaskResult(BaseModel):
         description=(
             "Next step for the client. `reevaluate`: evaluate the access again, and send the approval as "
             "`context.approval`. `urn:toolgate:result:edited` (only for a denied task): an approver changed "
-            "the access, and approved only the access in `evaluation`."
+            "the access, and approved only the access in `evaluation`; evaluate this access, and send the approval as "
+            "`context.approval`."
         )
     )
     approval: ApprovalReference | None = Field(default=None, description="The approval.")

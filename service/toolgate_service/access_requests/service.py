@@ -27,7 +27,7 @@ from toolgate_service.approvals.models import PENDING, Approval
 from toolgate_service.authzen.schemas import Evaluation, read_evaluation
 from toolgate_service.context import AppContext, KeyCaller
 from toolgate_service.core.errors import REQUIRED, ApiError, FieldErrors
-from toolgate_service.core.strict_json import Json, canonical, digest
+from toolgate_service.core.strict_json import Json, canonical, digest, refuse_deep
 from toolgate_service.db.database import now
 from toolgate_service.organizations.repository import is_key_valid
 
@@ -65,6 +65,7 @@ async def submit(
     pairs = list(_evaluations(submission))
     signer, auth = Signer(context.vault.access_request_keys, base_url), caller.context
     body = submission.model_dump(exclude_none=True)
+    refuse_deep(body)
     fingerprint = digest(canonical(body))
     async with context.database.writing(auth.organization_id) as session:
         await _require_valid_key(session, caller)

@@ -161,12 +161,21 @@ def _result(state: ItemState) -> dict[str, Json]:
         if recorded is None:
             return {}
         evaluation: dict[str, Json] = {name: dict(entity) for name, entity in recorded._asdict().items()}
-        return {"result": {"mode": EDITED, "evaluation": evaluation}}
+        # The client must name the approval: an evaluation without it is a different call, even with equal arguments.
+        result: dict[str, Json] = {
+            "mode": EDITED,
+            "evaluation": evaluation,
+            "approval": _reference(approval, approval.decided_at),
+        }
+        return {"result": result}
     if state.status != APPROVED:
         return {}
-    reference: dict[str, Json] = {
+    return {"result": {"mode": REEVALUATE, "approval": _reference(approval, approval.decided_at)}}
+
+
+def _reference(approval: Approval, decided_at: datetime) -> dict[str, Json]:
+    return {
         "id": approval.id,
-        "approved_at": wire(approval.decided_at),
+        "approved_at": wire(decided_at),
         "approved_until": wire(approval.expires_at),
     }
-    return {"result": {"mode": REEVALUATE, "approval": reference}}

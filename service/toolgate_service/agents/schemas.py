@@ -11,11 +11,11 @@ from toolgate_service.core.schemas import (
     EXAMPLE_USER_ID,
     NAME_RULE,
     AgentId,
+    AgentName,
     Body,
     Change,
     CreatedAt,
     Description,
-    Name,
     ResourceId,
     example,
     omit_default,
@@ -47,7 +47,7 @@ class NewAgent(Body):
 
     model_config = example(name="refund-bot", description="Refunds orders that customers return")
 
-    name: Name = Field(description=f"Name of the agent: {NAME_RULE}. Kebab-case is recommended.")
+    name: AgentName = Field(description=f"Name of the agent: {NAME_RULE}. Kebab-case is recommended.")
     description: Description | None = Field(
         default=None, description="Description of the agent, for people: at most 1,000 characters."
     )
@@ -63,7 +63,7 @@ class AgentChange(Change):
 
     nullable = frozenset({"description"})
 
-    name: Name | None = Field(default=None, description=f"New name of the agent: {NAME_RULE}.")
+    name: AgentName | None = Field(default=None, description=f"New name of the agent: {NAME_RULE}.")
     description: Description | None = Field(
         default=None, description="New description, at most 1,000 characters; null removes the description."
     )

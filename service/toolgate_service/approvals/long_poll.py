@@ -82,7 +82,8 @@ class LongPoll:
 
         The wait can end earlier for the reasons that `wait_for_change` lists.
         """
-        until = await self._store_wait(approval_id, seconds)
+        # A client with an advisory key changes nothing, not even what approvers see.
+        until = None if self.auth.is_advisory else await self._store_wait(approval_id, seconds)
         if until is None:
             await self.wait_for_change(approval_id, seconds, is_disconnected)
             return

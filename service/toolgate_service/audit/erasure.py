@@ -1,5 +1,6 @@
 """Erasure of the contexts of log entries, decisions and approval requests."""
 
+from datetime import timedelta
 from typing import Any
 
 import sqlalchemy
@@ -11,10 +12,15 @@ from toolgate_service.approvals.models import OPEN, Approval
 from toolgate_service.audit.service import Actor, record
 from toolgate_service.core.errors import ApiError
 from toolgate_service.db.database import now
+from toolgate_service.db.models import TEST
 from toolgate_service.decisions.models import Decision
-from toolgate_service.logs.models import LogEntry
+from toolgate_service.logs.models import KEY_LIFETIME, IdempotencyKey, LogEntry
+from toolgate_service.organizations.models import Environment
 from toolgate_service.transparency.chunks import add_leaf
 from toolgate_service.transparency.leaves import ERASURE, SALT_DIGITS, build_leaf
+
+#: maximum difference between the times at which a log entry and its idempotency key were stored
+_SAME_TIME = timedelta(seconds=1)
 
 
 async def erase_context(
@@ -42,6 +48,8 @@ async def erase_context(
         changes = {"context": None, "context_digest": ""}
     else:
         changes = {"context": None}
+        if row.context is not None:
+            await _erase_copies(session, row)
     if len(salt) <= SALT_DIGITS and all(getattr(row, name) == value for name, value in changes.items()):
         return
     changes["salt"] = salt[:SALT_DIGITS] or None
@@ -56,6 +64,36 @@ async def erase_context(
     leaf = build_leaf(ERASURE, organization_id, environment, moment, id=row.id, of=kind, by=caller.user_id)
     await add_leaf(session, leaf)
     record(session, caller, f"{kind}.erased", row.id, environment=environment)
+
+
+async def _erase_copies(session: AsyncSession, entry: LogEntry) -> None:
+    """Delete the stored response to the log request, and subtract the context's size from the size of a test log.
+
+    The response is stored with the idempotency key of the request, and contains the context.
+    """
+    organization_id, environment = entry.organization_id, entry.environment
+    stored = (
+        col(IdempotencyKey.organization_id) == organization_id,
+        col(IdempotencyKey.environment) == environment,
+        col(IdempotencyKey.surface) == "log",
+    )
+    # The key was stored in the same transaction as the entry, which does not contain the key.
+    expires = entry.created_at + KEY_LIFETIME
+    near = col(IdempotencyKey.expires_at).between(expires - _SAME_TIME, expires + _SAME_TIME)
+    answers = select(IdempotencyKey.key, IdempotencyKey.answer).where(*stored, near)
+    keys = [key for key, answer in (await session.exec(answers)).all() if entry.id.encode() in answer]
+    connection = await session.connection()
+    if keys:
+        await connection.execute(
+            sqlalchemy.delete(IdempotencyKey).where(*stored, col(IdempotencyKey.key).in_(keys))
+        )
+    if environment == TEST:
+        held, size = col(Environment.log_bytes), len((entry.context or "").encode())
+        await connection.execute(
+            sqlalchemy.update(Environment)
+            .where(col(Environment.organization_id) == organization_id, col(Environment.name) == TEST)
+            .values(log_bytes=sqlalchemy.case((held > size, held - size), else_=0))
+        )
 
 
 async def _erase_submissions(session: AsyncSession, approval: Approval) -> None:

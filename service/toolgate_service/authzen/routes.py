@@ -33,14 +33,14 @@ from toolgate_service.authzen.schemas import (
     read_search,
 )
 from toolgate_service.authzen.search import run_search
-from toolgate_service.authzen.service import decision_body, evaluate_batch
+from toolgate_service.authzen.service import decision_body, evaluate_batch, retry_identity
 from toolgate_service.checks.headers import DECISION_ID, OUTCOME, decision_headers, outcome_of
 from toolgate_service.context import KeyCaller
 from toolgate_service.core.concurrency import MAX_ON_LOOP
 from toolgate_service.core.errors import FieldErrors, not_found
 from toolgate_service.core.schemas import schema_reference
 from toolgate_service.core.sdk_fields import idempotency_key
-from toolgate_service.core.strict_json import Json, read_object
+from toolgate_service.core.strict_json import Json, read_object, refuse_deep
 from toolgate_service.gateway import Gateway
 from toolgate_service.http.asgi import Handler, PlainRequest, PlainResponse, add_headers
 from toolgate_service.http.dependencies import GatewayDep, authenticate_api_key, base_url
@@ -112,9 +112,12 @@ def _endpoint(gateway: Gateway, respond: Respond) -> Handler:
 
 
 async def _parse(gateway: Gateway, raw: bytes, read: Callable[[dict[str, Json]], Result]) -> Result:
-    if len(raw) <= MAX_ON_LOOP:
-        return read(read_object(raw))
-    return await gateway.parser.run(len(raw), lambda: read(read_object(raw)))
+    def parse() -> Result:
+        body = read_object(raw)
+        refuse_deep(body)
+        return read(body)
+
+    return parse() if len(raw) <= MAX_ON_LOOP else await gateway.parser.run(len(raw), parse)
 
 
 async def _evaluate(
@@ -122,7 +125,8 @@ async def _evaluate(
 ) -> PlainResponse:
     request = to_check(evaluation, caller.context.key_agent_id, raw)
     retry_key = idempotency_key(received.header(b"idempotency-key"))
-    evaluated = await _evaluator(gateway, received).evaluate(caller, evaluation, request, raw, retry_key)
+    identity = retry_identity(request, raw)
+    evaluated = await _evaluator(gateway, received).evaluate(caller, evaluation, request, identity, retry_key)
     decision, decision_id, _ = evaluated
     received.scope[OUTCOME] = outcome_of(decision)
     headers = {} if decision_id is None else {DECISION_ID: decision_id.encode()}

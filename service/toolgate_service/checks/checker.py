@@ -85,7 +85,7 @@ class Checker:
         if caller.context.is_advisory and not request.dry_run:
             request = request._replace(dry_run=True)
         found = await self._auth_store.load(
-            caller.key_digest, request.agent_id, request.action, epoch=caller.context.epoch
+            caller.key_digest, request.agent_id, request.action, epoch=caller.epoch
         )
         auth = require_current(found)
         rules = await self._rules.find(auth)

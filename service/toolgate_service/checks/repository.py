@@ -17,6 +17,7 @@ from toolgate_service.agents.models import Agent
 from toolgate_service.approvals.events import emit_approval_event
 from toolgate_service.approvals.models import CONSUMED, DENIED, PENDING, Approval, ruled_permission_id
 from toolgate_service.approvals.policy import Terms, current_terms, store_terms, stored_terms
+from toolgate_service.approvals.repository import find_duplicate
 from toolgate_service.approvals.service import expire_duplicate
 from toolgate_service.checks.decide import ApprovalRequired
 from toolgate_service.checks.schemas import CheckRequest
@@ -178,6 +179,9 @@ async def create_request(
     ahead = min(settings.approval_reminder_seconds, seconds / 4)
     approval.remind_at = approval.expires_at - timedelta(seconds=ahead)
     await expire_duplicate(session, approval)
+    # A pending request with edited arguments is not among the matching requests if many newer requests match.
+    if (duplicate := await find_duplicate(session, approval)) is not None:
+        return duplicate.id
     session.add(approval)
     await session.flush()
     tenant = (approval.organization_id, approval.environment)

@@ -29,6 +29,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from toolgate_service.core.errors import REQUIRED
+from toolgate_service.core.ids import is_id
 
 Schema = dict[str, Any]
 
@@ -52,6 +53,9 @@ REFERENCE: Schema = {
 HEADER_REFERENCE: Schema = {"type": "string", "pattern": "^[!-~¡-¬®-ÿ]([ -~¡-¬®-ÿ]{0,253}[!-~¡-¬®-ÿ])?$"}
 CONTEXT: Schema = {"type": "object", "additionalProperties": True}
 NAME_RULE = "1-100 printable characters; surrounding spaces are removed"
+AGENT_NAME_RULE = (
+    "must be neither * nor a UUID, which rules and budgets would not read as the name of an agent"
+)
 NAME: Schema = {
     "type": "string",
     "format": "name",
@@ -182,6 +186,18 @@ def _name(text: str) -> str:
     return text
 
 
+def _agent_name(text: str) -> str:
+    text = _name(text)
+    if is_reserved(text):
+        raise ValueError(AGENT_NAME_RULE)
+    return text
+
+
+def is_reserved(name: str) -> bool:
+    """Return whether rules and budgets would not understand a name as that of an agent: `*` or the form of an id."""
+    return name == "*" or is_id(name.lower())
+
+
 def _description(text: str) -> str:
     if not is_description(text):
         raise ValueError(DESCRIPTION_RULE)
@@ -233,6 +249,7 @@ def normalize_whole(value: object) -> object:
 #: bounds such as `Field(ge=1)`.
 WHOLE = BeforeValidator(normalize_whole)
 Name = Annotated[str, AfterValidator(_name), WithJsonSchema(NAME)]
+AgentName = Annotated[str, AfterValidator(_agent_name), WithJsonSchema(NAME)]
 Description = Annotated[str, AfterValidator(_description), WithJsonSchema(DESCRIPTION)]
 Action = Annotated[str, AfterValidator(_action), WithJsonSchema(ACTION)]
 ExactAction = Annotated[str, AfterValidator(_exact_action), WithJsonSchema(EXACT_ACTION)]

@@ -27,6 +27,8 @@ MAX_DIGITS = 400
 MAX_EXPONENT = 400
 #: maximum number of values in one JSON text; arrays and objects count as values, member names do not
 MAX_NODES = 5_000
+#: maximum depth of a request body of which the canonical form is computed as a whole
+MAX_DEPTH = 100
 #: maximum number of digits that are added to a JSON text when its numbers are written without exponents
 MAX_GROWTH = 64 * 1024
 #: minimum length of a value in bytes: one digit and a comma. A text of at most this many bytes per permitted value
@@ -85,6 +87,16 @@ def read_object(raw: bytes, *, max_nodes: int = MAX_NODES) -> dict[str, Json]:
     if not isinstance(value, dict):
         raise FieldErrors({"body": ["The body must be a JSON object"]})
     return value
+
+
+def refuse_deep(value: dict[str, Json]) -> None:
+    """Verify that a request body is not nested so deeply that `canonical` exceeds the recursion limit of Python.
+
+    Raises:
+        FieldErrors: The body is nested more than `MAX_DEPTH` levels deep. The error names the field ``body``.
+    """
+    if deeper_than(MAX_DEPTH, value):
+        raise FieldErrors({"body": ["The body is nested too deeply"]})
 
 
 def dumps(value: object, *, sort_keys: bool = False) -> str:

@@ -4,6 +4,7 @@ Requests are authenticated by bearer token (users) or API key (agents). Both are
 unauthenticated request is rejected before its body is read.
 """
 
+from time import monotonic
 from typing import Annotated, Literal, TypeAlias
 
 from fastapi import Depends, Path, Query, Request
@@ -241,7 +242,7 @@ async def authenticate_api_key(scope: Scope, gateway: Gateway, surface: Surface)
         raise ip_allowlist.address_forbidden(peer)
     if rate.exceeded:
         raise rate.refusal()
-    return KeyCaller(digest, context)
+    return KeyCaller(digest, context, monotonic())
 
 
 def _sent_key(scope: Scope) -> str:
@@ -261,7 +262,7 @@ async def load_context(gateway: Gateway, caller: KeyCaller, agent_id: str, actio
     Raises:
         ApiError: 401 if the key was revoked, or the organization deactivated, after the request was authenticated.
     """
-    found = await gateway.auth_store.load(caller.key_digest, agent_id, action, epoch=caller.context.epoch)
+    found = await gateway.auth_store.load(caller.key_digest, agent_id, action, epoch=caller.epoch)
     return require_current(found)
 
 

@@ -1,6 +1,6 @@
 """Database tables of log entries, of stored responses for idempotency keys, and of counts of log entries."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from sqlalchemy import BigInteger, Index, PrimaryKeyConstraint, Text
 from sqlmodel import Field
@@ -8,6 +8,9 @@ from sqlmodel import Field
 from toolgate_service.db.models import Id, Table, Timestamp, in_environment, of_agent, one_of
 
 STATUSES = ("success", "failed", "pending", "denied")
+
+#: time for which the response to a request with an idempotency key is stored
+KEY_LIFETIME = timedelta(hours=24)
 
 
 class LogEntry(Table, table=True):

@@ -29,8 +29,9 @@ from toolgate_service.logs.events import (
     tenants_with_events,
 )
 from toolgate_service.logs.leaves import entry_chunks, mismatch_events
+from toolgate_service.logs.models import KEY_LIFETIME
 from toolgate_service.logs.schemas import COLUMNS, NewEntry, Outcome
-from toolgate_service.logs.writer import KEY_LIFETIME, Batch, BatchState, Tenant, tenant_of
+from toolgate_service.logs.writer import Batch, BatchState, Tenant, tenant_of
 from toolgate_service.transparency.statements import columns, insert_chunks
 from toolgate_service.webhooks.events import wake_worker
 

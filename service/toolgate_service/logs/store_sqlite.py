@@ -20,8 +20,9 @@ from toolgate_service.db.sqlite import PRAGMAS, SqliteDatabase
 from toolgate_service.logs.counts import count_rows
 from toolgate_service.logs.events import STREAMS_ENTRIES, agents_in_events, build_events, tenants_with_events
 from toolgate_service.logs.leaves import entry_chunks, mismatch_events
+from toolgate_service.logs.models import KEY_LIFETIME
 from toolgate_service.logs.schemas import COLUMNS, NewEntry, Outcome, Stored
-from toolgate_service.logs.writer import KEY_LIFETIME, Batch, BatchState, month_of, tenant_of
+from toolgate_service.logs.writer import Batch, BatchState, month_of, tenant_of
 from toolgate_service.transparency.statements import write_chunks
 from toolgate_service.webhooks.events import wake_worker
 

@@ -31,8 +31,6 @@ from toolgate_service.logs.schemas import NewEntry, Outcome, Refused, Replayed, 
 if TYPE_CHECKING:
     from toolgate_service.core.metrics import Metrics
 
-#: time for which the response to a request with an idempotency key is stored
-KEY_LIFETIME = timedelta(hours=24)
 
 #: id of an organization and name of one of its environments
 Tenant: TypeAlias = tuple[str, str]

@@ -147,8 +147,13 @@ class _Scopes:
             if before == {self._new.get(one, one) for one in new["agents"]}:
                 return {**old, "agents": new["agents"]}, new
             if old["agents"] == new["agents"]:
-                # The same names stand for different agents, so show the ids of the agents in the old fields.
-                return {**old, "agents": [self._ids.get(one, one) for one in old["agents"]]}, new
+                # The same names stand for different agents, so show the ids of the agents in the old fields. The same id
+                # stands for a new agent if the agent with this id was deleted.
+                ids = [self._ids.get(one, one) for one in old["agents"]]
+                return {
+                    **old,
+                    "agents": [f"{one} (deleted)" for one in ids] if ids == new["agents"] else ids,
+                }, new
         return old, new
 
 

@@ -15,7 +15,7 @@ from toolgate_service.budgets.service import MAX_BUDGETS
 from toolgate_service.core import strict_json
 from toolgate_service.core.errors import FieldErrors
 from toolgate_service.core.ids import is_id
-from toolgate_service.core.schemas import Body, Description, Name, example
+from toolgate_service.core.schemas import AGENT_NAME_RULE, Body, Description, Name, example, is_reserved
 from toolgate_service.permissions.schemas import NewPermission
 from toolgate_service.rules.evaluation import WILDCARD
 from toolgate_service.rules.expressions import InvalidExpression, compile_expression
@@ -94,6 +94,8 @@ class PolicyDocument(Body):
     def _problems(self) -> Iterator[tuple[str, str]]:
         yield from _duplicates("agents", "agent", (agent.reference for agent in self.agents))
         for index, agent in enumerate(self.agents):
+            if is_reserved(agent.name):
+                yield f"agents.{index}.name", AGENT_NAME_RULE
             actions = (permission.action for permission in agent.permissions)
             yield from _duplicates(f"agents.{index}.permissions", "permission for the action", actions)
         yield from _duplicates("rules", "rule", (rule.name for rule in self.rules))

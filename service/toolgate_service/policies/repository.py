@@ -15,6 +15,7 @@ from toolgate_service.budgets.models import Budget
 from toolgate_service.budgets.schemas import NewBudget
 from toolgate_service.budgets.service import serialize_budget
 from toolgate_service.core import strict_json
+from toolgate_service.core.schemas import is_reserved
 from toolgate_service.permissions.models import Permission
 from toolgate_service.permissions.schemas import NewPermission
 from toolgate_service.policies.document import (
@@ -51,7 +52,9 @@ _PERMISSIONS = (
 )
 _RULES = select(Rule).where(*_in_environment(Rule)).order_by(col(Rule.id))
 _BUDGETS = select(Budget).where(*_in_environment(Budget)).order_by(col(Budget.id))
-_MEMBERS = select(User.id, User.email).where(col(User.organization_id) == bindparam("organization_id"))
+_MEMBERS = select(User.id, User.email, col(User.removed_at).is_(None)).where(
+    col(User.organization_id) == bindparam("organization_id")
+)
 _LATEST = (
     select(PolicyRevision)
     .where(*_in_environment(PolicyRevision))
@@ -105,7 +108,12 @@ async def load_policy(session: AsyncSession, organization_id: str, environment: 
     budgets = (await session.exec(_BUDGETS, params=values)).all()
     emails: Mapping[str, str] = {}
     if any(rule.approvers for rule in rules):
-        emails = dict((await session.exec(_MEMBERS, params={"organization_id": organization_id})).all())
+        members = (await session.exec(_MEMBERS, params={"organization_id": organization_id})).all()
+        present = {email for _, email, is_member in members if is_member}
+        # A user who was removed and invited again has another id: only this id stands for the e-mail address.
+        emails = {
+            user_id: email for user_id, email, is_member in members if is_member or email not in present
+        }
     # Convert thousands of rows in a thread, because that takes longer than the event loop may be blocked.
     return await asyncio.to_thread(_build, agents, permissions, rules, budgets, emails)
 
@@ -118,7 +126,10 @@ def _build(
     emails: Mapping[str, str],
 ) -> LoadedPolicy:
     counts = Counter(agent.name for agent in agents)
-    references = {agent.id: agent.name if counts[agent.name] == 1 else agent.id for agent in agents}
+    references = {
+        agent.id: agent.name if counts[agent.name] == 1 and not is_reserved(agent.name) else agent.id
+        for agent in agents
+    }
     by_agent: dict[str, list[NewPermission]] = {agent.id: [] for agent in agents}
     for permission in (one for one in permissions if one.agent_id in by_agent):
         by_agent[permission.agent_id].append(

@@ -177,7 +177,7 @@ async def apply_in_transaction(
         before = PolicyDocument(version=VERSION) if latest is None else read_document(latest)
         changes = [one.view() for one in await asyncio.to_thread(compare, before, loaded.document)]
         _store(session, caller, environment, number, loaded, changes, OTHER_CHANGES)
-    await PolicyWriter(context, session, caller, environment, loaded).write(differences)
+    await PolicyWriter(context, session, caller, environment, loaded, candidate).write(differences)
     applied = await load_policy(session, organization_id, environment)
     changes = [one.view() for one in differences]
     revision = _store(session, caller, environment, number + 1, applied, changes, message, restores)

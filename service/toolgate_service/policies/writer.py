@@ -1,6 +1,7 @@
 """Writer that applies the differences between two policies to the rows of an environment."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from sqlmodel.ext.asyncio.session import AsyncSession
 
@@ -14,7 +15,7 @@ from toolgate_service.context import AppContext
 from toolgate_service.permissions.schemas import NewPermission, PermissionChange
 from toolgate_service.permissions.service import add_permission, remove_permission, update_permission
 from toolgate_service.policies.changes import Difference
-from toolgate_service.policies.document import PolicyAgent
+from toolgate_service.policies.document import PolicyAgent, PolicyDocument, resolve_agents
 from toolgate_service.policies.repository import LoadedPolicy
 from toolgate_service.rules.schemas import NewRule, RuleChange
 from toolgate_service.rules.service import add_rule, remove_rule, update_rule
@@ -29,6 +30,7 @@ class PolicyWriter:
         caller: User who applies the policy.
         environment: Name of the environment.
         loaded: Current policy of the environment, read in the transaction.
+        candidate: The new policy.
     """
 
     def __init__(
@@ -38,12 +40,14 @@ class PolicyWriter:
         caller: Caller,
         environment: str,
         loaded: LoadedPolicy,
+        candidate: PolicyDocument,
     ) -> None:
         self._context = context
         self._session = session
         self._caller = caller
         self._environment = environment
         self._loaded = loaded
+        self._references = resolve_agents(candidate, loaded.agent_ids).references
         #: agents that this writer created, by their name or id in the new policy
         self._added: dict[str, Agent] = {}
 
@@ -100,21 +104,35 @@ class PolicyWriter:
         change = PermissionChange.model_validate({name: after for name, (_, after) in one.fields.items()})
         await update_permission(self._session, self._caller, row, change)
 
+    def _agent_ids(self, named: Iterable[str]) -> list[str]:
+        """Return the ids of the agents that a rule or budget of the new policy names.
+
+        Other agents of the environment can have the same names, so a name alone is not enough for the services.
+        """
+        found = [self._references.get(one, one) for one in named]
+        return [self._added[one].id if one in self._added else one for one in found]
+
+    def _changes(self, one: Difference) -> dict[str, Any]:
+        changes = {name: after for name, (_, after) in one.fields.items()}
+        return changes | {"agents": self._agent_ids(changes["agents"])} if "agents" in changes else changes
+
     async def _write_rule(self, one: Difference) -> None:
         if one.before is None:
             assert isinstance(one.after, NewRule)  # noqa: S101 - as above
-            await add_rule(self._session, self._caller, self._environment, one.after)
+            new = one.after.model_copy(update={"agents": self._agent_ids(one.after.agents)})
+            await add_rule(self._session, self._caller, self._environment, new)
         elif one.after is None:
             await remove_rule(self._session, self._caller, self._loaded.rules[one.name])
         else:
-            change = RuleChange.model_validate({name: after for name, (_, after) in one.fields.items()})
+            change = RuleChange.model_validate(self._changes(one))
             await update_rule(self._session, self._caller, self._loaded.rules[one.name], change)
 
     async def _write_budget(self, one: Difference) -> None:
         if one.before is not None and (one.after is None or one.replaces_budget):
             await remove_budget(self._session, self._caller, self._loaded.budgets[one.name])
         if isinstance(one.after, NewBudget) and (one.before is None or one.replaces_budget):
-            await add_budget(self._session, self._caller, self._environment, one.after)
+            new = one.after.model_copy(update={"agents": self._agent_ids(one.after.agents)})
+            await add_budget(self._session, self._caller, self._environment, new)
         elif one.after is not None:
-            change = BudgetChange.model_validate({name: after for name, (_, after) in one.fields.items()})
+            change = BudgetChange.model_validate(self._changes(one))
             await update_budget(self._session, self._caller, self._loaded.budgets[one.name], change)

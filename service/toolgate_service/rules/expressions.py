@@ -238,6 +238,8 @@ class Expression:
             if not self._can_read(arguments, variables):
                 return None
             activation = variables.activation_with_arguments
+        elif not variables.spend(self.analysis.cost.base):
+            return None
         else:
             activation = variables.activation
         value = self._program.eval(activation)

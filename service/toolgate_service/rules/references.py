@@ -31,6 +31,9 @@ async def resolve_agents(
         col(Agent.id).in_(named) | col(Agent.name).in_(named),
     )
     found = (await session.exec(query)).all()
+    # If an agent has the id of another agent as its name, the id stands for the other agent.
+    ids = {agent_id for agent_id, _ in found}
+    found = [(agent_id, name) for agent_id, name in found if agent_id in named or name not in ids]
     known = {one for pair in found for one in pair}
     earlier = set(json.loads(before or "[]"))
     refuse_unknown("agents", "is not the id or name of an agent of this environment", named, known | earlier)

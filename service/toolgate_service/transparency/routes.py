@@ -335,6 +335,6 @@ def _read_position(text: str) -> tuple[int, int]:
         raise not_found("Tile")
     groups, last, width = found.groups()
     place = int(groups.replace("x", "").replace("/", "") + last)
-    if groups.startswith("x000/") or place >= 2**55 or int(width or 1) >= WIDTH:
+    if groups.startswith("x000/") or place >= 2**55 - 1 or int(width or 1) >= WIDTH:
         raise not_found("Tile")
     return place, int(width or WIDTH)

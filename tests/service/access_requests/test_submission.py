@@ -1,5 +1,6 @@
 """Submission of access requests, and its binding to the denied evaluation."""
 
+import json
 from datetime import timedelta
 from typing import Any
 
@@ -288,3 +289,19 @@ def test_advisory_key_cannot_submit(pep: Requester) -> None:
     key = agent_key(pep.owner, pep.agent, advisory=True)
     pep.http.headers["Authorization"] = f"Bearer {key}"
     assert problem(pep.submit(body)) == (403, "blank")
+
+
+@pytest.mark.parametrize("depth", [100, 600, 900])
+def test_deeply_nested_submission_is_invalid(pep: Requester, depth: int) -> None:
+    decision = pep.evaluate(REFUND)
+    submission = pep.submission(REFUND, decision, requested_access={"x": 0})
+    nested = '{"a":' * depth + "1" + "}" * depth
+    body = json.dumps(submission).replace('{"x": 0}', nested)
+    endpoint = decision["context"]["access_request"]["endpoint"]
+    answer = pep.http.post(endpoint, content=body, headers={"Content-Type": "application/json"})
+    assert problem(answer)[0] == 400
+
+
+def test_names_of_many_context_members_fit_into_the_binding_token(pep: Requester) -> None:
+    context = {f"attribute_of_the_request_{number:04}": number for number in range(1_000)}
+    assert pep.request(REFUND | {"context": context})["task"]["status"] == "pending"

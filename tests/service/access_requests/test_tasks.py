@@ -3,11 +3,17 @@
 from typing import Any
 
 import pytest
+from support.arap import AccessRequestPep
 from support.authzen import agent_key
 from support.gateway import LiveGateway, Owner
 from support.people import Board, board
 from support.requester import REFUND, Requester, problem
 from support.tables import execute, rows
+from support.upkeep import ago_text
+
+from toolgate_service.core.plans import BUILT_IN
+from toolgate_service.db.database import open_database
+from toolgate_service.maintenance import prune
 
 PAST = "2026-01-01T00:00:00.000000Z"
 
@@ -207,3 +213,32 @@ def test_erasure_of_the_approval_request_erases_the_submission(
     assert erased.status_code in {200, 204}, erased.text
     assert rows(gateway, "SELECT submission FROM access_requests WHERE id = ?", task["id"]) == [("{}",)]
     assert status(pep, task)["task"]["status"] == "denied"
+
+
+def test_edited_access_is_permitted_once_with_its_approval(pep: Requester, task: dict[str, Any]) -> None:
+    pep.decide(context=pep.approvals()[0]["context"] | {"amount": 10})
+    result = status(pep, task)["result"]
+    assert pep.evaluate(result["evaluation"], result["approval"])["decision"] is True
+    assert pep.evaluate(result["evaluation"], result["approval"])["decision"] is False
+
+
+@pytest.mark.parametrize(("days", "left"), [(6, 1), (8, 0)])
+async def test_submissions_of_the_test_environment_are_deleted_after_seven_days(
+    gateway: LiveGateway, newcomer: Owner, days: int, left: int
+) -> None:
+    where = {"environment": "test"}
+    agent = newcomer.http.post("/api/agents", json={"name": "bot"}, params=where).json()["id"]
+    permission = {"action": "stripe.refund", "requires_approval": True}
+    newcomer.http.post(f"/api/agents/{agent}/permissions", json=permission, params=where)
+    key = newcomer.http.post(f"/api/agents/{agent}/keys", params=where).json()["api_key"]
+    client = AccessRequestPep(newcomer.url, key)
+    client.request(REFUND)
+    client.close()
+    of, old = newcomer.user["organization_id"], ago_text(days=days)
+    for table in ("access_requests", "access_request_items"):
+        execute(gateway, f"UPDATE {table} SET expires_at = ? WHERE organization_id = ?", old, of)
+    database = open_database(gateway.database_url)
+    await database.start()
+    await prune(database, BUILT_IN, 100, force=True)
+    await database.close()
+    assert rows(gateway, "SELECT count(*) FROM access_requests WHERE organization_id = ?", of) == [(left,)]

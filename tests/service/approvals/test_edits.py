@@ -279,3 +279,21 @@ def test_an_edit_is_audited(one: Board) -> None:
     successor = one.approved(approval, context=EDITED)["replaced_by"]
     assert one.audited(approval) == ["approval.replaced"]
     assert one.audited(successor) == ["approval.approved"]
+
+
+def test_pending_edited_request_is_found_behind_many_newer_ones(gateway: LiveGateway) -> None:
+    """Uses of a temporary approval are stored as newer requests with equal arguments."""
+    with board(gateway, required_approvals=2) as people:
+        grant = {"max_uses": 100, "duration_seconds": 600, "ignored_fields": ["n"]}
+        first = people.ask({"n": 0, "other": 1})
+        people.approved(first, 0, grant=grant)
+        people.approved(first, 1, grant=grant)
+        edited = people.approved(people.ask({"n": 5, "other": 2}), 0, context={"n": 5, "other": 1})
+        for _ in range(21):
+            assert people.allowed({"n": 5, "other": 1})
+        admin = people.people[0]
+        (active,) = admin.http.get("/api/grants").json()
+        assert admin.http.post(f"/api/grants/{active['id']}/revoke").status_code == 200
+        answer = admin.check(people.agent, "stripe.refund", {"n": 5, "other": 1})
+        assert answer.status_code == 200
+        assert answer.json()["approval_id"] == edited["replaced_by"]

@@ -100,3 +100,16 @@ def test_seconds_are_plain_digits(acme: Owner, ask: Ask, wait: str) -> None:
     """What only Python takes for a number is refused."""
     answer = poll(acme, ask()["approval_id"], wait)
     assert (answer.status_code, list(answer.json()["detail"])) == (400, ["wait"])
+
+
+def test_advisory_key_changes_nothing_for_approvers(newcomer: Owner) -> None:
+    agent = newcomer.agent()
+    newcomer.permit(agent, "stripe.refund", requires_approval=True)
+    approval = newcomer.check(agent, "stripe.refund", {}).json()["approval_id"]
+    key = newcomer.http.post(f"/api/agents/{agent}/keys", json={"advisory": True}).json()["api_key"]
+    before = newcomer.http.get(f"/api/approvals/{approval}").json()
+    waited = httpx.get(
+        f"{newcomer.url}/sdk/approvals/{approval}?wait=1", headers={"X-API-Key": key}, timeout=30
+    )
+    assert waited.status_code == 200
+    assert newcomer.http.get(f"/api/approvals/{approval}").json() == before

@@ -284,3 +284,39 @@ def test_advisory_key_can_read_permissions_and_approvals(held: Pep, advisory: Pe
     approval = held.call("stripe.refund")["context"]["approval_id"]
     assert advisory.http.get(f"/sdk/approvals/{approval}").status_code == 200
     assert advisory.http.get("/sdk/permissions", params={"agent_id": held.agent}).status_code == 200
+
+
+@pytest.fixture
+def other(own: Pep) -> Iterator[Pep]:
+    """Client with the API key of another agent."""
+    agent = own.owner.agent("other")
+    own.owner.permit(agent, "stripe.refund")
+    with Pep(own.owner, agent) as client:
+        yield client
+
+
+CALL = {
+    "subject": {"type": "user", "id": "ann"},
+    "action": {"name": "call", "properties": {"amount": 5}},
+    "resource": TOOL,
+}
+
+
+def test_idempotency_key_of_another_agent_consumes_no_approval(held: Pep) -> None:
+    """The body does not contain the agent, which follows from the API key."""
+    agent = held.owner.agent("other")
+    held.owner.permit(agent, "stripe.refund", requires_approval=True)
+    approve(held.owner, held.evaluate(CALL)["context"]["approval_id"])
+    key = {"Idempotency-Key": "order-42"}
+    assert held.evaluate(CALL, **key)["decision"] is True
+    assert held.evaluate(CALL, **key)["decision"] is True
+    with Pep(held.owner, agent) as other:
+        assert other.evaluate(CALL, **key)["decision"] is False
+
+
+def test_idempotency_key_of_another_agent_reserves_its_own_amount(refunds: Pep, other: Pep) -> None:
+    budget = create(refunds.owner, measure="sum(args.amount)", limit=8, actions=["stripe.refund"])
+    key = {"Idempotency-Key": "order-43"}
+    assert refunds.evaluate(CALL, **key)["decision"] is True
+    assert other.evaluate(CALL, **key)["decision"] is False
+    assert amounts(refunds.owner, budget) == (0, 5, 3)

@@ -167,3 +167,12 @@ def test_token_with_a_forged_position_is_harmless(own: Pep) -> None:
         for after in ("zzz", "\0", "", "00000000-0000-0000-0000-000000000000"):
             page = {"token": token(fingerprint, limit, after)}
             assert organization.post(SUBJECTS, request | {"page": page}).status_code == 200
+
+
+@pytest.mark.parametrize("path", [SUBJECTS, RESOURCES, ACTIONS])
+@pytest.mark.parametrize("depth", [150, 500, 900])
+def test_deeply_nested_search_is_invalid(own: Pep, path: str, depth: int) -> None:
+    nested = '{"a":' * depth + "1" + "}" * depth
+    body = json.dumps(VALID[path] | {"context": {"x": 0}}).replace('{"x": 0}', nested)
+    answer = own.http.post(path, content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400

@@ -280,3 +280,11 @@ def test_expressions_of_one_check_share_a_limit() -> None:
     began = time.thread_time()
     assert [expression.evaluate(variables) for _ in range(2000)] == [None] * 2000
     assert time.thread_time() - began < 0.2
+
+
+def test_expressions_that_read_no_arguments_share_the_limit_too() -> None:
+    numbers = "[" + ",".join(["0"] * 90) + "]"
+    expression = compile_expression(f"{numbers}.all(a, {numbers}.all(b, a == b))")
+    variables = Variables({}, "a.b", "id", "name", "", datetime.now(UTC))
+    results = [expression.evaluate(variables) for _ in range(50)]
+    assert (results[0], results[-1]) == (True, None)
