@@ -27,7 +27,7 @@ MAX_DIGITS = 400
 MAX_EXPONENT = 400
 #: maximum number of values in one JSON text; arrays and objects count as values, member names do not
 MAX_NODES = 5_000
-#: maximum depth of a request body of which the canonical form is computed as a whole
+#: maximum depth of a request body whose canonical form is computed as a whole
 MAX_DEPTH = 100
 #: maximum number of digits that are added to a JSON text when its numbers are written without exponents
 MAX_GROWTH = 64 * 1024

@@ -101,6 +101,7 @@ def do_everything(gateway: LiveGateway, *, filters: int | None = None) -> None:
         _console(stage)
         _settings(stage)
         _entries(stage)
+        _erasures(stage)
         _operator(stage)
         _payments(stage)
     assert httpx.get(gateway.metrics_url, timeout=30).status_code == 200
@@ -162,6 +163,18 @@ def _pages(stage: Stage) -> None:
         reader.page(f"/console/logs?agent_id={entry}")
         reader.page(f"/console/decisions?agent_id={agent}&action=pay")
         reader.page(f"/console/decisions/{decision}")
+
+
+def _erasures(stage: Stage) -> None:
+    http, where = stage.owner.http, {"environment": "test"}
+    agent = http.post("/api/agents", json={"name": "eraser"}, params=where).json()["id"]
+    headers = {
+        "X-API-Key": http.get("/api/organization/test-key").json()["api_key"],
+        "Idempotency-Key": "erased",
+    }
+    body = {"agent_id": agent, "action": "a.b", "status": "success", "context": {"name": "Ada"}}
+    entry = httpx.post(f"{stage.gateway.url}/sdk/log", json=body, headers=headers, timeout=30).json()["id"]
+    assert http.post(f"/api/logs/{entry}/erase", params=where).status_code == 204
 
 
 def _people(stage: Stage) -> None:

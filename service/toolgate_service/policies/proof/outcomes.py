@@ -88,7 +88,7 @@ def match_formula(rule: RuleContent, result: Ternary | None) -> Bool:
 
 
 def outcome_of(part: PolicyPart, matches: Sequence[Bool], call: SymbolicCall) -> Outcome:
-    """Return the formulas for the result of a policy, of which `part` applies to the calls.
+    """Return the formulas for the result of a policy whose part `part` applies to the calls.
 
     `matches` contains a formula for each rule of the part, in the same order. It is true if the rule matches.
     """
