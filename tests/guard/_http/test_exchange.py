@@ -142,7 +142,7 @@ async def test_handshake_that_takes_too_long_may_be_an_overloaded_gateway(
 ) -> None:
     """The kernel accepts connections for a gateway that does not get round to their handshakes."""
     url = peer(silent).url.replace("http:", "https:")
-    error = await failure(url, library, kind, 0.3)
+    error = await failure(url, library, kind, 1.0)
     assert (error.answered, error.reached) == (False, True)
 
 

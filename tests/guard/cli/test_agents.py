@@ -48,12 +48,11 @@ def test_what_is_read_is_the_gateways_own(shell: Shell, owner: Owner) -> None:
 
 
 def test_only_one_agent_is_meant(shell: Shell, owner: Owner) -> None:
-    """A name that two have, and one that nobody has, is refused with what to write; a name goes before an id."""
+    """A name that two have, and one that nobody has, is refused with what to write."""
     twins = [owner.agent("twin"), owner.agent("twin")]
-    named = owner.agent(twins[0])
     line = shell.refused("agents", "show", "twin")
     assert all(twin in line for twin in twins)
-    assert shell.json("agents", "show", twins[0])["id"] == named
+    assert shell.json("agents", "show", twins[0])["id"] == twins[0]
     assert "toolgate agents list" in shell.refused("agents", "show", "nobody")
     assert "toolgate agents list" in shell.refused("agents", "show", "nobody", "--environment", "test")
 

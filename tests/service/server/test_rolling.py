@@ -16,7 +16,7 @@ from support.wire import Wire
 
 CLIENTS = 10
 #: requests a second of all clients, and seconds of the pause
-CALM = (100, "1.5")
+CALM = (100, "3")
 FULL = (500, "2")
 
 
