@@ -54,6 +54,7 @@ WHOLE = {
 #: files and functions whose statements look in all organizations, along an index of their own
 AT_LARGE = {
     "accounts/login_throttle.py": "failed logins that are forgotten",
+    "audit/erasure.py _erase_copies": "idempotency keys that were stored within a second of an entry",
     "billing/service.py overdue_organizations": "organizations with overdue payments",
     "budgets/service.py refuse_unknown_zones": "the time zones that budgets use, once at start",
     "console/auth_pages.py": "whether the installation has a user",
