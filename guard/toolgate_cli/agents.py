@@ -69,14 +69,16 @@ def iter_agents(client: GatewayClient, environment: str) -> Iterator[tuple[Agent
 
 
 def get_agent(client: GatewayClient, wanted: str, environment: str) -> tuple[Agent, dict[str, Any]]:
-    """Return the agent whose name is `wanted`, or else the agent whose id begins with `wanted`, and its JSON.
+    """Return the agent with the id or else the name `wanted`, or else the agent whose id begins with it, and its JSON.
 
     Raises:
         GatewayError: a request failed.
         typer.Exit: there is no such agent, or more than one agent.
     """
     everything = list(iter_agents(client, environment))
-    found = [one for one in everything if one[0].name == wanted] or match_id(everything, wanted)
+    # A complete id goes before names, as in rules and budgets.
+    found = [one for one in everything if one[0].id == wanted.strip().lower()]
+    found = found or [one for one in everything if one[0].name == wanted] or match_id(everything, wanted)
     missing = f"the {environment} environment has no agent {wanted!r}; see: toolgate agents list"
     return pick_one(found, wanted, plural="agents", missing=missing)
 

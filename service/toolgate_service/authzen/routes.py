@@ -33,7 +33,7 @@ from toolgate_service.authzen.schemas import (
     read_search,
 )
 from toolgate_service.authzen.search import run_search
-from toolgate_service.authzen.service import decision_body, evaluate_batch, retry_identity
+from toolgate_service.authzen.service import decision_body, evaluate_batch
 from toolgate_service.checks.headers import DECISION_ID, OUTCOME, decision_headers, outcome_of
 from toolgate_service.context import KeyCaller
 from toolgate_service.core.concurrency import MAX_ON_LOOP
@@ -125,8 +125,7 @@ async def _evaluate(
 ) -> PlainResponse:
     request = to_check(evaluation, caller.context.key_agent_id, raw)
     retry_key = idempotency_key(received.header(b"idempotency-key"))
-    identity = retry_identity(request, raw)
-    evaluated = await _evaluator(gateway, received).evaluate(caller, evaluation, request, identity, retry_key)
+    evaluated = await _evaluator(gateway, received).evaluate(caller, evaluation, request, raw, retry_key)
     decision, decision_id, _ = evaluated
     received.scope[OUTCOME] = outcome_of(decision)
     headers = {} if decision_id is None else {DECISION_ID: decision_id.encode()}

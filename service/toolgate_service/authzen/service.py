@@ -128,19 +128,9 @@ async def _evaluate_item(
         request = to_check(item, caller.context.key_agent_id)
     except FieldErrors as error:
         return False, _invalid(error)
-    identity = retry_identity(request, identity)
     evaluated = await evaluator.evaluate(caller, item, request, identity, idempotency_key)
     permitted = isinstance(evaluated.decision, Allowed | AllowedByApproval)
     return permitted, decision_body(evaluated, explain=explain)
-
-
-def retry_identity(request: CheckRequest, raw: bytes) -> bytes:
-    """Return the bytes that identify retries of an evaluation together with the idempotency key.
-
-    The received body `raw` is not enough: with the API key of an agent, the body need not contain the agent. Without the
-    agent, an evaluation of another agent with an equal body would receive the decision of the first agent.
-    """
-    return b"%b\n%b" % (request.agent_id.encode(), raw)
 
 
 def _stops(semantic: str, *, permitted: bool) -> bool:

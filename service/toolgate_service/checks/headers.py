@@ -1,4 +1,4 @@
-"""Response headers that describe a decision. The outcome of a check is also recorded in metrics and traces."""
+"""Response headers that describe a decision, and the outcome of a check as metrics and traces record it."""
 
 from toolgate_service.checks.decide import (
     Allowed,

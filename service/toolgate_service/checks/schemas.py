@@ -36,11 +36,12 @@ class CheckRequest(NamedTuple):
     def identity(self, raw: bytes) -> bytes:
         """Return bytes that are equal in all retries of this check and different for other checks.
 
-        The result is the received body `raw`. If the body contains a reason, the result is made from the other fields
-        instead, because an agent may phrase the reason differently in a retry.
+        The result contains the agent and the received body `raw`, because the body of an AuthZEN evaluation need not
+        contain the agent. If the body contains a reason, the result is made from the other fields instead, because an
+        agent may phrase the reason differently in a retry.
         """
         if self.reason is None:
-            return raw
+            return b"%b\n%b" % (self.agent_id.encode(), raw)
         return strict_json.dumps(
             ["check", self.agent_id, self.action, self.digest, self.approval_id, self.call_id, self.run_id]
         ).encode()

@@ -73,7 +73,8 @@ class PolicyWriter:
         agent = one.after
         if one.agent_id is None:
             assert isinstance(agent, PolicyAgent)  # noqa: S101 - a difference of an agent contains agents
-            new = NewAgent(name=agent.name, description=agent.description)
+            # The name was valid when the document was stored, even if it is rejected for new agents by now.
+            new = NewAgent.model_construct(name=agent.name, description=agent.description)
             row = await add_agent(self._session, self._context.plans, self._caller, self._environment, new)
             self._added[one.agent_reference] = row
             if not agent.enabled:
@@ -86,7 +87,7 @@ class PolicyWriter:
         changes = {name: after for name, (_, after) in one.fields.items()}
         if "enabled" in changes:
             changes["status"] = ACTIVE if changes.pop("enabled") else INACTIVE
-        await update_agent(self._session, self._caller, row, AgentChange.model_validate(changes))
+        await update_agent(self._session, self._caller, row, AgentChange.model_construct(**changes))
 
     async def _write_permission(self, one: Difference) -> None:
         permission = one.after if one.after is not None else one.before

@@ -4,8 +4,9 @@ import unicodedata
 from typing import Any
 
 import pytest
-from support.gateway import Owner
+from support.gateway import LiveGateway, Owner
 from support.shell import Shell
+from support.tables import execute
 from support.team import Colleague
 
 pytestmark = pytest.mark.sqlite_only("commands speak HTTP: which database is behind it they cannot see")
@@ -48,13 +49,20 @@ def test_what_is_read_is_the_gateways_own(shell: Shell, owner: Owner) -> None:
 
 
 def test_only_one_agent_is_meant(shell: Shell, owner: Owner) -> None:
-    """A name that two have, and one that nobody has, is refused with what to write."""
+    """A name of two agents or of none is rejected, with the command that helps."""
     twins = [owner.agent("twin"), owner.agent("twin")]
     line = shell.refused("agents", "show", "twin")
     assert all(twin in line for twin in twins)
     assert shell.json("agents", "show", twins[0])["id"] == twins[0]
     assert "toolgate agents list" in shell.refused("agents", "show", "nobody")
     assert "toolgate agents list" in shell.refused("agents", "show", "nobody", "--environment", "test")
+
+
+def test_complete_id_goes_before_a_name(shell: Shell, owner: Owner, live_gateway: LiveGateway) -> None:
+    """Older versions of the gateway allowed agents that are named like the id of another agent."""
+    agent, other = owner.agent("one"), owner.agent("other")
+    execute(live_gateway, "UPDATE agents SET name = ? WHERE id = ?", agent, other)
+    assert shell.json("agents", "show", agent)["id"] == agent
 
 
 def test_deleting_asks(shell: Shell, owner: Owner) -> None:
